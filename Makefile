@@ -1,0 +1,54 @@
+# Every target makes the environment it needs; nothing else has to be installed first.
+#   make run     the engine at work on a virtual cluster, in the terminal
+#   make test    set-up, checks and all tests: what has to pass before anything lands
+#   make check   style, types, import rules
+#   make bench   the benchmarks, as JSON, into build/
+#   make docs    the drawings and tables of the manual that are made from the code
+#   make clean   away with everything that can be made again
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+WORKERS ?= 2
+
+.PHONY: run test check bench docs clean
+.DEFAULT_GOAL := test
+
+run: $(VENV)/.core
+	@$(BIN)/gpuyard demo
+
+test: check
+	@$(BIN)/pytest -n $(WORKERS)
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/mypy
+
+bench: $(VENV)/.core
+	@mkdir -p build
+	$(BIN)/gpuyard bench engine --json > build/bench-engine.json
+	$(BIN)/gpuyard bench journal --json > build/bench-journal.json
+	@echo "written: build/bench-engine.json build/bench-journal.json"
+
+docs: $(VENV)/.core
+	@$(BIN)/gpuyard docs --out docs/manual
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian splits venv off from python3; the second line says so instead of pip's stack trace.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuyard needs Python 3.11 or newer; name one with: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); } \
+	  || { rm -rf $(VENV); echo "This Python has no venv; install it with: sudo apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $(VENV)/.core $@

@@ -1,0 +1,60 @@
+"""Why something was done to a task: typed for programs, one sentence for people."""
+
+from enum import StrEnum
+
+from gpuyard.domain.values import NodeId, TaskId, Value
+
+
+class Why(StrEnum):
+    """The kinds of causes."""
+
+    SUCCEEDED = "succeeded"
+    EXIT_CODE = "exit_code"
+    NOT_LAUNCHED = "not_launched"
+    MEMBER_FAILED = "member_failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    DEADLINE = "deadline"
+    DEPENDENCY = "dependency"
+    PREEMPTED = "preempted"
+    RECLAIMED = "reclaimed"
+    DRAINED = "drained"
+    NODE_LOST = "node_lost"
+    SUSPENDED_BY_USER = "suspended_by_user"
+    NODES_CHANGED = "nodes_changed"
+    OVERTAKEN = "overtaken"
+    OVERDUE = "overdue"
+    SETTINGS_CHANGED = "settings_changed"
+
+
+_SENTENCES = {
+    Why.SUCCEEDED: "It ended with exit code 0.",
+    Why.EXIT_CODE: "It ended with a non-zero exit code.",
+    Why.NOT_LAUNCHED: "Node {node} could not start it.",
+    Why.MEMBER_FAILED: "Its part on node {node} failed, so the others were stopped.",
+    Why.CANCELLED: "It was cancelled.",
+    Why.TIMEOUT: "It ran longer than its timeout.",
+    Why.DEADLINE: "Its deadline passed.",
+    Why.DEPENDENCY: "Task {task}, whose success it needs, did not succeed.",
+    Why.PREEMPTED: "Task {task} goes before it.",
+    Why.RECLAIMED: "Task {task} took back GPUs that are its own by quota.",
+    Why.DRAINED: "Node {node} is being emptied.",
+    Why.NODE_LOST: "Node {node} was lost.",
+    Why.SUSPENDED_BY_USER: "It was suspended on request.",
+    Why.NODES_CHANGED: "Node {node} is not what it was.",
+    Why.OVERTAKEN: "Task {task}, which goes before it, took the place.",
+    Why.OVERDUE: "The tasks it waits for run longer than estimated.",
+    Why.SETTINGS_CHANGED: "The settings changed.",
+}
+
+
+class Cause(Value):
+    """A reason, with the task or node it speaks of."""
+
+    why: Why
+    task: TaskId | None = None
+    node: NodeId | None = None
+
+    def sentence(self) -> str:
+        """One sentence for the user."""
+        return _SENTENCES[self.why].format(task=self.task, node=self.node)

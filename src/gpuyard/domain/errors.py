@@ -1,0 +1,48 @@
+"""Errors: what went wrong where no refusal can be handed back.
+
+    GpuyardError
+    ├── JournalError
+    │   ├── JournalDamaged     outside: the disk or somebody changed what was written; trying again does not help
+    │   ├── JournalFromFuture  caller: a newer gpuyard wrote it; use that version
+    │   ├── JournalLocked      caller: another scheduler writes it; stop that one
+    │   └── StorageFull        outside: no space left; free some and try again
+    └── UnknownFact            us: a fact that does not fit the state it is folded into
+
+The docstring is the default message and says what to do next.
+"""
+
+
+class GpuyardError(Exception):
+    """Something went wrong in gpuyard."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+    @property
+    def code(self) -> str:
+        """The stable name on the API and in logs."""
+        return type(self).__name__
+
+
+class JournalError(GpuyardError):
+    """The journal can not be used."""
+
+
+class JournalDamaged(JournalError):
+    """The journal is damaged. Restore it from a backup, or start from the newest snapshot and accept what is lost."""
+
+
+class JournalFromFuture(JournalError):
+    """The journal was written by a newer gpuyard. Run that version, or a newer one."""
+
+
+class JournalLocked(JournalError):
+    """Another process writes this journal. Stop it first."""
+
+
+class StorageFull(JournalError):
+    """There is no space left for the journal. Nothing was written; free some space and try again."""
+
+
+class UnknownFact(GpuyardError):
+    """A fact does not fit the state it is folded into. This is a bug in gpuyard; please report it with the journal."""

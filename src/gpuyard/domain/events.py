@@ -1,0 +1,255 @@
+"""Facts: everything that can have happened. State is their fold, the journal keeps them, replay needs nothing else.
+
+A fact says what is so from now on, in the past tense, and carries all that the fold needs. Decisions of the engine
+(`TaskPlaced`, `ReservationMade`) are facts like reports from outside, so a replay never decides again. When it
+happened and on whose word stands in the record around it. Fields are only ever added, with a default; whatever else
+must change gets a new version and an upgrade in gpuyard.journal.codec.
+"""
+
+from gpuyard.domain.causes import Cause
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.placement import Placement
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.task import Estimate, TaskSpec
+from gpuyard.domain.tenant import Split, Tenant
+from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, Value
+
+
+class Event(Value, tag_field="type", tag=True):
+    """Base of all facts."""
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class TaskSubmitted(Event):
+    """A task was accepted."""
+
+    task: TaskId
+    spec: TaskSpec
+
+
+class TaskHeld(Event):
+    """A waiting task was told to stay out of the queue."""
+
+    task: TaskId
+
+
+class TaskReleased(Event):
+    """A held task may go on."""
+
+    task: TaskId
+
+
+class PriorityChanged(Event):
+    """A task got another priority."""
+
+    task: TaskId
+    priority: int
+
+
+class EstimateRevised(Event):
+    """A task is thought to run for another time than before."""
+
+    task: TaskId
+    estimate: Estimate | None
+
+
+class TaskRequeued(Event):
+    """A task whose attempt ended waits again."""
+
+    task: TaskId
+    cause: Cause
+    not_before: float
+    """Not placed before this instant: back-off after a failure."""
+
+
+class TaskEnded(Event):
+    """A task is over, for good."""
+
+    task: TaskId
+    status: TaskStatus
+    cause: Cause
+
+
+# --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+class TaskPlaced(Event):
+    """A waiting task was given GPUs, for a new attempt."""
+
+    task: TaskId
+    attempt: int
+    placement: Placement
+
+
+class AttemptStarted(Event):
+    """The node reported that the attempt runs."""
+
+    task: TaskId
+    attempt: int
+
+
+class AttemptSuspending(Event):
+    """A running attempt is to be moved to host memory."""
+
+    task: TaskId
+    attempt: int
+    cause: Cause
+
+
+class AttemptSuspended(Event):
+    """The node reported that it is there; its GPUs are free."""
+
+    task: TaskId
+    attempt: int
+
+
+class AttemptResuming(Event):
+    """A suspended attempt was given GPUs again."""
+
+    task: TaskId
+    attempt: int
+    placement: Placement
+
+
+class AttemptResumed(Event):
+    """The node reported that it runs again."""
+
+    task: TaskId
+    attempt: int
+
+
+class AttemptStopping(Event):
+    """An attempt is to be ended; its GPUs stay held until the node reports the end."""
+
+    task: TaskId
+    attempt: int
+    cause: Cause
+
+
+class MemberEnded(Event):
+    """One node's part of a gang is over; the attempt ends with the last of them."""
+
+    task: TaskId
+    attempt: int
+    node: NodeId
+    outcome: Outcome
+    exit_code: int | None = None
+
+
+class AttemptEnded(Event):
+    """An attempt is over and its GPUs are free."""
+
+    task: TaskId
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None = None
+
+
+# --- reservations -----------------------------------------------------------------------------------------------------
+
+
+class ReservationMade(Event):
+    """A waiting task was promised these nodes; what would delay it there stays away. A second one replaces the first."""
+
+    task: TaskId
+    nodes: tuple[NodeId, ...]
+    starts_at: float | None
+    """When the nodes are expected to be free; none: nobody knows how long the tasks there run."""
+    claim: bool = False
+    """Its victims are already being stopped."""
+
+
+class ReservationDropped(Event):
+    """The promise is off."""
+
+    task: TaskId
+    cause: Cause
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class NodeJoined(Event):
+    """A node came, or came back with other properties."""
+
+    node: NodeSpec
+
+
+class NodeLost(Event):
+    """A node was not heard of for too long."""
+
+    node: NodeId
+
+
+class NodeReturned(Event):
+    """A lost node is heard of again."""
+
+    node: NodeId
+
+
+class NodeRemoved(Event):
+    """A node was taken out of the yard."""
+
+    node: NodeId
+
+
+class NodeCordoned(Event):
+    """A node gets nothing new; a draining one is emptied too."""
+
+    node: NodeId
+    draining: bool = False
+
+
+class NodeUncordoned(Event):
+    """A node is open again."""
+
+    node: NodeId
+
+
+class GpuHealthChanged(Event):
+    """A GPU may, or may not, be given to tasks from now on."""
+
+    node: NodeId
+    gpu: int
+    health: GpuHealth
+
+
+# --- the yard ---------------------------------------------------------------------------------------------------------
+
+
+class YardFounded(Event):
+    """The first fact of every journal: which yard this is."""
+
+    yard: str
+
+
+class TenantSet(Event):
+    """A tenant has these limits from now on."""
+
+    tenant: Tenant
+
+
+class SplitSet(Event):
+    """The yard is split so from now on."""
+
+    split: Split
+
+
+class SettingsChanged(Event):
+    """The engine decides so from now on."""
+
+    settings: Settings
+
+
+EVENTS: tuple[type[Event], ...] = (
+    YardFounded,
+    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskRequeued, TaskEnded,
+    TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, AttemptResuming, AttemptResumed,
+    AttemptStopping, MemberEnded, AttemptEnded,
+    ReservationMade, ReservationDropped,
+    NodeJoined, NodeLost, NodeReturned, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
+    TenantSet, SplitSet, SettingsChanged,
+)  # fmt: skip
+"""Every fact there is. A test holds this list and the classes above together."""

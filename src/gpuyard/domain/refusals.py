@@ -1,0 +1,505 @@
+"""Refusals: a "no" is a value, and it says what would change its mind.
+
+    Refusal
+    ├── Invalid    the request itself is wrong: nothing was changed, correct it and send it again
+    ├── Conflict   the request does not fit what is so now: nothing was changed
+    ├── Never      no node of the yard could ever do it; waits only for nodes or limits to change
+    └── NotNow     it waits; the engine tries again on the events that can matter, not on a timer
+
+The class is what programs act on, its tag is the code on the API, `sentence()` is what people read.
+"""
+
+from typing import ClassVar
+
+from gpuyard.domain.values import NodeId, TaskClass, TaskId, TenantId, Value
+
+
+class Refusal(Value, tag_field="code", tag=True):
+    """Base of all refusals. `text` is the sentence, with the fields in braces."""
+
+    text: ClassVar[str]
+
+    @property
+    def code(self) -> str:
+        """The stable name on the API."""
+        return type(self).__name__
+
+    def sentence(self) -> str:
+        """One sentence for the user."""
+        fields = {name: _spoken(getattr(self, name)) for name in self.__struct_fields__}
+        return self.text.format(**fields)
+
+
+def _spoken(value: object) -> object:
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value
+
+
+class Invalid(Refusal):
+    """The request itself is wrong."""
+
+
+class Conflict(Refusal):
+    """The request does not fit what is so now."""
+
+
+class Never(Refusal):
+    """No node of the yard could ever do it."""
+
+
+class NotNow(Refusal):
+    """Not at the moment."""
+
+
+# --- Invalid ----------------------------------------------------------------------------------------------------------
+
+
+class NegativeCount(Invalid):
+    """A count is below zero."""
+
+    text = "{field} is {value}, and a count can not be negative."
+    field: str
+    value: float
+
+
+class NothingAsked(Invalid):
+    """Neither GPUs nor CPUs."""
+
+    text = "The task asks for no GPU and no CPU; ask for at least one of them."
+
+
+class ShareOutOfRange(Invalid):
+    """A share of more than a whole GPU, or of nothing."""
+
+    text = "A share of {fraction_milli} thousandths of a GPU is not between 1 and 1000; ask for whole GPUs with gpus."
+    fraction_milli: int
+
+
+class ShareWithGpus(Invalid):
+    """Both a share and whole GPUs."""
+
+    text = "The task asks for a share of one GPU and for {gpus} whole ones; it can have one or the other."
+    gpus: int
+
+
+class EmptyShare(Invalid):
+    """A share without compute and without memory."""
+
+    text = "The share names neither compute nor memory; give it at least one."
+
+
+class ShareOfGang(Invalid):
+    """A share together with several nodes."""
+
+    text = "A share of a GPU lies on one node, not on {nodes}."
+    nodes: int
+
+
+class NoNodes(Invalid):
+    """A gang of no nodes."""
+
+    text = "The task asks for {nodes} nodes; it needs at least one."
+    nodes: int
+
+
+class WholeNodesWithoutGpus(Invalid):
+    """Whole nodes, and no GPU in them."""
+
+    text = "whole_nodes takes all GPUs of a node; say with gpus how many it must have at least."
+
+
+class PriorityOutOfRange(Invalid):
+    """Priority outside 0–100."""
+
+    text = "Priority {priority} is not between 0 and 100."
+    priority: int
+
+
+class NotPositive(Invalid):
+    """A time or weight that must be above zero is not."""
+
+    text = "{field} is {value}; it must be above zero."
+    field: str
+    value: float
+
+
+class NotFinite(Invalid):
+    """Infinity or not-a-number where a number is needed."""
+
+    text = "{field} is not a finite number."
+    field: str
+
+
+class EstimateOutOfOrder(Invalid):
+    """The band of an estimate does not hold its middle."""
+
+    text = "The estimate says low {low_seconds} s, likely {seconds} s, high {high_seconds} s; they must rise in this order."
+    low_seconds: float
+    seconds: float
+    high_seconds: float
+
+
+class EmptyName(Invalid):
+    """A name that must be there is missing."""
+
+    text = "{field} is empty."
+    field: str
+
+
+class EmptyCommand(Invalid):
+    """A command without words."""
+
+    text = "The command is empty; leave it out to ask for a lease."
+
+
+class DuplicateLabel(Invalid):
+    """A label is named twice."""
+
+    text = "The label {label} is named more than once."
+    label: str
+
+
+class NoTasks(Invalid):
+    """An empty submission."""
+
+    text = "The submission holds no task."
+
+
+class UnknownDependency(Invalid):
+    """A dependency nobody knows."""
+
+    text = "Task {task} depends on task {dependency}, which is not known here (or ended too long ago)."
+    task: TaskId
+    dependency: TaskId
+
+
+class DependencyCycle(Invalid):
+    """Tasks that wait for each other."""
+
+    text = "These tasks wait for each other and none could ever start: {tasks}."
+    tasks: tuple[TaskId, ...]
+
+
+class SplitDoesNotSum(Invalid):
+    """Online and batch percent do not add up to the whole."""
+
+    text = "online_percent {online_percent} and batch_percent {batch_percent} must add up to 1."
+    online_percent: float
+    batch_percent: float
+
+
+class PercentOutOfRange(Invalid):
+    """A percentage outside 0–1."""
+
+    text = "{field} is {value}; it must be between 0 and 1."
+    field: str
+    value: float
+
+
+class GuaranteeAboveMaximum(Invalid):
+    """A tenant is guaranteed more than it may have."""
+
+    text = "Tenant {tenant} is guaranteed {guaranteed_gpus} GPUs and may have only {max_gpus}."
+    tenant: TenantId
+    guaranteed_gpus: int
+    max_gpus: int
+
+
+class UnknownPolicy(Invalid):
+    """A policy that does not exist."""
+
+    text = "There is no policy {name}; there are {known}."
+    name: str
+    known: tuple[str, ...]
+
+
+class UnknownScore(Invalid):
+    """A placement score that does not exist."""
+
+    text = "There is no score {name}; there are {known}."
+    name: str
+    known: tuple[str, ...]
+
+
+# --- Conflict ---------------------------------------------------------------------------------------------------------
+
+
+class TaskIdTaken(Conflict):
+    """A task number was used before."""
+
+    text = "Task number {task} is taken."
+    task: TaskId
+
+
+class UnknownTask(Conflict):
+    """A task nobody knows."""
+
+    text = "There is no task {task}."
+    task: TaskId
+
+
+class TaskIsOver(Conflict):
+    """The task ended before."""
+
+    text = "Task {task} is over: {status}."
+    task: TaskId
+    status: str
+
+
+class WrongPhase(Conflict):
+    """What is asked does not go with what the task does at the moment."""
+
+    text = "Task {task} is {phase}; {asked} needs it to be {needed}."
+    task: TaskId
+    phase: str
+    asked: str
+    needed: str
+
+
+class NotSuspendable(Conflict):
+    """The task did not allow to be suspended."""
+
+    text = (
+        "Task {task} was submitted with preemption {preemption}; only tasks with preemption suspend can be suspended."
+    )
+    task: TaskId
+    preemption: str
+
+
+class StaleReport(Conflict):
+    """A report about an attempt that is over or unknown."""
+
+    text = "Attempt {attempt} of task {task} is not the one that holds GPUs now; the report changes nothing."
+    task: TaskId
+    attempt: int
+
+
+class UnknownNode(Conflict):
+    """A node nobody knows."""
+
+    text = "There is no node {node}."
+    node: NodeId
+
+
+class UnknownGpu(Conflict):
+    """A GPU that does not exist."""
+
+    text = "Node {node} has no GPU {gpu}; it has {count}."
+    node: NodeId
+    gpu: int
+    count: int
+
+
+class NodeChangedInUse(Conflict):
+    """A node came back with other properties while tasks run on it."""
+
+    text = "Node {node} joined again with other GPUs or resources while tasks hold it; drain or remove it first."
+    node: NodeId
+
+
+class AlreadyFounded(Conflict):
+    """A second founding."""
+
+    text = "This yard was founded before, as {yard}."
+    yard: str
+
+
+class QuotaForbids(Conflict):
+    """The tenant's own limit is smaller than the task."""
+
+    text = "The task needs {needed} GPUs{of_model} and tenant {tenant} may never have more than {limit}."
+    tenant: TenantId
+    needed: float
+    limit: int
+    model: str = ""
+
+    def sentence(self) -> str:
+        """Name the model only where the limit is for one."""
+        of_model = f" of model {self.model}" if self.model else ""
+        return self.text.format(needed=f"{self.needed:g}", of_model=of_model, tenant=self.tenant, limit=self.limit)
+
+
+# --- Never ------------------------------------------------------------------------------------------------------------
+
+
+class NoNodesYet(Never):
+    """The yard is empty."""
+
+    text = "The yard has no node yet."
+
+
+class UnknownGpuModel(Never):
+    """No node has this model."""
+
+    text = "No node has a GPU of model {asked}; there are {known}."
+    asked: tuple[str, ...]
+    known: tuple[str, ...]
+
+
+class GpuMemoryTooSmall(Never):
+    """No card is large enough."""
+
+    text = "The task needs {needed_mib} MiB on each GPU; the largest that would do otherwise has {largest_mib}."
+    needed_mib: int
+    largest_mib: int
+
+
+class NodeTooSmall(Never):
+    """No node has so many GPUs of one model."""
+
+    text = (
+        "The task needs {needed} GPUs of one model on a node; the largest node that would do otherwise has {largest}."
+    )
+    needed: int
+    largest: int
+
+
+class TooFewCpus(Never):
+    """No node has so many CPUs."""
+
+    text = "The task needs {needed} CPUs on a node; the largest node that would do otherwise has {largest}."
+    needed: int
+    largest: int
+
+
+class HostMemoryTooSmall(Never):
+    """No node has so much host memory."""
+
+    text = "The task needs {needed_mib} MiB of host memory; the largest node that would do otherwise has {largest_mib}."
+    needed_mib: int
+    largest_mib: int
+
+
+class NoNodeWithLabels(Never):
+    """No node carries these labels."""
+
+    text = "No node that would do otherwise carries the labels {labels}."
+    labels: tuple[str, ...]
+
+
+class GangLargerThanYard(Never):
+    """More nodes than there are."""
+
+    text = "The gang needs {needed} nodes; only {nodes} in the yard could ever take part."
+    needed: int
+    nodes: int
+
+
+# --- NotNow -----------------------------------------------------------------------------------------------------------
+
+
+class NoRoom(NotNow):
+    """Every node that could hold it is too full."""
+
+    text = "It needs {needed} GPUs on one node; the emptiest of {nodes} suitable nodes has {free} free."
+    needed: float
+    nodes: int
+    free: int
+
+
+class NoCpuRoom(NotNow):
+    """GPUs would be free, CPUs or host memory beside them are not."""
+
+    text = "No suitable node has {cpus} CPUs and {memory_mib} MiB of host memory free beside the GPUs."
+    cpus: int
+    memory_mib: int
+
+
+class GangIncomplete(NotNow):
+    """Not all parts of a gang find room."""
+
+    text = "The gang needs {needed} nodes at once and {can_start} are free enough now."
+    needed: int
+    can_start: int
+
+
+class NodesClosed(NotNow):
+    """The nodes that could hold it are lost, cordoned or broken."""
+
+    text = "All {nodes} nodes that could hold it are closed, lost or have broken GPUs at the moment."
+    nodes: int
+
+
+class ClassQuotaFull(NotNow):
+    """The class uses its part of the yard."""
+
+    text = "{task_class} work may use {limit} GPUs, uses {used} and this needs {needed} more."
+    task_class: TaskClass
+    limit: int
+    used: float
+    needed: float
+
+
+class TenantQuotaFull(NotNow):
+    """The tenant uses all it may have."""
+
+    text = "Tenant {tenant} may use {limit} GPUs, uses {used} and this needs {needed} more."
+    tenant: TenantId
+    limit: int
+    used: float
+    needed: float
+
+
+class TenantModelQuotaFull(NotNow):
+    """The tenant uses all it may have of the models that would do."""
+
+    text = "Tenant {tenant} uses all it may have of the GPU models that would do: {models}."
+    tenant: TenantId
+    models: tuple[str, ...]
+
+
+class BudgetSpent(NotNow):
+    """The tenant's GPU-hours of this period are used up."""
+
+    text = "Tenant {tenant} has used its {gpu_hours} GPU-hours of this period; the next begins at {renews_at}."
+    tenant: TenantId
+    gpu_hours: float
+    renews_at: float
+
+
+class ReservedFor(NotNow):
+    """There would be room, but it is promised to a task that goes before."""
+
+    text = "The room it would fit in is reserved for task {task}, which goes before it."
+    task: TaskId
+
+
+class WaitingForTasks(NotNow):
+    """Its dependencies are not over."""
+
+    text = "It waits for {open} other tasks to end, the first of them is {first}."
+    first: TaskId
+    open: int
+
+
+class OnHold(NotNow):
+    """Somebody holds it."""
+
+    text = "It is on hold until somebody releases it."
+
+
+class BackingOff(NotNow):
+    """It failed and waits a little before the next attempt."""
+
+    text = "It waits until {until} before the next attempt."
+    until: float
+
+
+class WaitingForVictims(NotNow):
+    """Others are being stopped for it."""
+
+    text = "{count} tasks are being stopped so that it can start on {node}."
+    count: int
+    node: NodeId
+
+
+def _leaves(kind: type[Refusal]) -> list[type[Refusal]]:
+    below = kind.__subclasses__()
+    return [leaf for child in below for leaf in _leaves(child)] if below else [kind]
+
+
+REFUSALS: tuple[type[Refusal], ...] = tuple(_leaves(Refusal))
+"""Every refusal there is; tests hold the manual and this list together."""

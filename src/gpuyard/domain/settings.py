@@ -1,0 +1,49 @@
+"""How the engine is to decide. Settings are facts like everything else, so a replay decides under the settings of its time."""
+
+from enum import StrEnum
+
+from gpuyard.domain.values import Value
+
+
+class Backfill(StrEnum):
+    """What may overtake a task that waits for room."""
+
+    NONE = "none"
+    """Nothing that could use the same nodes."""
+    GREEDY = "greedy"
+    """Everything that fits. A large task can wait for ever."""
+    EASY = "easy"
+    """What does not delay the first task in line, which holds a reservation."""
+    CONSERVATIVE = "conservative"
+    """What delays none of the first `reservations` tasks, which all hold one."""
+
+
+class Settings(Value):
+    """Everything that changes how the engine decides."""
+
+    policy: str = "priority"
+    """The order of the queue: a name from gpuyard.engine.policies."""
+    score: str = "best_fit"
+    """Which of the fitting nodes is taken: a name from gpuyard.placement.scores."""
+    backfill: Backfill = Backfill.EASY
+    reservations: int = 16
+    """How many tasks hold reservations under `conservative`."""
+    preemption: bool = True
+    """Whether tasks may take GPUs from running ones that allow it, in the cases the policy names."""
+    preemption_min_run_seconds: float = 60.0
+    """A task that has just been started is left alone for so long: the first guard against thrashing."""
+    preemption_limit: int = 5
+    """A task that was stopped so often for others is left alone from then on: the second guard."""
+    search_depth: int = 128
+    """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
+    ageing_seconds: float = 600.0
+    """Waiting so long is worth one point of priority."""
+    fair_share_half_life_seconds: float = 7 * 86400.0
+    """After so long, past use counts half."""
+    tiresias_threshold_gpu_seconds: float = 3600.0
+    """Attained service above which a task leaves the first queue."""
+    retry_delay_seconds: float = 2.0
+    """Wait before the first retry of a failed task; doubled each time."""
+    retry_delay_max_seconds: float = 300.0
+    remember_ended: int = 10_000
+    """How many ended tasks are remembered, so that new tasks can name them as dependencies."""

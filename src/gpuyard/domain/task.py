@@ -1,0 +1,82 @@
+"""A task: what a user submits."""
+
+from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
+
+
+class Share(Value):
+    """A part of one GPU. The larger of its two sides is what it counts for in quotas."""
+
+    fraction_milli: int = 0
+    """Compute, in thousandths of the GPU; 0: not limited, only the memory is."""
+    memory_mib: int = 0
+    """Memory; 0: the same fraction of the card's memory as of its compute."""
+
+
+class Resources(Value):
+    """What one task needs to run. Everything but `nodes` is for each node it runs on."""
+
+    gpus: int = 0
+    share: Share | None = None
+    """Part of one GPU instead of whole ones; then `gpus` is 0."""
+    nodes: int = 1
+    """More than one: a gang, which starts on all of them together or not at all."""
+    whole_nodes: bool = False
+    """Take every GPU of each node, however many that is; then `gpus` is the least a node must have."""
+    models: tuple[str, ...] = ()
+    """Acceptable GPU models, in any order; empty: any."""
+    gpu_memory_mib: int = 0
+    """Least memory of each GPU."""
+    cpus: int = 0
+    memory_mib: int = 0
+    """Host memory."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Labels a node must carry, sorted."""
+    link: Link = Link.ANY
+
+
+class Estimate(Value):
+    """How long a task is thought to run: the likely value, and a band that nine of ten stay in."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+
+
+class TaskSpec(Value):
+    """Everything a task is, fixed when it is submitted."""
+
+    tenant: TenantId
+    resources: Resources
+    name: str = ""
+    user: str = ""
+    project: str = ""
+    description: str = ""
+    task_class: TaskClass = TaskClass.BATCH
+    priority: int = 50
+    command: tuple[str, ...] | str | None = None
+    """An argument list, a line for the shell, or nothing: then the task is a lease."""
+    env: tuple[tuple[str, str], ...] = ()
+    work_dir: str = ""
+    timeout_seconds: float | None = None
+    """Longest run of one attempt."""
+    deadline: float | None = None
+    """The instant by which it must have ended; a task that has not is ended then."""
+    retries: int = 0
+    """Further attempts after its own failures. Lost nodes and preemptions do not count."""
+    after_success: tuple[TaskId, ...] = ()
+    """Waits until these succeeded; cancelled when one of them ends in any other way."""
+    after_any: tuple[TaskId, ...] = ()
+    """Waits until these ended, however they did."""
+    array_index: int | None = None
+    preemption: Preemption = Preemption.NEVER
+    on_lost: OnLost = OnLost.RERUN
+    estimate: Estimate | None = None
+    require_fit: bool = False
+    """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
+
+
+class NewTask(Value):
+    """A task with the number it is to have."""
+
+    id: TaskId
+    spec: TaskSpec

@@ -1,0 +1,156 @@
+"""Is a request well formed? What can be said without looking at the yard is said here, once, for every way in."""
+
+from collections.abc import Container, Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from math import isfinite
+
+from gpuyard.domain import refusals as no
+from gpuyard.domain.task import Estimate, NewTask, Resources, TaskSpec
+from gpuyard.domain.tenant import Split, Tenant
+from gpuyard.domain.values import MILLI, TaskId
+
+
+def check_spec(spec: TaskSpec) -> no.Invalid | None:
+    """The first thing wrong with a task, or nothing."""
+    return next(_wrong_with_spec(spec), None)
+
+
+def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
+    if not spec.tenant:
+        yield no.EmptyName("tenant")
+    if wrong := check_resources(spec.resources):
+        yield wrong
+    if not 0 <= spec.priority <= 100:
+        yield no.PriorityOutOfRange(spec.priority)
+    if spec.command is not None and not (spec.command.strip() if isinstance(spec.command, str) else any(spec.command)):
+        yield no.EmptyCommand()
+    if spec.retries < 0:
+        yield no.NegativeCount("retries", spec.retries)
+    if spec.array_index is not None and spec.array_index < 0:
+        yield no.NegativeCount("array_index", spec.array_index)
+    if spec.timeout_seconds is not None:
+        if not isfinite(spec.timeout_seconds):
+            yield no.NotFinite("timeout_seconds")
+        elif spec.timeout_seconds <= 0:
+            yield no.NotPositive("timeout_seconds", spec.timeout_seconds)
+    if spec.deadline is not None and not isfinite(spec.deadline):
+        yield no.NotFinite("deadline")
+    if spec.estimate and (wrong := check_estimate(spec.estimate)):
+        yield wrong
+
+
+def check_resources(ask: Resources) -> no.Invalid | None:
+    """The first thing wrong with what a task asks for, or nothing."""
+    if min(ask.gpus, ask.cpus, ask.memory_mib, ask.gpu_memory_mib) < 0:
+        counts = (
+            ("gpus", ask.gpus),
+            ("cpus", ask.cpus),
+            ("memory_mib", ask.memory_mib),
+            ("gpu_memory_mib", ask.gpu_memory_mib),
+        )
+        return next(no.NegativeCount(field, value) for field, value in counts if value < 0)
+    if ask.nodes < 1:
+        return no.NoNodes(ask.nodes)
+    if ask.share is not None:
+        return _check_share(ask)
+    if ask.gpus == 0:
+        if ask.whole_nodes:
+            return no.WholeNodesWithoutGpus()
+        if ask.cpus == 0:
+            return no.NothingAsked()
+    return _check_names(ask)
+
+
+def _check_share(ask: Resources) -> no.Invalid | None:
+    share = ask.share
+    assert share is not None
+    if ask.gpus:
+        return no.ShareWithGpus(ask.gpus)
+    if ask.nodes > 1 or ask.whole_nodes:
+        return no.ShareOfGang(ask.nodes)
+    if share.memory_mib < 0:
+        return no.NegativeCount("share.memory_mib", share.memory_mib)
+    if not 0 <= share.fraction_milli <= MILLI:
+        return no.ShareOutOfRange(share.fraction_milli)
+    if not share.fraction_milli and not share.memory_mib:
+        return no.EmptyShare()
+    return _check_names(ask)
+
+
+def _check_names(ask: Resources) -> no.Invalid | None:
+    if ask.models and not all(ask.models):
+        return no.EmptyName("models")
+    if ask.labels:
+        seen = set()
+        for key, _ in ask.labels:
+            if not key:
+                return no.EmptyName("labels")
+            if key in seen:
+                return no.DuplicateLabel(key)
+            seen.add(key)
+    return None
+
+
+def check_estimate(estimate: Estimate) -> no.Invalid | None:
+    """An estimate is finite, above zero, and its band holds its middle."""
+    low, likely, high = estimate.low_seconds, estimate.seconds, estimate.high_seconds
+    if not isfinite(low + likely + high):
+        return no.NotFinite("estimate")
+    if likely <= 0:
+        return no.NotPositive("estimate.seconds", likely)
+    return None if 0 <= low <= likely <= high else no.EstimateOutOfOrder(low, likely, high)
+
+
+def check_tenant(tenant: Tenant) -> no.Invalid | None:
+    """The first thing wrong with a tenant's limits, or nothing."""
+    if not tenant.id:
+        return no.EmptyName("tenant")
+    for field, value in (
+        ("max_gpus", tenant.max_gpus),
+        ("guaranteed_gpus", tenant.guaranteed_gpus),
+        *tenant.max_gpus_by_model,
+    ):
+        if value is not None and value < 0:
+            return no.NegativeCount(field, value)
+    if tenant.max_gpus is not None and tenant.guaranteed_gpus is not None and tenant.guaranteed_gpus > tenant.max_gpus:
+        return no.GuaranteeAboveMaximum(tenant.id, tenant.guaranteed_gpus, tenant.max_gpus)
+    above_zero = [("weight", tenant.weight)]
+    if tenant.budget:
+        above_zero += [
+            ("budget.gpu_hours", tenant.budget.gpu_hours),
+            ("budget.period_seconds", tenant.budget.period_seconds),
+        ]
+    for field, number in above_zero:
+        if not isfinite(number):
+            return no.NotFinite(field)
+        if number <= 0:
+            return no.NotPositive(field, number)
+    return None
+
+
+def check_split(split: Split) -> no.Invalid | None:
+    """Two percentages between 0 and 1 that add up to 1."""
+    for field, value in (("online_percent", split.online_percent), ("batch_percent", split.batch_percent)):
+        if not 0 <= value <= 1:  # false for not-a-number too
+            return no.PercentOutOfRange(field, value)
+    if abs(split.online_percent + split.batch_percent - 1) > 1e-9:
+        return no.SplitDoesNotSum(split.online_percent, split.batch_percent)
+    return None
+
+
+def check_dependencies(batch: Iterable[NewTask], known: Container[TaskId]) -> no.Invalid | None:
+    """Every dependency is in the batch or known before, and nothing waits for itself.
+
+    A cycle can only lie within one batch: what was accepted before never waits for what comes later.
+    """
+    waits_for: dict[TaskId, tuple[TaskId, ...]] = {new.id: new.spec.after_success + new.spec.after_any for new in batch}
+    for task, dependencies in waits_for.items():
+        for dependency in dependencies:
+            if dependency not in waits_for and dependency not in known:
+                return no.UnknownDependency(task, dependency)
+    try:
+        TopologicalSorter(waits_for).prepare()
+    except CycleError as error:
+        cycle: list[TaskId] = error.args[1]
+        return no.DependencyCycle(tuple(cycle[:-1]))
+    return None
