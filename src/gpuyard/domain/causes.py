@@ -25,6 +25,7 @@ class Why(StrEnum):
     OVERTAKEN = "overtaken"
     OVERDUE = "overdue"
     SETTINGS_CHANGED = "settings_changed"
+    AT_LIMIT = "at_limit"
 
 
 _SENTENCES = {
@@ -45,10 +46,11 @@ _SENTENCES = {
     Why.OVERTAKEN: "Task {task}, which goes before it, took the place.",
     Why.OVERDUE: "The tasks it waits for run longer than estimated.",
     Why.SETTINGS_CHANGED: "The settings changed.",
+    Why.AT_LIMIT: "Its tenant or class is at a limit now.",
 }
 
 
-class Cause(Value):
+class Cause(Value, frozen=True):
     """A reason, with the task or node it speaks of."""
 
     why: Why

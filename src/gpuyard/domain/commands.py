@@ -7,54 +7,54 @@ from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, Value
 
 
-class Command(Value):
+class Command(Value, frozen=True):
     """Base of all commands."""
 
 
-class SubmitTasks(Command):
+class SubmitTasks(Command, frozen=True):
     """Accept all of these or none. They may depend on each other in any order."""
 
     tasks: tuple[NewTask, ...]
 
 
-class CancelTask(Command):
+class CancelTask(Command, frozen=True):
     """End a task, whatever it does at the moment."""
 
     task: TaskId
 
 
-class HoldTask(Command):
+class HoldTask(Command, frozen=True):
     """Keep a waiting task out of the queue."""
 
     task: TaskId
 
 
-class ReleaseTask(Command):
+class ReleaseTask(Command, frozen=True):
     """Let a held task go on."""
 
     task: TaskId
 
 
-class SuspendTask(Command):
+class SuspendTask(Command, frozen=True):
     """Move a running task to host memory and leave it there until `ResumeTask`."""
 
     task: TaskId
 
 
-class ResumeTask(Command):
+class ResumeTask(Command, frozen=True):
     """Let a task that was suspended on request go on."""
 
     task: TaskId
 
 
-class ChangePriority(Command):
+class ChangePriority(Command, frozen=True):
     """Give a task another priority, within its class."""
 
     task: TaskId
     priority: int
 
 
-class ReviseEstimate(Command):
+class ReviseEstimate(Command, frozen=True):
     """Say anew how long a task is thought to run."""
 
     task: TaskId
@@ -64,28 +64,28 @@ class ReviseEstimate(Command):
 # --- reports of nodes -------------------------------------------------------------------------------------------------
 
 
-class ReportStarted(Command):
+class ReportStarted(Command, frozen=True):
     """The attempt runs (a gang: all of it)."""
 
     task: TaskId
     attempt: int
 
 
-class ReportSuspended(Command):
+class ReportSuspended(Command, frozen=True):
     """The attempt is in host memory, its GPUs are free."""
 
     task: TaskId
     attempt: int
 
 
-class ReportResumed(Command):
+class ReportResumed(Command, frozen=True):
     """The attempt runs again."""
 
     task: TaskId
     attempt: int
 
 
-class ReportEnded(Command):
+class ReportEnded(Command, frozen=True):
     """The attempt, or its part on one node, is over."""
 
     task: TaskId
@@ -99,44 +99,44 @@ class ReportEnded(Command):
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class JoinNode(Command):
+class JoinNode(Command, frozen=True):
     """A node says what it has: a new one, or a known one that may have changed."""
 
     node: NodeSpec
 
 
-class LoseNode(Command):
+class LoseNode(Command, frozen=True):
     """A node has not been heard of for too long."""
 
     node: NodeId
 
 
-class ReturnNode(Command):
+class ReturnNode(Command, frozen=True):
     """A lost node is back, with what it ran."""
 
     node: NodeId
 
 
-class RemoveNode(Command):
-    """Take a node out of the yard; what runs there counts as lost."""
+class RemoveNode(Command, frozen=True):
+    """Take a node out of the yard; what runs there alone counts as lost."""
 
     node: NodeId
 
 
-class CordonNode(Command):
+class CordonNode(Command, frozen=True):
     """Place nothing new on a node; with `drain`, also move away what allows it."""
 
     node: NodeId
     drain: bool = False
 
 
-class UncordonNode(Command):
+class UncordonNode(Command, frozen=True):
     """Open a node again."""
 
     node: NodeId
 
 
-class SetGpuHealth(Command):
+class SetGpuHealth(Command, frozen=True):
     """A GPU is usable, used from outside, or broken."""
 
     node: NodeId
@@ -147,25 +147,25 @@ class SetGpuHealth(Command):
 # --- the yard ---------------------------------------------------------------------------------------------------------
 
 
-class FoundYard(Command):
+class FoundYard(Command, frozen=True):
     """Begin a journal."""
 
     yard: str
 
 
-class SetTenant(Command):
+class SetTenant(Command, frozen=True):
     """Give a tenant these limits."""
 
     tenant: Tenant
 
 
-class SetSplit(Command):
+class SetSplit(Command, frozen=True):
     """Split the yard between online and batch work."""
 
     split: Split
 
 
-class ChangeSettings(Command):
+class ChangeSettings(Command, frozen=True):
     """Decide by other settings from now on."""
 
     settings: Settings

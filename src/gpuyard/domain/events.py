@@ -15,47 +15,47 @@ from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, Value
 
 
-class Event(Value, tag_field="type", tag=True):
+class Event(Value, frozen=True, tag_field="type", tag=True):
     """Base of all facts."""
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-class TaskSubmitted(Event):
+class TaskSubmitted(Event, frozen=True):
     """A task was accepted."""
 
     task: TaskId
     spec: TaskSpec
 
 
-class TaskHeld(Event):
+class TaskHeld(Event, frozen=True):
     """A waiting task was told to stay out of the queue."""
 
     task: TaskId
 
 
-class TaskReleased(Event):
+class TaskReleased(Event, frozen=True):
     """A held task may go on."""
 
     task: TaskId
 
 
-class PriorityChanged(Event):
+class PriorityChanged(Event, frozen=True):
     """A task got another priority."""
 
     task: TaskId
     priority: int
 
 
-class EstimateRevised(Event):
+class EstimateRevised(Event, frozen=True):
     """A task is thought to run for another time than before."""
 
     task: TaskId
     estimate: Estimate | None
 
 
-class TaskRequeued(Event):
+class TaskRequeued(Event, frozen=True):
     """A task whose attempt ended waits again."""
 
     task: TaskId
@@ -64,7 +64,7 @@ class TaskRequeued(Event):
     """Not placed before this instant: back-off after a failure."""
 
 
-class TaskEnded(Event):
+class TaskEnded(Event, frozen=True):
     """A task is over, for good."""
 
     task: TaskId
@@ -75,7 +75,7 @@ class TaskEnded(Event):
 # --- attempts ---------------------------------------------------------------------------------------------------------
 
 
-class TaskPlaced(Event):
+class TaskPlaced(Event, frozen=True):
     """A waiting task was given GPUs, for a new attempt."""
 
     task: TaskId
@@ -83,14 +83,14 @@ class TaskPlaced(Event):
     placement: Placement
 
 
-class AttemptStarted(Event):
+class AttemptStarted(Event, frozen=True):
     """The node reported that the attempt runs."""
 
     task: TaskId
     attempt: int
 
 
-class AttemptSuspending(Event):
+class AttemptSuspending(Event, frozen=True):
     """A running attempt is to be moved to host memory."""
 
     task: TaskId
@@ -98,14 +98,14 @@ class AttemptSuspending(Event):
     cause: Cause
 
 
-class AttemptSuspended(Event):
+class AttemptSuspended(Event, frozen=True):
     """The node reported that it is there; its GPUs are free."""
 
     task: TaskId
     attempt: int
 
 
-class AttemptResuming(Event):
+class AttemptResuming(Event, frozen=True):
     """A suspended attempt was given GPUs again."""
 
     task: TaskId
@@ -113,14 +113,14 @@ class AttemptResuming(Event):
     placement: Placement
 
 
-class AttemptResumed(Event):
+class AttemptResumed(Event, frozen=True):
     """The node reported that it runs again."""
 
     task: TaskId
     attempt: int
 
 
-class AttemptStopping(Event):
+class AttemptStopping(Event, frozen=True):
     """An attempt is to be ended; its GPUs stay held until the node reports the end."""
 
     task: TaskId
@@ -128,7 +128,7 @@ class AttemptStopping(Event):
     cause: Cause
 
 
-class MemberEnded(Event):
+class MemberEnded(Event, frozen=True):
     """One node's part of a gang is over; the attempt ends with the last of them."""
 
     task: TaskId
@@ -138,7 +138,7 @@ class MemberEnded(Event):
     exit_code: int | None = None
 
 
-class AttemptEnded(Event):
+class AttemptEnded(Event, frozen=True):
     """An attempt is over and its GPUs are free."""
 
     task: TaskId
@@ -150,7 +150,7 @@ class AttemptEnded(Event):
 # --- reservations -----------------------------------------------------------------------------------------------------
 
 
-class ReservationMade(Event):
+class ReservationMade(Event, frozen=True):
     """A waiting task was promised these nodes; what would delay it there stays away. A second one replaces the first."""
 
     task: TaskId
@@ -161,7 +161,7 @@ class ReservationMade(Event):
     """Its victims are already being stopped."""
 
 
-class ReservationDropped(Event):
+class ReservationDropped(Event, frozen=True):
     """The promise is off."""
 
     task: TaskId
@@ -171,44 +171,44 @@ class ReservationDropped(Event):
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class NodeJoined(Event):
-    """A node came, or came back with other properties."""
+class NodeJoined(Event, frozen=True):
+    """A node came."""
 
     node: NodeSpec
 
 
-class NodeLost(Event):
+class NodeLost(Event, frozen=True):
     """A node was not heard of for too long."""
 
     node: NodeId
 
 
-class NodeReturned(Event):
+class NodeReturned(Event, frozen=True):
     """A lost node is heard of again."""
 
     node: NodeId
 
 
-class NodeRemoved(Event):
+class NodeRemoved(Event, frozen=True):
     """A node was taken out of the yard."""
 
     node: NodeId
 
 
-class NodeCordoned(Event):
+class NodeCordoned(Event, frozen=True):
     """A node gets nothing new; a draining one is emptied too."""
 
     node: NodeId
     draining: bool = False
 
 
-class NodeUncordoned(Event):
+class NodeUncordoned(Event, frozen=True):
     """A node is open again."""
 
     node: NodeId
 
 
-class GpuHealthChanged(Event):
+class GpuHealthChanged(Event, frozen=True):
     """A GPU may, or may not, be given to tasks from now on."""
 
     node: NodeId
@@ -219,25 +219,25 @@ class GpuHealthChanged(Event):
 # --- the yard ---------------------------------------------------------------------------------------------------------
 
 
-class YardFounded(Event):
+class YardFounded(Event, frozen=True):
     """The first fact of every journal: which yard this is."""
 
     yard: str
 
 
-class TenantSet(Event):
+class TenantSet(Event, frozen=True):
     """A tenant has these limits from now on."""
 
     tenant: Tenant
 
 
-class SplitSet(Event):
+class SplitSet(Event, frozen=True):
     """The yard is split so from now on."""
 
     split: Split
 
 
-class SettingsChanged(Event):
+class SettingsChanged(Event, frozen=True):
     """The engine decides so from now on."""
 
     settings: Settings

@@ -3,7 +3,7 @@
 from gpuyard.domain.values import NodeId, Value
 
 
-class Gpu(Value):
+class Gpu(Value, frozen=True):
     """One card, as the node's agent describes it. Its index is its place in the node's list."""
 
     model: str
@@ -15,7 +15,7 @@ class Gpu(Value):
     """Cards with the same number reach each other over NVLink; none: it has no such link."""
 
 
-class NodeSpec(Value):
+class NodeSpec(Value, frozen=True):
     """What a node has. Cards of several models may sit in one node; a task gets cards of one model on each node."""
 
     id: NodeId

@@ -3,7 +3,7 @@
 from gpuyard.domain.values import MILLI, NodeId, Value
 
 
-class Slice(Value):
+class Slice(Value, frozen=True):
     """The part of a placement that lies on one node."""
 
     node: NodeId
@@ -17,7 +17,7 @@ class Slice(Value):
     memory_mib: int = 0
 
 
-class Placement(Value):
+class Placement(Value, frozen=True):
     """All slices of one attempt: one for most tasks, several for a gang."""
 
     slices: tuple[Slice, ...]

@@ -14,7 +14,7 @@ from typing import ClassVar
 from gpuyard.domain.values import NodeId, TaskClass, TaskId, TenantId, Value
 
 
-class Refusal(Value, tag_field="code", tag=True):
+class Refusal(Value, frozen=True, tag_field="code", tag=True):
     """Base of all refusals. `text` is the sentence, with the fields in braces."""
 
     text: ClassVar[str]
@@ -38,26 +38,26 @@ def _spoken(value: object) -> object:
     return value
 
 
-class Invalid(Refusal):
+class Invalid(Refusal, frozen=True):
     """The request itself is wrong."""
 
 
-class Conflict(Refusal):
+class Conflict(Refusal, frozen=True):
     """The request does not fit what is so now."""
 
 
-class Never(Refusal):
+class Never(Refusal, frozen=True):
     """No node of the yard could ever do it."""
 
 
-class NotNow(Refusal):
+class NotNow(Refusal, frozen=True):
     """Not at the moment."""
 
 
 # --- Invalid ----------------------------------------------------------------------------------------------------------
 
 
-class NegativeCount(Invalid):
+class NegativeCount(Invalid, frozen=True):
     """A count is below zero."""
 
     text = "{field} is {value}, and a count can not be negative."
@@ -65,60 +65,60 @@ class NegativeCount(Invalid):
     value: float
 
 
-class NothingAsked(Invalid):
+class NothingAsked(Invalid, frozen=True):
     """Neither GPUs nor CPUs."""
 
     text = "The task asks for no GPU and no CPU; ask for at least one of them."
 
 
-class ShareOutOfRange(Invalid):
+class ShareOutOfRange(Invalid, frozen=True):
     """A share of more than a whole GPU, or of nothing."""
 
     text = "A share of {fraction_milli} thousandths of a GPU is not between 1 and 1000; ask for whole GPUs with gpus."
     fraction_milli: int
 
 
-class ShareWithGpus(Invalid):
+class ShareWithGpus(Invalid, frozen=True):
     """Both a share and whole GPUs."""
 
     text = "The task asks for a share of one GPU and for {gpus} whole ones; it can have one or the other."
     gpus: int
 
 
-class EmptyShare(Invalid):
+class EmptyShare(Invalid, frozen=True):
     """A share without compute and without memory."""
 
     text = "The share names neither compute nor memory; give it at least one."
 
 
-class ShareOfGang(Invalid):
+class ShareOfGang(Invalid, frozen=True):
     """A share together with several nodes."""
 
     text = "A share of a GPU lies on one node, not on {nodes}."
     nodes: int
 
 
-class NoNodes(Invalid):
+class NoNodes(Invalid, frozen=True):
     """A gang of no nodes."""
 
     text = "The task asks for {nodes} nodes; it needs at least one."
     nodes: int
 
 
-class WholeNodesWithoutGpus(Invalid):
+class WholeNodesWithoutGpus(Invalid, frozen=True):
     """Whole nodes, and no GPU in them."""
 
     text = "whole_nodes takes all GPUs of a node; say with gpus how many it must have at least."
 
 
-class PriorityOutOfRange(Invalid):
+class PriorityOutOfRange(Invalid, frozen=True):
     """Priority outside 0–100."""
 
     text = "Priority {priority} is not between 0 and 100."
     priority: int
 
 
-class NotPositive(Invalid):
+class NotPositive(Invalid, frozen=True):
     """A time or weight that must be above zero is not."""
 
     text = "{field} is {value}; it must be above zero."
@@ -126,14 +126,14 @@ class NotPositive(Invalid):
     value: float
 
 
-class NotFinite(Invalid):
+class NotFinite(Invalid, frozen=True):
     """Infinity or not-a-number where a number is needed."""
 
     text = "{field} is not a finite number."
     field: str
 
 
-class EstimateOutOfOrder(Invalid):
+class EstimateOutOfOrder(Invalid, frozen=True):
     """The band of an estimate does not hold its middle."""
 
     text = "The estimate says low {low_seconds} s, likely {seconds} s, high {high_seconds} s; they must rise in this order."
@@ -142,33 +142,33 @@ class EstimateOutOfOrder(Invalid):
     high_seconds: float
 
 
-class EmptyName(Invalid):
+class EmptyName(Invalid, frozen=True):
     """A name that must be there is missing."""
 
     text = "{field} is empty."
     field: str
 
 
-class EmptyCommand(Invalid):
+class EmptyCommand(Invalid, frozen=True):
     """A command without words."""
 
     text = "The command is empty; leave it out to ask for a lease."
 
 
-class DuplicateLabel(Invalid):
+class DuplicateLabel(Invalid, frozen=True):
     """A label is named twice."""
 
     text = "The label {label} is named more than once."
     label: str
 
 
-class NoTasks(Invalid):
+class NoTasks(Invalid, frozen=True):
     """An empty submission."""
 
     text = "The submission holds no task."
 
 
-class UnknownDependency(Invalid):
+class UnknownDependency(Invalid, frozen=True):
     """A dependency nobody knows."""
 
     text = "Task {task} depends on task {dependency}, which is not known here (or ended too long ago)."
@@ -176,14 +176,14 @@ class UnknownDependency(Invalid):
     dependency: TaskId
 
 
-class DependencyCycle(Invalid):
+class DependencyCycle(Invalid, frozen=True):
     """Tasks that wait for each other."""
 
     text = "These tasks wait for each other and none could ever start: {tasks}."
     tasks: tuple[TaskId, ...]
 
 
-class SplitDoesNotSum(Invalid):
+class SplitDoesNotSum(Invalid, frozen=True):
     """Online and batch percent do not add up to the whole."""
 
     text = "online_percent {online_percent} and batch_percent {batch_percent} must add up to 1."
@@ -191,7 +191,7 @@ class SplitDoesNotSum(Invalid):
     batch_percent: float
 
 
-class PercentOutOfRange(Invalid):
+class PercentOutOfRange(Invalid, frozen=True):
     """A percentage outside 0–1."""
 
     text = "{field} is {value}; it must be between 0 and 1."
@@ -199,7 +199,7 @@ class PercentOutOfRange(Invalid):
     value: float
 
 
-class GuaranteeAboveMaximum(Invalid):
+class GuaranteeAboveMaximum(Invalid, frozen=True):
     """A tenant is guaranteed more than it may have."""
 
     text = "Tenant {tenant} is guaranteed {guaranteed_gpus} GPUs and may have only {max_gpus}."
@@ -208,7 +208,7 @@ class GuaranteeAboveMaximum(Invalid):
     max_gpus: int
 
 
-class UnknownPolicy(Invalid):
+class UnknownPolicy(Invalid, frozen=True):
     """A policy that does not exist."""
 
     text = "There is no policy {name}; there are {known}."
@@ -216,7 +216,7 @@ class UnknownPolicy(Invalid):
     known: tuple[str, ...]
 
 
-class UnknownScore(Invalid):
+class UnknownScore(Invalid, frozen=True):
     """A placement score that does not exist."""
 
     text = "There is no score {name}; there are {known}."
@@ -227,21 +227,21 @@ class UnknownScore(Invalid):
 # --- Conflict ---------------------------------------------------------------------------------------------------------
 
 
-class TaskIdTaken(Conflict):
+class TaskIdTaken(Conflict, frozen=True):
     """A task number was used before."""
 
     text = "Task number {task} is taken."
     task: TaskId
 
 
-class UnknownTask(Conflict):
+class UnknownTask(Conflict, frozen=True):
     """A task nobody knows."""
 
     text = "There is no task {task}."
     task: TaskId
 
 
-class TaskIsOver(Conflict):
+class TaskIsOver(Conflict, frozen=True):
     """The task ended before."""
 
     text = "Task {task} is over: {status}."
@@ -249,7 +249,7 @@ class TaskIsOver(Conflict):
     status: str
 
 
-class WrongPhase(Conflict):
+class WrongPhase(Conflict, frozen=True):
     """What is asked does not go with what the task does at the moment."""
 
     text = "Task {task} is {phase}; {asked} needs it to be {needed}."
@@ -259,7 +259,7 @@ class WrongPhase(Conflict):
     needed: str
 
 
-class NotSuspendable(Conflict):
+class NotSuspendable(Conflict, frozen=True):
     """The task did not allow to be suspended."""
 
     text = (
@@ -269,7 +269,7 @@ class NotSuspendable(Conflict):
     preemption: str
 
 
-class StaleReport(Conflict):
+class StaleReport(Conflict, frozen=True):
     """A report about an attempt that is over or unknown."""
 
     text = "Attempt {attempt} of task {task} is not the one that holds GPUs now; the report changes nothing."
@@ -277,14 +277,14 @@ class StaleReport(Conflict):
     attempt: int
 
 
-class UnknownNode(Conflict):
+class UnknownNode(Conflict, frozen=True):
     """A node nobody knows."""
 
     text = "There is no node {node}."
     node: NodeId
 
 
-class UnknownGpu(Conflict):
+class UnknownGpu(Conflict, frozen=True):
     """A GPU that does not exist."""
 
     text = "Node {node} has no GPU {gpu}; it has {count}."
@@ -293,21 +293,29 @@ class UnknownGpu(Conflict):
     count: int
 
 
-class NodeChangedInUse(Conflict):
+class NodeChangedInUse(Conflict, frozen=True):
     """A node came back with other properties while tasks run on it."""
 
     text = "Node {node} joined again with other GPUs or resources while tasks hold it; drain or remove it first."
     node: NodeId
 
 
-class AlreadyFounded(Conflict):
+class NodeInUse(Conflict, frozen=True):
+    """A node can not be taken out while gangs run on it and elsewhere."""
+
+    text = "Gangs that run on node {node} also run on other nodes: {tasks}; cancel them or let them end first."
+    node: NodeId
+    tasks: tuple[TaskId, ...]
+
+
+class AlreadyFounded(Conflict, frozen=True):
     """A second founding."""
 
     text = "This yard was founded before, as {yard}."
     yard: str
 
 
-class QuotaForbids(Conflict):
+class QuotaForbids(Conflict, frozen=True):
     """The tenant's own limit is smaller than the task."""
 
     text = "The task needs {needed} GPUs{of_model} and tenant {tenant} may never have more than {limit}."
@@ -325,13 +333,13 @@ class QuotaForbids(Conflict):
 # --- Never ------------------------------------------------------------------------------------------------------------
 
 
-class NoNodesYet(Never):
+class NoNodesYet(Never, frozen=True):
     """The yard is empty."""
 
     text = "The yard has no node yet."
 
 
-class UnknownGpuModel(Never):
+class UnknownGpuModel(Never, frozen=True):
     """No node has this model."""
 
     text = "No node has a GPU of model {asked}; there are {known}."
@@ -339,7 +347,7 @@ class UnknownGpuModel(Never):
     known: tuple[str, ...]
 
 
-class GpuMemoryTooSmall(Never):
+class GpuMemoryTooSmall(Never, frozen=True):
     """No card is large enough."""
 
     text = "The task needs {needed_mib} MiB on each GPU; the largest that would do otherwise has {largest_mib}."
@@ -347,7 +355,7 @@ class GpuMemoryTooSmall(Never):
     largest_mib: int
 
 
-class NodeTooSmall(Never):
+class NodeTooSmall(Never, frozen=True):
     """No node has so many GPUs of one model."""
 
     text = (
@@ -357,7 +365,7 @@ class NodeTooSmall(Never):
     largest: int
 
 
-class TooFewCpus(Never):
+class TooFewCpus(Never, frozen=True):
     """No node has so many CPUs."""
 
     text = "The task needs {needed} CPUs on a node; the largest node that would do otherwise has {largest}."
@@ -365,7 +373,7 @@ class TooFewCpus(Never):
     largest: int
 
 
-class HostMemoryTooSmall(Never):
+class HostMemoryTooSmall(Never, frozen=True):
     """No node has so much host memory."""
 
     text = "The task needs {needed_mib} MiB of host memory; the largest node that would do otherwise has {largest_mib}."
@@ -373,14 +381,14 @@ class HostMemoryTooSmall(Never):
     largest_mib: int
 
 
-class NoNodeWithLabels(Never):
+class NoNodeWithLabels(Never, frozen=True):
     """No node carries these labels."""
 
     text = "No node that would do otherwise carries the labels {labels}."
     labels: tuple[str, ...]
 
 
-class GangLargerThanYard(Never):
+class GangLargerThanYard(Never, frozen=True):
     """More nodes than there are."""
 
     text = "The gang needs {needed} nodes; only {nodes} in the yard could ever take part."
@@ -391,7 +399,7 @@ class GangLargerThanYard(Never):
 # --- NotNow -----------------------------------------------------------------------------------------------------------
 
 
-class NoRoom(NotNow):
+class NoRoom(NotNow, frozen=True):
     """Every node that could hold it is too full."""
 
     text = "It needs {needed} GPUs on one node; the emptiest of {nodes} suitable nodes has {free} free."
@@ -400,7 +408,7 @@ class NoRoom(NotNow):
     free: int
 
 
-class NoCpuRoom(NotNow):
+class NoCpuRoom(NotNow, frozen=True):
     """GPUs would be free, CPUs or host memory beside them are not."""
 
     text = "No suitable node has {cpus} CPUs and {memory_mib} MiB of host memory free beside the GPUs."
@@ -408,7 +416,7 @@ class NoCpuRoom(NotNow):
     memory_mib: int
 
 
-class GangIncomplete(NotNow):
+class GangIncomplete(NotNow, frozen=True):
     """Not all parts of a gang find room."""
 
     text = "The gang needs {needed} nodes at once and {can_start} are free enough now."
@@ -416,14 +424,14 @@ class GangIncomplete(NotNow):
     can_start: int
 
 
-class NodesClosed(NotNow):
+class NodesClosed(NotNow, frozen=True):
     """The nodes that could hold it are lost, cordoned or broken."""
 
     text = "All {nodes} nodes that could hold it are closed, lost or have broken GPUs at the moment."
     nodes: int
 
 
-class ClassQuotaFull(NotNow):
+class ClassQuotaFull(NotNow, frozen=True):
     """The class uses its part of the yard."""
 
     text = "{task_class} work may use {limit} GPUs, uses {used} and this needs {needed} more."
@@ -433,7 +441,7 @@ class ClassQuotaFull(NotNow):
     needed: float
 
 
-class TenantQuotaFull(NotNow):
+class TenantQuotaFull(NotNow, frozen=True):
     """The tenant uses all it may have."""
 
     text = "Tenant {tenant} may use {limit} GPUs, uses {used} and this needs {needed} more."
@@ -443,7 +451,7 @@ class TenantQuotaFull(NotNow):
     needed: float
 
 
-class TenantModelQuotaFull(NotNow):
+class TenantModelQuotaFull(NotNow, frozen=True):
     """The tenant uses all it may have of the models that would do."""
 
     text = "Tenant {tenant} uses all it may have of the GPU models that would do: {models}."
@@ -451,7 +459,7 @@ class TenantModelQuotaFull(NotNow):
     models: tuple[str, ...]
 
 
-class BudgetSpent(NotNow):
+class BudgetSpent(NotNow, frozen=True):
     """The tenant's GPU-hours of this period are used up."""
 
     text = "Tenant {tenant} has used its {gpu_hours} GPU-hours of this period; the next begins at {renews_at}."
@@ -460,14 +468,14 @@ class BudgetSpent(NotNow):
     renews_at: float
 
 
-class ReservedFor(NotNow):
+class ReservedFor(NotNow, frozen=True):
     """There would be room, but it is promised to a task that goes before."""
 
     text = "The room it would fit in is reserved for task {task}, which goes before it."
     task: TaskId
 
 
-class WaitingForTasks(NotNow):
+class WaitingForTasks(NotNow, frozen=True):
     """Its dependencies are not over."""
 
     text = "It waits for {open} other tasks to end, the first of them is {first}."
@@ -475,20 +483,20 @@ class WaitingForTasks(NotNow):
     open: int
 
 
-class OnHold(NotNow):
+class OnHold(NotNow, frozen=True):
     """Somebody holds it."""
 
     text = "It is on hold until somebody releases it."
 
 
-class BackingOff(NotNow):
+class BackingOff(NotNow, frozen=True):
     """It failed and waits a little before the next attempt."""
 
     text = "It waits until {until} before the next attempt."
     until: float
 
 
-class WaitingForVictims(NotNow):
+class WaitingForVictims(NotNow, frozen=True):
     """Others are being stopped for it."""
 
     text = "{count} tasks are being stopped so that it can start on {node}."

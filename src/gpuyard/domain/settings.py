@@ -18,7 +18,7 @@ class Backfill(StrEnum):
     """What delays none of the first `reservations` tasks, which all hold one."""
 
 
-class Settings(Value):
+class Settings(Value, frozen=True):
     """Everything that changes how the engine decides."""
 
     policy: str = "priority"

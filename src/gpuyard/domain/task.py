@@ -3,7 +3,7 @@
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
 
 
-class Share(Value):
+class Share(Value, frozen=True):
     """A part of one GPU. The larger of its two sides is what it counts for in quotas."""
 
     fraction_milli: int = 0
@@ -12,7 +12,7 @@ class Share(Value):
     """Memory; 0: the same fraction of the card's memory as of its compute."""
 
 
-class Resources(Value):
+class Resources(Value, frozen=True, cache_hash=True):
     """What one task needs to run. Everything but `nodes` is for each node it runs on."""
 
     gpus: int = 0
@@ -34,7 +34,7 @@ class Resources(Value):
     link: Link = Link.ANY
 
 
-class Estimate(Value):
+class Estimate(Value, frozen=True):
     """How long a task is thought to run: the likely value, and a band that nine of ten stay in."""
 
     seconds: float
@@ -42,7 +42,7 @@ class Estimate(Value):
     high_seconds: float
 
 
-class TaskSpec(Value):
+class TaskSpec(Value, frozen=True):
     """Everything a task is, fixed when it is submitted."""
 
     tenant: TenantId
@@ -75,7 +75,7 @@ class TaskSpec(Value):
     """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
 
 
-class NewTask(Value):
+class NewTask(Value, frozen=True):
     """A task with the number it is to have."""
 
     id: TaskId

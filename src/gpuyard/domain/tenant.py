@@ -14,7 +14,7 @@ class QuotaMode(StrEnum):
     """It may, and gives the GPUs back when the other class wants its part."""
 
 
-class Split(Value):
+class Split(Value, frozen=True):
     """How the GPUs are divided between online and batch work. It caps counts; it does not own cards."""
 
     online_percent: float = 0.7
@@ -26,14 +26,14 @@ class Split(Value):
         return int(total * self.online_percent + 0.5)
 
 
-class Budget(Value):
+class Budget(Value, frozen=True):
     """GPU-hours a tenant may use in each period; nothing new of it starts once they are spent."""
 
     gpu_hours: float
     period_seconds: float
 
 
-class Tenant(Value):
+class Tenant(Value, frozen=True):
     """A group of users with common limits."""
 
     id: TenantId

@@ -1,0 +1,203 @@
+"""Backfill: small tasks use the gap in front of a large one, and do not delay it.
+
+A task that finds no room may get a *reservation*: nodes that are promised to it, and the instant at which the tasks
+running there are expected to be gone. Whoever stands behind it may use those nodes only if it is gone by then, or if
+the nodes have enough for both. Under `easy` the first in line holds one, under `conservative` the first few; tasks
+that could not use the same nodes do not stand in one line. A task that wants a single GPU needs none: the next GPU
+that is freed is its own.
+
+    GPUs of the node
+      4 ┤████ a ████▒▒▒▒▒▒▒▒▒▒▒▒        a, b run; the large task c is promised the node at t
+      3 ┤████ a ████▒▒▒▒▒▒▒▒▒▒▒▒        d is short and starts at once in the gap
+      2 ┤████████ b ████████▒▒▒▒▒▒      e is long and would delay c: it stays away from this node
+      1 ┤ d d       ▒▒▒▒▒▒▒▒ c ▒▒
+        └───────────────────┬────► time
+                            t
+
+How long tasks run is known only from estimates and timeouts; the high side of the estimate is used for both, so a
+promise holds as often as the estimates do. Where nobody knows, the nodes are kept free of everything that came
+later: the large task starts when the present ones end.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from gpuyard.domain.values import NodeId
+from gpuyard.engine.phases import HOLDING, Stopping, Suspending
+from gpuyard.engine.standing import Standing, standing
+from gpuyard.engine.state import Hold, State, holds_gpus
+from gpuyard.engine.task import UNKNOWN, Task
+from gpuyard.placement.bayset import BaySet, members
+from gpuyard.placement.index import Bay
+from gpuyard.placement.shape import Shape
+
+STOP_TAKES_SECONDS = 30.0
+"""How long a task that is being stopped is expected to hold its GPUs still."""
+
+
+class Amount(NamedTuple):
+    """What a task needs of a bay, or what a bay has."""
+
+    gpus: int
+    cpus: int
+    memory_mib: int
+
+    def covers(self, other: "Amount") -> bool:
+        """Whether there is enough of everything."""
+        return self.gpus >= other.gpus and self.cpus >= other.cpus and self.memory_mib >= other.memory_mib
+
+    def plus(self, other: "Amount", sign: int = 1) -> "Amount":
+        """Add, or take away."""
+        return Amount(
+            self.gpus + sign * other.gpus, self.cpus + sign * other.cpus, self.memory_mib + sign * other.memory_mib
+        )
+
+
+class Promise(NamedTuple):
+    """Where and when a task is expected to start."""
+
+    nodes: tuple[NodeId, ...]
+    starts_at: float | None
+
+
+def need_of(shape: Shape, bay: Bay) -> Amount:
+    """What one part of a shape takes of a bay; a share counts as a card, since it may need a fresh one."""
+    gpus = bay.usable.bit_count() if shape.whole_nodes else 1 if shape.share else shape.gpus
+    return Amount(gpus, shape.cpus, shape.memory_mib)
+
+
+def ends_on(state: State, bay: Bay, at: float, *, likely: bool = False) -> Iterator[tuple[float, Amount, Task]]:
+    """When the tasks in a bay are expected to give back what. Cards shared by several come back with the last."""
+    cards: dict[int, tuple[float, Task]] = {}
+    for task in state.on_node[bay.host.spec.id].values():
+        phase = task.phase
+        if not isinstance(phase, HOLDING):
+            continue
+        if isinstance(phase, Stopping | Suspending):
+            ends = at + STOP_TAKES_SECONDS
+        else:
+            ends = at + (task.remaining_seconds(at) if likely else task.longest_seconds(at))
+        for part in phase.placement.slices:
+            if part.node != bay.host.spec.id:
+                continue
+            here = [gpu for gpu in part.gpus if bay.usable >> gpu & 1] if holds_gpus(phase) else []
+            if part.milli < 1000 and here:
+                if here[0] not in cards or ends > cards[here[0]][0]:
+                    cards[here[0]] = (ends, task)
+                here = []
+            yield ends, Amount(len(here), part.cpus, part.memory_mib), task
+    for ends, last in cards.values():
+        yield ends, Amount(1, 0, 0), last
+
+
+def earliest(
+    state: State,
+    bay: Bay,
+    shape: Shape,
+    seconds: float,
+    at: float,
+    *,
+    holds: Sequence[Hold],
+    not_before: float,
+    likely: bool = False,
+) -> float:
+    """The first instant from which a bay has room for one part of a shape, for so long, besides the given holds."""
+    need = need_of(shape, bay)
+    host = bay.host
+    steps = [(ends, freed) for ends, freed, _ in ends_on(state, bay, at, likely=likely)]
+    for hold in holds:
+        if hold.bays & bay.bit:
+            starts = max(hold.starts_at if hold.starts_at is not None else at, at)
+            taken = need_of(hold.shape, bay)
+            steps.append((starts, Amount(0, 0, 0).plus(taken, -1)))
+            steps.append((starts + hold.task.longest_seconds(at), taken))
+    steps.sort(key=lambda step: step[0])
+    free = Amount(bay.free, host.cpus_free, host.memory_free)
+    candidate = not_before if free.covers(need) else None
+    for when, change in steps:
+        if candidate is not None and when >= candidate + seconds:
+            break
+        free = free.plus(change)
+        if not free.covers(need):
+            candidate = None
+        elif candidate is None:
+            candidate = max(when, not_before)
+    return UNKNOWN if candidate is None else candidate
+
+
+def promise(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> Promise | None:
+    """The earliest place and time for a task behind the given holds, among the nodes looked at."""
+    bays = list(_candidates(state, shape))
+    if len(bays) < shape.nodes:
+        return None
+    seconds = task.longest_seconds(at)
+    when, starts = at, [at]
+    for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
+        starts = [earliest(state, bay, shape, seconds, at, holds=holds, not_before=when) for bay in bays]
+        ranked = sorted(zip(starts, (-bay.free for bay in bays), range(len(bays)), strict=True))
+        latest = ranked[shape.nodes - 1][0]
+        if latest in {when, UNKNOWN} or shape.nodes == 1:
+            break
+        when = latest
+    if latest == UNKNOWN:
+        untouched = [entry for entry in ranked if not any(hold.bays & bays[entry[2]].bit for hold in holds)]
+        ranked = sorted(untouched, key=lambda entry: entry[1:])
+        if len(ranked) < shape.nodes:
+            return None
+    nodes = tuple(bays[place].host.spec.id for _, _, place in ranked[: shape.nodes])
+    return Promise(nodes, None if latest == UNKNOWN else latest)
+
+
+def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
+    """The nodes worth looking at, emptiest first, no more than the settings allow (but enough for a gang)."""
+    index, depth = state.index, max(state.settings.search_depth, 2 * shape.nodes)
+    seen: set[NodeId] = set()
+
+    def all_of_them() -> Iterator[Bay]:
+        for bays in reversed(index.by_free):
+            for number in members(bays & shape.eligible):
+                bay = index.bay(number)
+                if bay.host.spec.id not in seen and bay.usable.bit_count() >= shape.gpus:
+                    seen.add(bay.host.spec.id)
+                    yield bay
+
+    return islice(all_of_them(), depth)
+
+
+def holds_before(state: State, mine: Standing, at: float) -> list[Hold]:
+    """The reservations of tasks that go before, earliest first."""
+    before = []
+    for hold in state.holds.values():
+        theirs = standing(state, hold.task, hold.shape.need_milli, at)
+        if theirs < mine:
+            before.append((theirs, hold))
+    return [hold for _, hold in sorted(before, key=lambda pair: pair[0])]
+
+
+def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> BaySet:
+    """The bays a task must stay away from, because it would delay one of the holds there."""
+    away = 0
+    ends = at + task.longest_seconds(at)
+    for hold in holds:
+        if hold.claim or hold.starts_at is None or ends > hold.starts_at:
+            for number in members(hold.bays & shape.eligible):
+                bay = state.index.bay(number)
+                if not away & bay.bit and not _enough_for_both(state, bay, shape, hold, at):
+                    away |= bay.bit
+    return away
+
+
+def _enough_for_both(state: State, bay: Bay, shape: Shape, hold: Hold, at: float) -> bool:
+    """Whether a bay still holds the promised task, at the promised instant, if another takes its part now."""
+    spec = bay.host.spec
+    left = Amount(bay.usable.bit_count(), spec.cpus, spec.memory_mib)
+    for ends, taken, task in ends_on(state, bay, at):
+        came_later = task.phase.since > hold.made_at  # type: ignore[attr-defined]
+        if hold.claim:
+            stays = task.id not in hold.victims
+        else:
+            stays = came_later if hold.starts_at is None else ends > hold.starts_at
+        if stays:
+            left = left.plus(taken, -1)
+    return left.plus(need_of(shape, bay), -1).covers(need_of(hold.shape, bay))

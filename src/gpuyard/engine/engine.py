@@ -1,0 +1,564 @@
+"""The engine: commands in, facts out.
+
+`handle` answers one command with the facts it made, or with a refusal and no facts. `decide` lets time pass and places
+what waits; call it after one command or after a thousand. Whoever drives the engine makes the facts durable before
+anyone outside learns of them. Time is monotone: an instant earlier than the last fact counts as that one.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain import refusals as no
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.task import NewTask
+from gpuyard.domain.validation import check_dependencies, check_estimate, check_spec, check_split, check_tenant
+from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
+from gpuyard.engine.backfill import holds_before, promise
+from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
+from gpuyard.engine.policies import POLICIES
+from gpuyard.engine.schedule import Pass
+from gpuyard.engine.standing import standing
+from gpuyard.engine.state import State
+from gpuyard.engine.task import Task
+from gpuyard.placement.scores import SCORES
+from gpuyard.placement.shape import Shape
+
+Facts = list[fact.Event]
+
+LOOK_AGAIN_SECONDS = 60.0
+"""After so long a reservation that should have begun is looked at again."""
+
+
+class Engine:
+    """Decides what is to be done, on a state that it alone changes."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
+        self._facts: Facts = []
+
+    def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
+        """Answer a command with facts, or refuse it and change nothing."""
+        self.state.now = max(self.state.now, now)
+        self._facts = []
+        refusal = _HANDLERS[type(asked)](self, asked)
+        assert refusal is None or not self._facts, f"{asked} was refused after it made facts"
+        return refusal or self._facts
+
+    def decide(self, now: float) -> Facts:
+        """Let time pass up to now and place what can be placed."""
+        state = self.state
+        state.now = max(state.now, now)
+        self._facts = []
+        timers = state.timers
+        while timers and timers[0][0] <= state.now:
+            self._look(heappop(timers)[1])
+        if (
+            state.queue.stirred
+            or state.freed
+            or state.queue.loosened
+            or state.vacancy
+            or state.queue.class_freed != [False, False]
+        ):
+            Pass(state, state.now, self._emit).run()
+        return self._facts
+
+    def next_wakeup(self) -> float | None:
+        """The next instant at which `decide` has something to do although nothing happened."""
+        return self.state.timers[0][0] if self.state.timers else None
+
+    def _emit(self, event: fact.Event) -> None:
+        self.state.apply(event, self.state.now)
+        self._facts.append(event)
+
+    # --- time passes ---------------------------------------------------------------------------------------------
+
+    def _look(self, number: TaskId) -> None:
+        """Something about a task (or a line, or the yard) was due now; see what it is."""
+        state, at = self.state, self.state.now
+        if number == 0:
+            for book in state.tenants.values():
+                if book.tenant.budget is not None:
+                    state.queue.loosen(book)
+            return
+        if number < 0:
+            if line := state.queue.by_number.get(-number):
+                state.queue.wake(line)
+            return
+        task = state.tasks.get(number)
+        if task is None:
+            return
+        phase, spec = task.phase, task.spec
+        if spec.deadline is not None and spec.deadline <= at and not isinstance(phase, Stopping):
+            self._end_or_stop(task, Cause(Why.DEADLINE), TaskStatus.TIMEOUT)
+        elif isinstance(phase, Waiting | Suspended):
+            state.enqueue(task, at)
+            hold = state.holds.get(task.id)
+            if hold is not None and not hold.claim and hold.starts_at is not None and hold.starts_at <= at:
+                self._promise_again(task)
+        elif isinstance(phase, Running):
+            if spec.timeout_seconds is not None and phase.since + spec.timeout_seconds <= at:
+                self._emit(fact.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
+            elif state.policy.changes_at is not None:
+                state.queue.wake_all()
+
+    def _promise_again(self, task: Task) -> None:
+        """The promised instant has come and the nodes are not free: promise the next one."""
+        state = self.state
+        hold = state.holds[task.id]
+        mine = standing(state, task, hold.shape.need_milli, state.now)
+        others = [other for other in holds_before(state, mine, state.now) if other is not hold]
+        found = promise(state, task, hold.shape, state.now, others)
+        if found is None or (found.starts_at is not None and found.starts_at <= state.now):
+            heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
+            return
+        self._emit(fact.ReservationMade(task.id, found.nodes, found.starts_at))
+
+    # --- tasks ---------------------------------------------------------------------------------------------------
+
+    def _submit(self, asked: command.SubmitTasks) -> Refusal | None:
+        if not asked.tasks:
+            return no.NoTasks()
+        last = self.state.last_task
+        linked = False
+        for new in asked.tasks:
+            if new.id <= last:
+                return no.TaskIdTaken(new.id)
+            last = new.id
+            if refusal := check_spec(new.spec) or self._forbidden_for_ever(new):
+                return refusal
+            linked = linked or bool(new.spec.after_success or new.spec.after_any)
+        if linked and (refusal := check_dependencies(asked.tasks, _Known(self.state))):
+            return refusal
+        for new in asked.tasks:
+            self._emit(fact.TaskSubmitted(new.id, new.spec))
+        if linked:
+            self._end_hopeless(asked.tasks)
+        return None
+
+    def _forbidden_for_ever(self, new: NewTask) -> Refusal | None:
+        """What the tenant's own limits, or a wish to fit at once, rule out."""
+        spec, state = new.spec, self.state
+        ask = spec.resources
+        book = state.tenants.get(spec.tenant)
+        limits = book.tenant if book else state.default_tenant
+        needed = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
+        if limits.max_gpus is not None and needed > limits.max_gpus:
+            return no.QuotaForbids(spec.tenant, needed, limits.max_gpus)
+        if limits.max_gpus_by_model and ask.models:
+            by_model = dict(limits.max_gpus_by_model)
+            if all(needed > by_model.get(model, needed) for model in ask.models):
+                model = max(ask.models, key=lambda model: by_model[model])
+                return no.QuotaForbids(spec.tenant, needed, by_model[model], model)
+        return Shape(ask).never(state.index) if spec.require_fit else None
+
+    def _end_hopeless(self, tasks: tuple[NewTask, ...]) -> None:
+        """Tasks that need the success of one that did not succeed."""
+        for new in tasks:
+            for dependency in new.spec.after_success:
+                status = self.state.ended.get(dependency)
+                if status is not None and status is not TaskStatus.SUCCESS and new.id in self.state.tasks:
+                    self._end(self.state.tasks[new.id], TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=dependency))
+
+    def _open_task(self, task_id: TaskId) -> Task | Refusal:
+        task = self.state.tasks.get(task_id)
+        if task is not None:
+            return task
+        status = self.state.ended.get(task_id)
+        return no.UnknownTask(task_id) if status is None else no.TaskIsOver(task_id, status)
+
+    def _cancel(self, asked: command.CancelTask) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if isinstance(task.phase, Stopping) and task.phase.cause.why is Why.CANCELLED:
+            return None
+        self._end_or_stop(task, Cause(Why.CANCELLED), TaskStatus.CANCELLED)
+        return None
+
+    def _end_or_stop(self, task: Task, cause: Cause, status: TaskStatus) -> None:
+        """End a task that waits; have a task that runs stopped, or what is already being done to it end in this way."""
+        phase = task.phase
+        if isinstance(phase, Waiting):
+            self._end(task, status, cause)
+        elif isinstance(phase, ACTIVE):
+            self._emit(fact.AttemptStopping(task.id, phase.attempt, cause))
+
+    def _hold(self, asked: command.HoldTask) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if not isinstance(task.phase, Waiting):
+            return _wrong_phase(task, "hold", "waiting")
+        if not task.held:
+            self._emit(fact.TaskHeld(task.id))
+        return None
+
+    def _release(self, asked: command.ReleaseTask) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if not task.held or not isinstance(task.phase, Waiting):
+            return _wrong_phase(task, "release", "on hold")
+        self._emit(fact.TaskReleased(task.id))
+        return None
+
+    def _suspend(self, asked: command.SuspendTask) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if task.spec.preemption is not Preemption.SUSPEND:
+            return no.NotSuspendable(task.id, task.spec.preemption)
+        if not isinstance(task.phase, Running):
+            return _wrong_phase(task, "suspend", "running")
+        self._emit(fact.AttemptSuspending(task.id, task.phase.attempt, Cause(Why.SUSPENDED_BY_USER)))
+        return None
+
+    def _resume(self, asked: command.ResumeTask) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if not (isinstance(task.phase, Suspended) and task.phase.by_user):
+            return _wrong_phase(task, "resume", "suspended on request")
+        self._emit(fact.TaskReleased(task.id))
+        return None
+
+    def _change_priority(self, asked: command.ChangePriority) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if not 0 <= asked.priority <= 100:
+            return no.PriorityOutOfRange(asked.priority)
+        self._emit(fact.PriorityChanged(task.id, asked.priority))
+        return None
+
+    def _revise_estimate(self, asked: command.ReviseEstimate) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if asked.estimate and (refusal := check_estimate(asked.estimate)):
+            return refusal
+        self._emit(fact.EstimateRevised(task.id, asked.estimate))
+        return None
+
+    def _end(self, task: Task, status: TaskStatus, cause: Cause) -> None:
+        """A task is over; those that needed its success are over with it."""
+        over = [(task, status, cause)]
+        for ending, how, why in over:
+            if ending.id not in self.state.tasks:
+                continue
+            self._emit(fact.TaskEnded(ending.id, how, why))
+            if how is TaskStatus.SUCCESS or not ending.dependents:
+                continue
+            for dependent in ending.dependents:
+                other = self.state.tasks.get(dependent)
+                if other is not None and ending.id in other.spec.after_success:
+                    over.append((other, TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=ending.id)))
+
+    # --- reports -------------------------------------------------------------------------------------------------
+
+    def _attempt(self, task_id: TaskId, attempt: int) -> Task | Refusal:
+        """The task a report speaks of, if the attempt is the present one."""
+        task = self.state.tasks.get(task_id)
+        if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != attempt:
+            return no.StaleReport(task_id, attempt)
+        return task
+
+    def _started(self, asked: command.ReportStarted) -> Refusal | None:
+        task = self._attempt(asked.task, asked.attempt)
+        if isinstance(task, Refusal):
+            return task
+        if isinstance(task.phase, Placed):
+            self._emit(fact.AttemptStarted(task.id, asked.attempt))
+        return None  # said twice, or already being stopped: nothing new
+
+    def _suspended(self, asked: command.ReportSuspended) -> Refusal | None:
+        task = self._attempt(asked.task, asked.attempt)
+        if isinstance(task, Refusal):
+            return task
+        if isinstance(task.phase, Suspending):
+            self._emit(fact.AttemptSuspended(task.id, asked.attempt))
+        return None
+
+    def _resumed(self, asked: command.ReportResumed) -> Refusal | None:
+        task = self._attempt(asked.task, asked.attempt)
+        if isinstance(task, Refusal):
+            return task
+        if isinstance(task.phase, Resuming):
+            self._emit(fact.AttemptResumed(task.id, asked.attempt))
+        return None
+
+    def _ended(self, asked: command.ReportEnded) -> Refusal | None:
+        task = self._attempt(asked.task, asked.attempt)
+        if isinstance(task, Refusal):
+            return task
+        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+        if asked.node is not None and len(nodes) > 1:
+            return self._member_ended(task, nodes, asked)
+        self._finish(task, asked.outcome, asked.exit_code)
+        return None
+
+    def _member_ended(self, task: Task, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> Refusal | None:
+        """A gang lives and dies together: the first part that fails stops the others, the last part ends the attempt."""
+        assert asked.node is not None
+        if asked.node not in nodes:
+            return no.UnknownNode(asked.node)
+        if asked.node in (task.members or {}):
+            return None
+        self._emit(fact.MemberEnded(task.id, asked.attempt, asked.node, asked.outcome, asked.exit_code))
+        outcomes = task.members or {}
+        if len(outcomes) == len(nodes):
+            failed = next((how for how in outcomes.values() if how not in {Outcome.SUCCEEDED, Outcome.STOPPED}), None)
+            stopped = Outcome.STOPPED if Outcome.STOPPED in outcomes.values() else Outcome.SUCCEEDED
+            self._finish(task, failed or stopped, asked.exit_code)
+        elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
+            self._emit(fact.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))
+        return None
+
+    def _finish(self, task: Task, outcome: Outcome, exit_code: int | None) -> None:
+        """An attempt is over: decide in the same step whether the task is."""
+        phase = task.phase
+        self._emit(fact.AttemptEnded(task.id, task.attempts, outcome, exit_code))
+        settling = task.phase
+        assert isinstance(settling, Settling)
+        cause, why = settling.cause, settling.cause.why if settling.cause else None
+        if why in {Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE}:
+            assert cause is not None
+            status = TaskStatus.CANCELLED if why is Why.CANCELLED else TaskStatus.TIMEOUT
+            self._end(task, status, cause)
+        elif outcome is Outcome.SUCCEEDED:
+            self._end(task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED))
+        elif outcome is Outcome.LOST:
+            node = phase.placement.nodes[0]  # type: ignore[attr-defined]
+            self._requeue(task, Cause(Why.NODE_LOST, node=node), delay=0.0)
+        elif cause is not None and why is not Why.MEMBER_FAILED:
+            self._requeue(task, cause, delay=0.0)
+        else:
+            self._retry(task, cause or self._failure(phase, outcome))
+
+    def _failure(self, phase: Any, outcome: Outcome) -> Cause:
+        if outcome is Outcome.NOT_LAUNCHED:
+            return Cause(Why.NOT_LAUNCHED, node=phase.placement.nodes[0])
+        return Cause(Why.EXIT_CODE)
+
+    def _retry(self, task: Task, cause: Cause) -> None:
+        """A task's own failure: try again later if it may, with twice the wait each time."""
+        if task.failures >= task.spec.retries:
+            self._end(task, TaskStatus.FAILED, cause)
+            return
+        settings = self.state.settings
+        delay = min(settings.retry_delay_seconds * 2**task.failures, settings.retry_delay_max_seconds)
+        self._requeue(task, cause, delay)
+
+    def _requeue(self, task: Task, cause: Cause, delay: float) -> None:
+        self._emit(fact.TaskRequeued(task.id, cause, self.state.now + delay if delay else 0.0))
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    def _join(self, asked: command.JoinNode) -> Refusal | None:
+        spec, state = asked.node, self.state
+        if not spec.id:
+            return no.EmptyName("node")
+        for field, value in (
+            ("cpus", spec.cpus),
+            ("memory_mib", spec.memory_mib),
+            *((g.model, g.memory_mib) for g in spec.gpus),
+        ):
+            if value < 0:
+                return no.NegativeCount(field, value)
+        if not all(gpu.model for gpu in spec.gpus):
+            return no.EmptyName("gpus.model")
+        host = state.index.hosts.get(spec.id)
+        if host is None:
+            self._emit(fact.NodeJoined(spec))
+        elif host.spec == spec:
+            if host.lost:
+                self._emit(fact.NodeReturned(spec.id))
+        elif state.on_node[spec.id]:
+            return no.NodeChangedInUse(spec.id)
+        else:
+            self._drop_holds_on(spec.id)
+            self._emit(fact.NodeRemoved(spec.id))
+            self._emit(fact.NodeJoined(spec))
+        return None
+
+    def _known_node(self, node: NodeId) -> Refusal | None:
+        return None if node in self.state.index.hosts else no.UnknownNode(node)
+
+    def _lose(self, asked: command.LoseNode) -> Refusal | None:
+        if refusal := self._known_node(asked.node):
+            return refusal
+        if self.state.index.hosts[asked.node].lost:
+            return None
+        self._drop_holds_on(asked.node)
+        self._emit(fact.NodeLost(asked.node))
+        for task in list(self.state.on_node[asked.node].values()):
+            if task.spec.on_lost is not OnLost.WAIT:
+                self._finish_lost(task, asked.node)
+        return None
+
+    def _finish_lost(self, task: Task, node: NodeId) -> None:
+        """An attempt is gone with its node. The rest of a gang is stopped first; its part here counts as over."""
+        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+        if self._runs_elsewhere(task, node):
+            report = command.ReportEnded(task.id, task.attempts, Outcome.LOST, node=node)
+            self._member_ended(task, nodes, report)
+        else:
+            self._finish(task, Outcome.LOST, None)
+
+    def _return(self, asked: command.ReturnNode) -> Refusal | None:
+        if refusal := self._known_node(asked.node):
+            return refusal
+        if self.state.index.hosts[asked.node].lost:
+            self._emit(fact.NodeReturned(asked.node))
+        return None
+
+    def _remove(self, asked: command.RemoveNode) -> Refusal | None:
+        if refusal := self._known_node(asked.node):
+            return refusal
+        state = self.state
+        here = list(state.on_node[asked.node].values())
+        alive = [task for task in here if self._runs_elsewhere(task, asked.node)]
+        if alive:
+            return no.NodeInUse(asked.node, tuple(task.id for task in alive))
+        self._drop_holds_on(asked.node)
+        if not state.index.hosts[asked.node].lost:
+            self._emit(fact.NodeLost(asked.node))
+        for task in here:
+            self._finish(task, Outcome.LOST, None)
+        self._emit(fact.NodeRemoved(asked.node))
+        return None
+
+    def _runs_elsewhere(self, task: Task, node: NodeId) -> bool:
+        """Whether a gang has parts on other nodes that are there and not over."""
+        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+        others = [other for other in nodes if other != node and other not in (task.members or {})]
+        return any(not self.state.index.hosts[other].lost for other in others)
+
+    def _cordon(self, asked: command.CordonNode) -> Refusal | None:
+        if refusal := self._known_node(asked.node):
+            return refusal
+        host = self.state.index.hosts[asked.node]
+        if not host.cordoned or host.draining != asked.drain:
+            self._drop_holds_on(asked.node)
+            self._emit(fact.NodeCordoned(asked.node, asked.drain))
+        if asked.drain:
+            for task in list(self.state.on_node[asked.node].values()):
+                movable = task.spec.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
+                if movable and isinstance(task.phase, Running | Placed):
+                    cause = Cause(Why.DRAINED, node=asked.node)
+                    self._emit(fact.AttemptStopping(task.id, task.phase.attempt, cause))
+        return None
+
+    def _uncordon(self, asked: command.UncordonNode) -> Refusal | None:
+        if refusal := self._known_node(asked.node):
+            return refusal
+        if self.state.index.hosts[asked.node].cordoned:
+            self._emit(fact.NodeUncordoned(asked.node))
+        return None
+
+    def _set_health(self, asked: command.SetGpuHealth) -> Refusal | None:
+        if refusal := self._known_node(asked.node):
+            return refusal
+        host = self.state.index.hosts[asked.node]
+        if asked.gpu not in host.bay_of:
+            return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
+        if host.health.get(asked.gpu, "ok") != asked.health:
+            self._drop_holds_on(asked.node)
+            self._emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))
+        return None
+
+    def _drop_holds_on(self, node: NodeId) -> None:
+        """Promises on a node that changes are made anew."""
+        for hold in list(self.state.holds.values()):
+            if node in hold.nodes:
+                self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.NODES_CHANGED, node=node)))
+
+    # --- the yard ------------------------------------------------------------------------------------------------
+
+    def _found(self, asked: command.FoundYard) -> Refusal | None:
+        if self.state.yard:
+            return no.AlreadyFounded(self.state.yard)
+        if not asked.yard:
+            return no.EmptyName("yard")
+        self._emit(fact.YardFounded(asked.yard))
+        return None
+
+    def _set_tenant(self, asked: command.SetTenant) -> Refusal | None:
+        if refusal := check_tenant(asked.tenant):
+            return refusal
+        self._emit(fact.TenantSet(asked.tenant))
+        return None
+
+    def _set_split(self, asked: command.SetSplit) -> Refusal | None:
+        if refusal := check_split(asked.split):
+            return refusal
+        self._emit(fact.SplitSet(asked.split))
+        return None
+
+    def _change_settings(self, asked: command.ChangeSettings) -> Refusal | None:
+        settings = asked.settings
+        if settings.policy not in POLICIES:
+            return no.UnknownPolicy(settings.policy, tuple(POLICIES))
+        if settings.score not in SCORES:
+            return no.UnknownScore(settings.score, tuple(SCORES))
+        for field in ("reservations", "search_depth", "ageing_seconds", "fair_share_half_life_seconds"):
+            if getattr(settings, field) <= 0:
+                return no.NotPositive(field, getattr(settings, field))
+        for field in (
+            "preemption_min_run_seconds",
+            "preemption_limit",
+            "tiresias_threshold_gpu_seconds",
+            "retry_delay_seconds",
+        ):
+            if getattr(settings, field) < 0:
+                return no.NegativeCount(field, getattr(settings, field))
+        for hold in list(self.state.holds.values()):
+            self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.SETTINGS_CHANGED)))
+        self._emit(fact.SettingsChanged(settings))
+        return None
+
+
+class _Known:
+    """Task numbers a new task may depend on."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._state.tasks or task in self._state.ended
+
+
+def _wrong_phase(task: Task, asked: str, needed: str) -> no.WrongPhase:
+    phase = "on hold" if task.held else type(task.phase).__name__.lower()
+    return no.WrongPhase(task.id, phase, asked, needed)
+
+
+_HANDLERS: dict[type[command.Command], Callable[[Engine, Any], Refusal | None]] = {
+    command.SubmitTasks: Engine._submit,
+    command.CancelTask: Engine._cancel,
+    command.HoldTask: Engine._hold,
+    command.ReleaseTask: Engine._release,
+    command.SuspendTask: Engine._suspend,
+    command.ResumeTask: Engine._resume,
+    command.ChangePriority: Engine._change_priority,
+    command.ReviseEstimate: Engine._revise_estimate,
+    command.ReportStarted: Engine._started,
+    command.ReportSuspended: Engine._suspended,
+    command.ReportResumed: Engine._resumed,
+    command.ReportEnded: Engine._ended,
+    command.JoinNode: Engine._join,
+    command.LoseNode: Engine._lose,
+    command.ReturnNode: Engine._return,
+    command.RemoveNode: Engine._remove,
+    command.CordonNode: Engine._cordon,
+    command.UncordonNode: Engine._uncordon,
+    command.SetGpuHealth: Engine._set_health,
+    command.FoundYard: Engine._found,
+    command.SetTenant: Engine._set_tenant,
+    command.SetSplit: Engine._set_split,
+    command.ChangeSettings: Engine._change_settings,
+}

@@ -1,0 +1,22 @@
+"""Policies: the order of the queue. One policy a file, all of them in this dictionary; docs/howto/add_a_policy.md shows how.
+
+A policy answers up to four questions, all of them pure:
+
+- `key(task, now, settings)`: its place among the waiting, smallest first. It is asked when the task is queued and must
+  stay right while the task waits, so a policy with ageing writes it as "since when", not as "for how long".
+- `tenant_key(book, now, settings)`: comes before the key if there is one, and may change at any time (fair share).
+- `outranks(waiting, running, now, settings)`: may the one stop the other to get its GPUs?
+- `changes_at(running, now, settings)`: when does a running task's answer to `outranks` change by itself?
+"""
+
+from gpuyard.engine.policies import fair_share, fifo, priority, sjf, srtf, tiresias
+from gpuyard.engine.policies.policy import Policy
+
+POLICIES: dict[str, Policy] = {
+    "fifo": fifo.POLICY,
+    "priority": priority.POLICY,
+    "fair_share": fair_share.POLICY,
+    "sjf": sjf.POLICY,
+    "srtf": srtf.POLICY,
+    "tiresias": tiresias.POLICY,
+}

@@ -1,0 +1,21 @@
+"""What a policy is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuyard.domain.settings import Settings
+from gpuyard.engine.quota import TenantBook
+from gpuyard.engine.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One way to order a queue; gpuyard.engine.policies says what each question means."""
+
+    name: str
+    starts_all: bool
+    """The promise of liveness: every task that could run starts in the end, if the yard keeps freeing GPUs."""
+    key: Callable[[Task, float, Settings], float]
+    tenant_key: Callable[[TenantBook, float, Settings], float] | None = None
+    outranks: Callable[[Task, Task, float, Settings], bool] | None = None
+    changes_at: Callable[[Task, float, Settings], float | None] | None = None

@@ -1,0 +1,198 @@
+"""Preemption: whom to stop so that a task of higher standing can start, losing as little work as possible.
+
+Two rights to stop a running task, and it must have allowed it in both cases:
+
+- the policy says the waiting task outranks it (`policy.outranks`);
+- the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own.
+
+What a stop costs is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed effort for
+one that is suspended or saves itself. On each node the cheapest victims are taken until there is room, then those that
+turned out not to be needed are spared; the cheapest node wins. The search looks at `search_depth` nodes.
+
+Against thrashing: nobody is stopped before it ran `preemption_min_run_seconds`, nor more than `preemption_limit` times,
+and a victim never has the right to stop the one it was stopped for. While victims are being stopped, the place is
+held for the task they were stopped for, which asks for no further ones meanwhile.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from gpuyard.domain.causes import Why
+from gpuyard.domain.values import MILLI, NodeId, Preemption, TaskClass, TenantId
+from gpuyard.engine.backfill import Amount, need_of
+from gpuyard.engine.phases import Running
+from gpuyard.engine.queue import BATCH, ONLINE
+from gpuyard.engine.state import State
+from gpuyard.engine.task import Task
+from gpuyard.placement.bayset import members
+from gpuyard.placement.index import Bay
+from gpuyard.placement.shape import Shape
+
+STOP_COSTS_SECONDS = {Preemption.SUSPEND: 10.0, Preemption.CHECKPOINT: 60.0}
+"""What a stop that keeps the work costs, on each of the task's GPUs."""
+
+
+class Raid(NamedTuple):
+    """A way to make room: where, and at whose cost."""
+
+    cost_gpu_seconds: float
+    nodes: tuple[NodeId, ...]
+    victims: tuple[Task, ...]
+    why: Why
+
+
+def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid | None, float | None]:
+    """The cheapest way to make room for a task; or none, and when to look again because somebody is too young."""
+    rights = _Rights(state, task, shape, at)
+    if not rights.any:
+        return None, None
+    here: list[tuple[float, int, Bay, list[Task]]] = []
+    for bay in islice(_candidates(state, shape), max(state.settings.search_depth, 2 * shape.nodes)):
+        found = _cheapest(state, bay, shape, rights, at)
+        if found is not None:
+            here.append((sum(loss(victim, at) for victim in found), len(found), bay, found))
+    if len(here) < shape.nodes:
+        return None, rights.retry_at
+    here.sort(key=lambda way: (*way[:2], way[2].number))
+    chosen = here[: shape.nodes]
+    victims = tuple({victim.id: victim for way in chosen for victim in way[3]}.values())
+    if not victims or not rights.still_hold(victims):
+        return None, rights.retry_at
+    why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
+    return Raid(
+        sum(loss(victim, at) for victim in victims), tuple(way[2].host.spec.id for way in chosen), victims, why
+    ), None
+
+
+def loss(victim: Task, at: float) -> float:
+    """GPU-seconds that stopping a task throws away."""
+    assert isinstance(victim.phase, Running)
+    gpus = victim.phase.placement.charge_milli / MILLI
+    return gpus * STOP_COSTS_SECONDS.get(victim.spec.preemption, victim.served_at(at))
+
+
+class _Rights:
+    """What one waiting task may do to others at this instant."""
+
+    def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
+        self._state, self._task, self._at = state, task, at
+        self._outranks = state.policy.outranks
+        self.retry_at: float | None = None
+        need = shape.need_milli
+        mine = state.classes[_place(task)]
+        tenant = state.book(task.spec.tenant)
+        self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
+        self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
+        self.any = self._outranks is not None or self._class_claim or self._tenant_claim
+
+    def may_stop(self, victim: Task) -> bool:
+        """Whether a running task may be stopped for ours, and is old enough."""
+        phase, settings = victim.phase, self._state.settings
+        if not isinstance(phase, Running) or victim.spec.preemption is Preemption.NEVER:
+            return False
+        if victim.preemptions >= settings.preemption_limit or not (self.by_policy(victim) or self._by_quota(victim)):
+            return False
+        old_enough_at = phase.since + settings.preemption_min_run_seconds
+        if old_enough_at > self._at:
+            self.retry_at = min(self.retry_at or old_enough_at, old_enough_at)
+            return False
+        return True
+
+    def by_policy(self, victim: Task) -> bool:
+        """Whether the policy gives the right."""
+        return self._outranks is not None and self._outranks(self._task, victim, self._at, self._state.settings)
+
+    def _by_quota(self, victim: Task) -> bool:
+        state = self._state
+        if self._class_claim and _place(victim) != _place(self._task):
+            book = state.classes[_place(victim)]
+            if book.used > book.guarantee:
+                return True
+        if self._tenant_claim and victim.spec.tenant != self._task.spec.tenant:
+            theirs = state.book(victim.spec.tenant)
+            return theirs.tenant.guaranteed_gpus is not None and theirs.used > theirs.guarantee
+        return False
+
+    def still_hold(self, victims: Iterable[Task]) -> bool:
+        """Whether those claimed from by quota alone stay at or above their part until the last of them is taken."""
+        state = self._state
+        by_class = [book.used for book in state.classes]
+        by_tenant: dict[TenantId, int] = {}
+        for victim in victims:
+            if self.by_policy(victim):
+                continue
+            assert isinstance(victim.phase, Running)
+            charge, place, tenant = victim.phase.placement.charge_milli, _place(victim), victim.spec.tenant
+            book = state.book(tenant)
+            used = by_tenant.setdefault(tenant, book.used)
+            over_class = self._class_claim and by_class[place] > state.classes[place].guarantee
+            if not over_class and not (self._tenant_claim and used > book.guarantee):
+                return False
+            by_class[place] -= charge
+            by_tenant[tenant] = used - charge
+        return True
+
+
+def _place(task: Task) -> int:
+    return ONLINE if task.spec.task_class is TaskClass.ONLINE else BATCH
+
+
+def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
+    """Open bays, one a node, that are not yet being cleared for somebody, those with most free GPUs first."""
+    claimed = 0
+    for hold in state.holds.values():
+        if hold.claim:
+            claimed |= hold.bays
+    seen: set[NodeId] = set()
+    for bays in reversed(state.index.by_free):
+        wanted = bays & shape.eligible
+        for number in members(wanted ^ (wanted & claimed)):
+            bay = state.index.bay(number)
+            node = bay.host.spec.id
+            if node not in seen and bay.usable.bit_count() >= shape.gpus and (state.on_node[node] or shape.nodes > 1):
+                seen.add(node)
+                yield bay
+
+
+def _cheapest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
+    """The cheapest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
+    need, host = need_of(shape, bay), bay.host
+    free = Amount(bay.free, host.cpus_free, host.memory_free)
+    if free.covers(need):
+        return []
+    running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
+    running.sort(key=lambda victim: (loss(victim, at), victim.id))
+    chosen: list[Task] = []
+    for victim in running:
+        if free.covers(need):
+            break
+        chosen.append(victim)
+        free = _free_without(bay, chosen)
+    if not free.covers(need):
+        return None
+    for victim in reversed(chosen[:-1]):
+        others = [other for other in chosen if other is not victim]
+        if _free_without(bay, others).covers(need):
+            chosen = others
+    return chosen
+
+
+def _free_without(bay: Bay, victims: list[Task]) -> Amount:
+    """What a bay has free once these are gone; a shared card only if all who share it are among them."""
+    host = bay.host
+    free = Amount(bay.free, host.cpus_free, host.memory_free)
+    sharing: dict[int, int] = {}
+    for victim in victims:
+        assert isinstance(victim.phase, Running)
+        keeps_memory = victim.spec.preemption is Preemption.SUSPEND
+        for part in victim.phase.placement.slices:
+            if part.node != host.spec.id:
+                continue
+            here = [gpu for gpu in part.gpus if bay.usable >> gpu & 1]
+            if part.milli < MILLI and here:
+                sharing[here[0]] = sharing.get(here[0], 0) + 1
+                here = []
+            free = free.plus(Amount(len(here), part.cpus, 0 if keeps_memory else part.memory_mib))
+    whole_again = sum(1 for gpu, count in sharing.items() if bay.shared[gpu].tasks == count)
+    return free.plus(Amount(whole_again, 0, 0))

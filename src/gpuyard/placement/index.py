@@ -1,0 +1,372 @@
+"""The index: what is free where, kept up to date with every placement, so that no decision has to look at all nodes.
+
+A bay that is closed (its node lost, cordoned or removed) is in none of the sets of free things, so a search can not
+find it; what it holds is still counted, and it comes back with exactly that when the node opens again.
+"""
+
+from collections.abc import Iterator
+
+from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.placement import Placement, Slice
+from gpuyard.domain.values import MILLI, GpuHealth, NodeId
+from gpuyard.placement.bayset import BaySet, ByLevel, ByValue
+from gpuyard.placement.topology import Topology, mask_of
+
+
+class Shared:
+    """One card that tasks share: what is left of it."""
+
+    __slots__ = ("memory_mib", "milli", "tasks")
+
+    def __init__(self, memory_mib: int) -> None:
+        self.milli = MILLI
+        self.memory_mib = memory_mib
+        self.tasks = 0
+
+
+class Bay:
+    """The GPUs of one model in one node."""
+
+    __slots__ = (
+        "all",
+        "bit",
+        "free",
+        "free_mask",
+        "gpu_memory_mib",
+        "host",
+        "model",
+        "number",
+        "shared",
+        "taken",
+        "topology",
+        "usable",
+    )
+
+    def __init__(self, number: int, host: "Host", gpus: tuple[tuple[int, Gpu], ...], topology: Topology) -> None:
+        self.number = number
+        self.bit: BaySet = 1 << number
+        self.host = host
+        self.model = gpus[0][1].model if gpus else ""
+        self.gpu_memory_mib = gpus[0][1].memory_mib if gpus else 0
+        self.topology = topology
+        self.all = mask_of(tuple(index for index, _ in gpus))
+        self.usable = self.all
+        self.taken = 0
+        self.shared: dict[int, Shared] = {}
+        self.free_mask = self.all
+        self.free = len(gpus)
+
+    @property
+    def widest_share(self) -> int:
+        """The largest part left on any card that is shared already, in thousandths."""
+        return max((card.milli for gpu, card in self.shared.items() if self.usable >> gpu & 1), default=0)
+
+
+class Host:
+    """A node: its bays, and the CPUs and memory they have in common."""
+
+    __slots__ = ("bay_of", "bays", "cordoned", "cpus_free", "draining", "health", "lost", "memory_free", "spec")
+
+    def __init__(self, spec: NodeSpec) -> None:
+        self.spec = spec
+        self.bays: list[Bay] = []
+        self.bay_of: dict[int, Bay] = {}
+        self.cpus_free = spec.cpus
+        self.memory_free = spec.memory_mib
+        self.lost = False
+        self.cordoned = False
+        self.draining = False
+        self.health: dict[int, GpuHealth] = {}
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes new work."""
+        return not (self.lost or self.cordoned)
+
+
+class Index:
+    """Every bay of the yard, by everything a search asks for."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[NodeId, Host] = {}
+        self.bays: list[Bay | None] = []
+        self.version = 0
+        """Grows whenever what a node *is* changes; shapes look their bays up again then."""
+        self.gpus_up = 0
+        """Cards that count for the split between the classes: of nodes that are not lost, less the broken ones."""
+        self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
+        self._vacant: list[int] = []
+        # what bays are
+        self.everywhere: BaySet = 0
+        self.primary: BaySet = 0
+        """One bay of each node: the one that stands for its CPUs."""
+        self.without_gpus: BaySet = 0
+        self.by_model: dict[str, BaySet] = {}
+        self.by_label: dict[tuple[str, str], BaySet] = {}
+        self.by_gpu_memory = ByValue()
+        self.by_gpu_count = ByValue()
+        self.by_cpus = ByValue()
+        self.by_memory = ByValue()
+        # what is free in open bays
+        self.by_free: list[BaySet] = [0]
+        """Bays by the number of wholly free GPUs."""
+        self.idle: BaySet = 0
+        """Bays with GPUs, all of them free."""
+        self.by_share = ByLevel()
+        self.by_cpus_free = ByLevel()
+        self.by_memory_free = ByLevel()
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    def join(self, spec: NodeSpec, numbers: tuple[int, ...] = ()) -> Host:
+        """A node comes. A snapshot says which bay numbers it had, because ties are broken by number."""
+        host = self.hosts[spec.id] = Host(spec)
+        kinds: dict[tuple[str, int], list[tuple[int, Gpu]]] = {}
+        for index, gpu in enumerate(spec.gpus):
+            kinds.setdefault((gpu.model, gpu.memory_mib), []).append((index, gpu))
+        for place, gpus in enumerate(list(kinds.values()) or [[]]):
+            bay = self._new_bay(host, tuple(gpus), numbers[place] if numbers else None)
+            host.bays.append(bay)
+            host.bay_of.update((index, bay) for index, _ in gpus)
+        self._describe(host)
+        self._open(host)
+        self.gpus_up += len(spec.gpus)
+        self.version += 1
+        return host
+
+    def remove(self, node: NodeId) -> None:
+        """A node goes for good; nothing may be placed on it any more."""
+        host = self.hosts[node]
+        if host.open:
+            self._close(host)
+        if not host.lost:
+            self.gpus_up -= self._healthy(host)
+        self._describe(host)
+        for bay in host.bays:
+            self.bays[bay.number] = None
+            self._vacant.append(bay.number)
+        self._vacant.sort(reverse=True)
+        del self.hosts[node]
+        self.version += 1
+
+    def set_state(
+        self, node: NodeId, *, lost: bool | None = None, cordoned: bool | None = None, draining: bool | None = None
+    ) -> None:
+        """A node is lost, cordoned, drained, or the contrary."""
+        host = self.hosts[node]
+        was_open, was_lost = host.open, host.lost
+        host.lost = host.lost if lost is None else lost
+        host.cordoned = host.cordoned if cordoned is None else cordoned
+        host.draining = host.draining if draining is None else draining
+        if host.lost != was_lost:
+            self.gpus_up += -self._healthy(host) if host.lost else self._healthy(host)
+        if was_open and not host.open:
+            self._close(host)
+        elif host.open and not was_open:
+            self._open(host)
+
+    def set_health(self, node: NodeId, gpu: int, health: GpuHealth) -> None:
+        """A card becomes usable or unusable. What runs on it goes on."""
+        host = self.hosts[node]
+        bay = host.bay_of[gpu]
+        if not host.lost:
+            self.gpus_up -= self._healthy(host)
+        if health is GpuHealth.OK:
+            host.health.pop(gpu, None)
+            usable = bay.usable | 1 << gpu
+        else:
+            host.health[gpu] = health
+            usable = bay.usable & ~(1 << gpu)
+        if not host.lost:
+            self.gpus_up += self._healthy(host)
+        if host.open:
+            self._withdraw(bay)
+        bay.usable = usable
+        self._count_free(bay)
+        if host.open:
+            self._offer(bay)
+        self.version += 1
+
+    def _healthy(self, host: Host) -> int:
+        return len(host.spec.gpus) - sum(1 for health in host.health.values() if health is GpuHealth.OFFLINE)
+
+    def _new_bay(self, host: Host, gpus: tuple[tuple[int, Gpu], ...], number: int | None) -> Bay:
+        layout = tuple((index, gpu.numa, gpu.nvlink) for index, gpu in gpus)
+        topology = self._topologies.setdefault(layout, Topology(gpus))
+        if number is None:
+            number = self._vacant.pop() if self._vacant else len(self.bays)
+        while len(self.bays) <= number:
+            self.bays.append(None)
+            self._vacant.insert(0, len(self.bays) - 1)
+        if number in self._vacant:
+            self._vacant.remove(number)
+        bay = self.bays[number] = Bay(number, host, gpus, topology)
+        return bay
+
+    def _describe(self, host: Host) -> None:
+        """Enter what a node's bays are into the sets that never change with placements, or take them out again."""
+        for bay in host.bays:
+            bit = bay.bit
+            self.everywhere ^= bit
+            if bay is host.bays[0]:
+                self.primary ^= bit
+            if bay.all:
+                self.by_model[bay.model] = self.by_model.get(bay.model, 0) ^ bit
+                self.by_gpu_memory.toggle(bay.gpu_memory_mib, bit)
+            else:
+                self.without_gpus ^= bit
+            self.by_gpu_count.toggle(bay.all.bit_count(), bit)
+            self.by_cpus.toggle(host.spec.cpus, bit)
+            self.by_memory.toggle(host.spec.memory_mib, bit)
+            for label in host.spec.labels:
+                self.by_label[label] = self.by_label.get(label, 0) ^ bit
+
+    # --- free things ---------------------------------------------------------------------------------------------
+
+    def _open(self, host: Host) -> None:
+        for bay in host.bays:
+            self._offer(bay)
+            self.by_cpus_free.add(host.cpus_free, bay.bit)
+            self.by_memory_free.add(host.memory_free, bay.bit)
+
+    def _close(self, host: Host) -> None:
+        for bay in host.bays:
+            self._withdraw(bay)
+            self.by_cpus_free.drop(host.cpus_free, bay.bit)
+            self.by_memory_free.drop(host.memory_free, bay.bit)
+
+    def _offer(self, bay: Bay) -> None:
+        while len(self.by_free) <= bay.free:
+            self.by_free.append(0)
+        self.by_free[bay.free] |= bay.bit
+        if bay.free_mask == bay.usable and bay.free:
+            self.idle |= bay.bit
+        if bay.shared:
+            self.by_share.add(bay.widest_share, bay.bit)
+
+    def _withdraw(self, bay: Bay) -> None:
+        self.by_free[bay.free] ^= bay.bit
+        if bay.free_mask == bay.usable and bay.free:
+            self.idle ^= bay.bit
+        if bay.shared:
+            self.by_share.drop(bay.widest_share, bay.bit)
+
+    def _count_free(self, bay: Bay) -> None:
+        mask = bay.usable & ~bay.taken
+        for gpu in bay.shared:
+            mask &= ~(1 << gpu)
+        bay.free_mask = mask
+        bay.free = mask.bit_count()
+
+    # --- placements ----------------------------------------------------------------------------------------------
+
+    def take(self, placement: Placement) -> None:
+        """A placement is made."""
+        for part in placement.slices:
+            host = self.hosts[part.node]
+            if part.gpus:
+                if part.milli == MILLI:
+                    self._move_whole(host, part.gpus, taken=True)
+                else:
+                    self._move_share(host, part, taken=True)
+            if part.cpus or part.memory_mib:
+                self._move_host(host, -part.cpus, -part.memory_mib)
+
+    def give(self, placement: Placement, *, keep_memory: bool = False) -> None:
+        """A placement ends; a suspended attempt leaves its host memory where it is."""
+        for part in placement.slices:
+            host = self.hosts[part.node]
+            if part.gpus:
+                if part.milli == MILLI:
+                    self._move_whole(host, part.gpus, taken=False)
+                else:
+                    self._move_share(host, part, taken=False)
+            memory_mib = 0 if keep_memory else part.memory_mib
+            if part.cpus or memory_mib:
+                self._move_host(host, part.cpus, memory_mib)
+
+    def give_memory(self, placement: Placement) -> None:
+        """What a suspended attempt had left behind is free too."""
+        for part in placement.slices:
+            if part.memory_mib:
+                self._move_host(self.hosts[part.node], 0, part.memory_mib)
+
+    def _move_whole(self, host: Host, gpus: tuple[int, ...], *, taken: bool) -> None:
+        bay = host.bay_of[gpus[0]]
+        mask = mask_of(gpus)
+        before, was_idle = bay.free, bay.free_mask == bay.usable
+        if taken:
+            assert not bay.taken & mask, f"a GPU of {host.spec.id} is given twice"
+            bay.taken |= mask
+            free_mask = bay.free_mask & ~mask
+        else:
+            assert bay.taken & mask == mask, f"a GPU of {host.spec.id} is given back twice"
+            bay.taken ^= mask
+            free_mask = bay.free_mask | (mask & bay.usable)
+        bay.free_mask = free_mask
+        after = bay.free = free_mask.bit_count()
+        if before != after and not (host.lost or host.cordoned):
+            bit, by_free = bay.bit, self.by_free
+            by_free[before] ^= bit
+            by_free[after] ^= bit
+            if was_idle and before:
+                self.idle ^= bit
+            if free_mask == bay.usable and after:
+                self.idle ^= bit
+
+    def _move_share(self, host: Host, part: Slice, *, taken: bool) -> None:
+        (gpu,) = part.gpus
+        bay = host.bay_of[gpu]
+        if host.open:
+            self._withdraw(bay)
+        card = bay.shared.get(gpu)
+        if taken:
+            assert not bay.taken >> gpu & 1, f"GPU {gpu} of {host.spec.id} is whole and shared at once"
+            if card is None:
+                card = bay.shared[gpu] = Shared(bay.gpu_memory_mib)
+            card.milli -= part.milli
+            card.memory_mib -= part.gpu_memory_mib
+            card.tasks += 1
+            assert card.milli >= 0, f"GPU {gpu} of {host.spec.id} is shared above its compute"
+            assert card.memory_mib >= 0, f"GPU {gpu} of {host.spec.id} is shared above its memory"
+        else:
+            assert card is not None, f"GPU {gpu} of {host.spec.id} is not shared"
+            card.milli += part.milli
+            card.memory_mib += part.gpu_memory_mib
+            card.tasks -= 1
+            if not card.tasks:
+                del bay.shared[gpu]
+        self._count_free(bay)
+        if host.open:
+            self._offer(bay)
+
+    def _move_host(self, host: Host, cpus: int, memory_mib: int) -> None:
+        cpus_after, memory_after = host.cpus_free + cpus, host.memory_free + memory_mib
+        assert cpus_after >= 0, f"the CPUs of {host.spec.id} are given twice"
+        assert memory_after >= 0, f"the memory of {host.spec.id} is given twice"
+        if host.open:
+            for bay in host.bays:
+                self.by_cpus_free.move(host.cpus_free, cpus_after, bay.bit)
+                self.by_memory_free.move(host.memory_free, memory_after, bay.bit)
+        host.cpus_free, host.memory_free = cpus_after, memory_after
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def bay(self, number: int) -> Bay:
+        """The bay with this number."""
+        bay = self.bays[number]
+        assert bay is not None, f"bay {number} is vacant"
+        return bay
+
+    def bays_of(self, nodes: tuple[NodeId, ...]) -> BaySet:
+        """All bays of these nodes."""
+        found = 0
+        for node in nodes:
+            if host := self.hosts.get(node):
+                for bay in host.bays:
+                    found |= bay.bit
+        return found
+
+    def all_bays(self) -> Iterator[Bay]:
+        """Every bay, in order of number."""
+        return (bay for bay in self.bays if bay is not None)

@@ -1,0 +1,22 @@
+"""The GPUs are of a model the task accepts."""
+
+from gpuyard.domain.refusals import Never, UnknownGpuModel
+from gpuyard.domain.task import Resources
+from gpuyard.placement.bayset import BaySet
+from gpuyard.placement.index import Index
+
+
+def bays(ask: Resources, index: Index) -> BaySet:
+    """Bays with one of the named models; all bays when none is named."""
+    if not ask.models:
+        return index.everywhere
+    found = 0
+    for model in ask.models:
+        found |= index.by_model.get(model, 0)
+    return found
+
+
+def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+    """Name the models there are."""
+    known = sorted(model for model, having in index.by_model.items() if having & among)
+    return UnknownGpuModel(ask.models, tuple(known))
