@@ -25,7 +25,10 @@ class Placement(Value, frozen=True):
     @property
     def charge_milli(self) -> int:
         """What it counts for in quotas, in thousandths of a GPU."""
-        return sum(len(part.gpus) * part.milli for part in self.slices)
+        charge = 0
+        for part in self.slices:
+            charge += len(part.gpus) * part.milli
+        return charge
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

@@ -34,7 +34,7 @@ class Settings(Value, frozen=True):
     """A task that has just been started is left alone for so long: the first guard against thrashing."""
     preemption_limit: int = 5
     """A task that was stopped so often for others is left alone from then on: the second guard."""
-    search_depth: int = 128
+    search_depth: int = 64
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
     ageing_seconds: float = 600.0
     """Waiting so long is worth one point of priority."""

@@ -23,11 +23,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gpuyard.domain.values import NodeId
+from gpuyard.domain.tenant import QuotaMode
+from gpuyard.domain.values import MILLI, NodeId
 from gpuyard.engine.phases import HOLDING, Stopping, Suspending
-from gpuyard.engine.standing import Standing, standing
+from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
-from gpuyard.engine.task import UNKNOWN, Task
+from gpuyard.engine.task import UNKNOWN, Side, Task
 from gpuyard.placement.bayset import BaySet, members
 from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
@@ -54,6 +55,9 @@ class Amount(NamedTuple):
         )
 
 
+NOTHING = Amount(0, 0, 0)
+
+
 class Promise(NamedTuple):
     """Where and when a task is expected to start."""
 
@@ -67,28 +71,42 @@ def need_of(shape: Shape, bay: Bay) -> Amount:
     return Amount(gpus, shape.cpus, shape.memory_mib)
 
 
-def ends_on(state: State, bay: Bay, at: float, *, likely: bool = False) -> Iterator[tuple[float, Amount, Task]]:
-    """When the tasks in a bay are expected to give back what. Cards shared by several come back with the last."""
+def expected_end(task: Task, at: float, side: Side = "high") -> float:
+    """When a task that holds GPUs is expected to give them back."""
+    if isinstance(task.phase, Stopping | Suspending):
+        return at + STOP_TAKES_SECONDS
+    return at + task.left_seconds(at, side)
+
+
+def held_on(bay: Bay, task: Task) -> Amount:
+    """What a task holds of a bay and its node; a card it shares is seen to by `ends_on`."""
+    phase = task.phase
+    if not isinstance(phase, HOLDING):
+        return NOTHING
+    node = bay.host.spec.id
+    for part in phase.placement.slices:
+        if part.node == node:
+            whole = part.milli == MILLI and holds_gpus(phase)
+            gpus = sum(bay.usable >> gpu & 1 for gpu in part.gpus) if whole else 0
+            return Amount(gpus, part.cpus, part.memory_mib)
+    return NOTHING
+
+
+def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tuple[float, Amount, Task]]:
+    """When the tasks in a bay are expected to give back what, soonest first. A shared card comes back with the last on it."""
+    ends: list[tuple[float, Amount, Task]] = []
     cards: dict[int, tuple[float, Task]] = {}
     for task in state.on_node[bay.host.spec.id].values():
-        phase = task.phase
-        if not isinstance(phase, HOLDING):
-            continue
-        if isinstance(phase, Stopping | Suspending):
-            ends = at + STOP_TAKES_SECONDS
-        else:
-            ends = at + (task.remaining_seconds(at) if likely else task.longest_seconds(at))
-        for part in phase.placement.slices:
-            if part.node != bay.host.spec.id:
-                continue
-            here = [gpu for gpu in part.gpus if bay.usable >> gpu & 1] if holds_gpus(phase) else []
-            if part.milli < 1000 and here:
-                if here[0] not in cards or ends > cards[here[0]][0]:
-                    cards[here[0]] = (ends, task)
-                here = []
-            yield ends, Amount(len(here), part.cpus, part.memory_mib), task
-    for ends, last in cards.values():
-        yield ends, Amount(1, 0, 0), last
+        when = expected_end(task, at, side)
+        ends.append((when, held_on(bay, task), task))
+        if bay.shared and isinstance(task.phase, HOLDING):
+            for part in task.phase.placement.slices:
+                if part.milli < MILLI and bay.shared.keys() & set(part.gpus) and part.node == bay.host.spec.id:
+                    card = part.gpus[0]
+                    cards[card] = max(cards.get(card, (when, task)), (when, task), key=lambda pair: pair[0])
+    ends.extend((when, Amount(1, 0, 0), last) for when, last in cards.values())
+    ends.sort(key=lambda end: end[0])
+    return ends
 
 
 def earliest(
@@ -100,23 +118,22 @@ def earliest(
     *,
     holds: Sequence[Hold],
     not_before: float,
-    likely: bool = False,
+    side: Side = "high",
 ) -> float:
     """The first instant from which a bay has room for one part of a shape, for so long, besides the given holds."""
     need = need_of(shape, bay)
-    host = bay.host
-    steps = [(ends, freed) for ends, freed, _ in ends_on(state, bay, at, likely=likely)]
+    free = Amount(bay.free, bay.host.cpus_free, bay.host.memory_free)
+    steps = [(when, freed) for when, freed, _ in ends_on(state, bay, at, side) if when != UNKNOWN]
     for hold in holds:
         if hold.bays & bay.bit:
             starts = max(hold.starts_at if hold.starts_at is not None else at, at)
             taken = need_of(hold.shape, bay)
-            steps.append((starts, Amount(0, 0, 0).plus(taken, -1)))
-            steps.append((starts + hold.task.longest_seconds(at), taken))
+            steps.append((starts, NOTHING.plus(taken, -1)))
+            steps.append((starts + hold.task.left_seconds(at, side), taken))
     steps.sort(key=lambda step: step[0])
-    free = Amount(bay.free, host.cpus_free, host.memory_free)
     candidate = not_before if free.covers(need) else None
     for when, change in steps:
-        if candidate is not None and when >= candidate + seconds:
+        if when == UNKNOWN or (candidate is not None and when >= candidate + seconds):
             break
         free = free.plus(change)
         if not free.covers(need):
@@ -126,15 +143,17 @@ def earliest(
     return UNKNOWN if candidate is None else candidate
 
 
-def promise(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> Promise | None:
+def promise(
+    state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold], side: Side = "high"
+) -> Promise | None:
     """The earliest place and time for a task behind the given holds, among the nodes looked at."""
     bays = list(_candidates(state, shape))
     if len(bays) < shape.nodes:
         return None
-    seconds = task.longest_seconds(at)
+    seconds = task.left_seconds(at, side)
     when, starts = at, [at]
     for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
-        starts = [earliest(state, bay, shape, seconds, at, holds=holds, not_before=when) for bay in bays]
+        starts = [earliest(state, bay, shape, seconds, at, holds=holds, not_before=when, side=side) for bay in bays]
         ranked = sorted(zip(starts, (-bay.free for bay in bays), range(len(bays)), strict=True))
         latest = ranked[shape.nodes - 1][0]
         if latest in {when, UNKNOWN} or shape.nodes == 1:
@@ -165,20 +184,20 @@ def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
     return islice(all_of_them(), depth)
 
 
-def holds_before(state: State, mine: Standing, at: float) -> list[Hold]:
-    """The reservations of tasks that go before, earliest first."""
-    before = []
-    for hold in state.holds.values():
-        theirs = standing(state, hold.task, hold.shape.need_milli, at)
-        if theirs < mine:
-            before.append((theirs, hold))
-    return [hold for _, hold in sorted(before, key=lambda pair: pair[0])]
+def holds_before(state: State, task: Task, need_milli: int, at: float) -> list[Hold]:
+    """The reservations of others that go before a task."""
+    holds = state.holds.values()
+    if state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW:
+        key, number = task.key, task.id
+        return [hold for hold in holds if hold.task.key < key or (hold.task.key == key and hold.task.id < number)]
+    mine = standing(state, task, need_milli, at)
+    return [hold for hold in holds if standing(state, hold.task, hold.shape.need_milli, at) < mine]
 
 
 def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> BaySet:
     """The bays a task must stay away from, because it would delay one of the holds there."""
     away = 0
-    ends = at + task.longest_seconds(at)
+    ends = at + task.left_seconds(at)
     for hold in holds:
         if hold.claim or hold.starts_at is None or ends > hold.starts_at:
             for number in members(hold.bays & shape.eligible):

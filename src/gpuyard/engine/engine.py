@@ -21,7 +21,6 @@ from gpuyard.engine.backfill import holds_before, promise
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.schedule import Pass
-from gpuyard.engine.standing import standing
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.scores import SCORES
@@ -39,6 +38,7 @@ class Engine:
     def __init__(self, state: State | None = None) -> None:
         self.state = state or State()
         self._facts: Facts = []
+        self._pass = Pass(self.state, self._emit)
 
     def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
         """Answer a command with facts, or refuse it and change nothing."""
@@ -56,14 +56,7 @@ class Engine:
         timers = state.timers
         while timers and timers[0][0] <= state.now:
             self._look(heappop(timers)[1])
-        if (
-            state.queue.stirred
-            or state.freed
-            or state.queue.loosened
-            or state.vacancy
-            or state.queue.class_freed != [False, False]
-        ):
-            Pass(state, state.now, self._emit).run()
+        self._pass.run(state.now)
         return self._facts
 
     def next_wakeup(self) -> float | None:
@@ -82,7 +75,7 @@ class Engine:
         if number == 0:
             for book in state.tenants.values():
                 if book.tenant.budget is not None:
-                    state.queue.loosen(book)
+                    state.queue.loosened[book.id] = book
             return
         if number < 0:
             if line := state.queue.by_number.get(-number):
@@ -109,9 +102,8 @@ class Engine:
         """The promised instant has come and the nodes are not free: promise the next one."""
         state = self.state
         hold = state.holds[task.id]
-        mine = standing(state, task, hold.shape.need_milli, state.now)
-        others = [other for other in holds_before(state, mine, state.now) if other is not hold]
-        found = promise(state, task, hold.shape, state.now, others)
+        before = holds_before(state, task, hold.shape.need_milli, state.now)
+        found = promise(state, task, hold.shape, state.now, before)
         if found is None or (found.starts_at is not None and found.starts_at <= state.now):
             heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
             return

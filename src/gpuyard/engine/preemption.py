@@ -19,10 +19,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from gpuyard.domain.causes import Why
-from gpuyard.domain.values import MILLI, NodeId, Preemption, TaskClass, TenantId
+from gpuyard.domain.values import MILLI, NodeId, Preemption, TenantId
 from gpuyard.engine.backfill import Amount, need_of
 from gpuyard.engine.phases import Running
-from gpuyard.engine.queue import BATCH, ONLINE
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import members
@@ -80,8 +79,8 @@ class _Rights:
         self._outranks = state.policy.outranks
         self.retry_at: float | None = None
         need = shape.need_milli
-        mine = state.classes[_place(task)]
-        tenant = state.book(task.spec.tenant)
+        mine = state.classes[task.place]
+        tenant = task.book
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
         self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
         self.any = self._outranks is not None or self._class_claim or self._tenant_claim
@@ -105,12 +104,12 @@ class _Rights:
 
     def _by_quota(self, victim: Task) -> bool:
         state = self._state
-        if self._class_claim and _place(victim) != _place(self._task):
-            book = state.classes[_place(victim)]
+        if self._class_claim and victim.place != self._task.place:
+            book = state.classes[victim.place]
             if book.used > book.guarantee:
                 return True
         if self._tenant_claim and victim.spec.tenant != self._task.spec.tenant:
-            theirs = state.book(victim.spec.tenant)
+            theirs = victim.book
             return theirs.tenant.guaranteed_gpus is not None and theirs.used > theirs.guarantee
         return False
 
@@ -123,8 +122,8 @@ class _Rights:
             if self.by_policy(victim):
                 continue
             assert isinstance(victim.phase, Running)
-            charge, place, tenant = victim.phase.placement.charge_milli, _place(victim), victim.spec.tenant
-            book = state.book(tenant)
+            charge, place, tenant = victim.phase.placement.charge_milli, victim.place, victim.spec.tenant
+            book = victim.book
             used = by_tenant.setdefault(tenant, book.used)
             over_class = self._class_claim and by_class[place] > state.classes[place].guarantee
             if not over_class and not (self._tenant_claim and used > book.guarantee):
@@ -132,10 +131,6 @@ class _Rights:
             by_class[place] -= charge
             by_tenant[tenant] = used - charge
         return True
-
-
-def _place(task: Task) -> int:
-    return ONLINE if task.spec.task_class is TaskClass.ONLINE else BATCH
 
 
 def _candidates(state: State, shape: Shape) -> Iterator[Bay]:

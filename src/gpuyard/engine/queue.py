@@ -2,11 +2,14 @@
 
 Tasks of one shape fit or do not fit together, so they stand in one *line*, and a line that finds no room falls asleep:
 none of its tasks is looked at again until something that could change that happens on a node it could use. Within a
-line, tasks of one tenant and class form a *group*, because quotas speak of tenants and classes: a group whose tenant
-is at its limit is set aside, and comes back when the tenant gives something up.
+line, tasks of one tenant and class form a *group*, because quotas speak of tenants and classes.
 
-    line (shape, length of run) ──► heads: best task of each group that is not set aside, one heap a class
+    line (shape, length of run) ──► heads: best task of each group that is not parked, one heap a class
       └── group (tenant, class) ──► heap of (key, task)
+
+What a quota stops is *parked* with the quota: groups with their tenant, lines with their class. A parking place is a
+queue of its own: the first in it goes first, and nobody who stands behind it gets through while it does not fit, so
+that small tasks can not keep a large one waiting for ever. When the quota has room again only that first one is asked.
 
 The length of run is part of the line (in steps of eight) because a short task may pass a reservation where a long one
 may not. Heaps are cleaned lazily: an entry is real while its task is still queued in that group under that key.
@@ -16,20 +19,19 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import NodeId, TaskClass, TaskId
-from gpuyard.engine.quota import ClassBook, TenantBook
-from gpuyard.engine.task import Task
+from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.engine.task import UNKNOWN, Task
 from gpuyard.placement.shape import Shape
 
-CLASSES = (TaskClass.ONLINE, TaskClass.BATCH)
-ONLINE, BATCH = 0, 1
-"""Their places in every pair that is kept by class."""
+Head = tuple[float, TaskId, "Group"]
+"""The best task of a group."""
 
 
 class Group:
     """Waiting tasks of one line, tenant and class."""
 
-    __slots__ = ("aside", "heap", "line", "listed", "place", "tenant")
+    __slots__ = ("heap", "line", "listed", "parked", "place", "tenant")
 
     def __init__(self, line: "Line", tenant: TenantBook, place: int) -> None:
         self.line = line
@@ -39,7 +41,7 @@ class Group:
         self.heap: list[tuple[float, TaskId, Task]] = []
         self.listed: TaskId | None = None
         """The task that stands for the group among the heads."""
-        self.aside = False
+        self.parked = False
         """The tenant is at a limit."""
 
     def top(self) -> tuple[float, TaskId, Task] | None:
@@ -57,7 +59,7 @@ class Group:
 class Line:
     """Waiting tasks of one shape and about one length."""
 
-    __slots__ = ("awake", "behind", "groups", "heads", "number", "shape")
+    __slots__ = ("awake", "behind", "groups", "heads", "number", "parked", "shape")
 
     def __init__(self, number: int, shape: Shape) -> None:
         self.number = number
@@ -66,34 +68,37 @@ class Line:
         """It may find room; asleep: it surely does not until something changes."""
         self.behind = False
         """It sleeps because the room it would have is promised to others."""
+        self.parked = [False, False]
+        """The class is at its limit."""
         self.groups: dict[tuple[str, int], Group] = {}
-        self.heads: tuple[list[tuple[float, TaskId, Group]], list[tuple[float, TaskId, Group]]] = ([], [])
+        self.heads: tuple[list[Head], list[Head]] = ([], [])
 
-    def head(self, place: int) -> tuple[float, TaskId, Group] | None:
+    def head(self, place: int) -> Head | None:
         """The best task of a class whose tenant is not at a limit."""
         heads = self.heads[place]
         while heads:
             entry = heads[0]
             group = entry[2]
             top = group.top()
-            if top is not None and top[1] == entry[1] and not group.aside:
+            if top is not None and top[1] == entry[1] and not group.parked:
                 return entry
             heappop(heads)
             if group.listed == entry[1]:
                 group.listed = None
-                if top is not None and not group.aside:
+                if top is not None and not group.parked:
                     self.list(group, top)
         return None
 
     def list(self, group: Group, top: tuple[float, TaskId, Task]) -> None:
         """Let a group's best task stand for it."""
-        group.listed = top[1]
-        heappush(self.heads[group.place], (top[0], top[1], group))
+        if group.listed != top[1]:
+            group.listed = top[1]
+            heappush(self.heads[group.place], (top[0], top[1], group))
 
-    def tops(self, place: int) -> Iterator[tuple[float, TaskId, Group]]:
-        """The best task of every group of a class that is not set aside, in no order."""
+    def tops(self, place: int) -> Iterator[Head]:
+        """The best task of every group of a class that is not parked, in no order."""
         for group in self.groups.values():
-            if group.place == place and not group.aside and (top := group.top()):
+            if group.place == place and not group.parked and (top := group.top()):
                 yield (top[0], top[1], group)
 
 
@@ -107,21 +112,19 @@ class Queue:
         """Lines by the GPUs they want on one node, for the question who could use a freed node."""
         self.stirred: dict[int, Line] = {}
         """Lines to be looked at in the next pass, by number."""
-        self.aside: dict[str, dict[int, list[Group]]] = {}
-        """Groups set aside, by tenant and line number."""
+        self.with_tenant: dict[str, list[Head]] = {}
+        """Groups parked with their tenant, the first of them on top."""
+        self.with_class: tuple[list[tuple[float, TaskId, Line]], list[tuple[float, TaskId, Line]]] = ([], [])
+        """Lines parked with their class, likewise."""
         self.loosened: dict[str, TenantBook] = {}
-        """Tenants with groups aside that may have room again."""
-        self.class_freed = [False, False]
-        self.over: tuple[dict[int, Line], dict[int, Line]] = ({}, {})
-        """Lines that wait for their class to give something up, by class."""
+        """Tenants that gave something up, or may have more than before, and have groups parked."""
+        self.class_loosened = [False, False]
         self.waiting = 0
         self._count = 0
 
-    def push(
-        self, task: Task, tenant: TenantBook, resources: Resources, pin: tuple[NodeId, ...], seconds: float
-    ) -> Line:
+    def push(self, task: Task, resources: Resources, pin: tuple[NodeId, ...], seconds: float) -> Line:
         """Queue a task under the key it has."""
-        length = -1 if seconds == float("inf") else int(seconds).bit_length() // 3
+        length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
         line_key = (resources, length, pin)
         line = self.lines.get(line_key)
         if line is None:
@@ -129,40 +132,35 @@ class Queue:
             line = self.lines[line_key] = Line(self._count, Shape(resources, pin))
             self.by_number[line.number] = line
             self.by_gpus.setdefault(line.shape.gpus, {})[line.number] = line
-        place = ONLINE if task.spec.task_class is TaskClass.ONLINE else BATCH
-        group_key = (tenant.tenant.id, place)
+        place = task.place
+        group_key = (task.spec.tenant, place)
         group = line.groups.get(group_key)
         if group is None:
-            group = line.groups[group_key] = Group(line, tenant, place)
+            group = line.groups[group_key] = Group(line, task.book, place)
         task.group = group
         entry = (task.key, task.id, task)
         heappush(group.heap, entry)
-        if group.heap[0] is entry and not group.aside:
-            line.list(group, entry)
+        if group.heap[0] is entry:
+            if group.parked:
+                heappush(self.with_tenant[task.spec.tenant], (task.key, task.id, group))
+            else:
+                line.list(group, entry)
+                if line.parked[place]:
+                    heappush(self.with_class[place], (task.key, task.id, line))
         self.waiting += 1
         return line
 
-    def remove(self, task: Task) -> Line | None:
+    def remove(self, task: Task) -> None:
         """Take a task out; its entries are cleaned when they come up."""
         group, task.group = task.group, None
-        if group is None:
-            return None
-        self.waiting -= 1
-        return group.line
+        if group is not None:
+            self.waiting -= 1
+            if group.parked:
+                self.loosened[group.tenant.id] = group.tenant
+            elif group.line.parked[group.place]:
+                self.class_loosened[group.place] = True
 
-    def set_aside(self, group: Group) -> None:
-        """The group's tenant is at a limit."""
-        group.aside = True
-        group.listed = None
-        tenant = group.tenant
-        self.aside.setdefault(tenant.id, {}).setdefault(group.line.number, []).append(group)
-        if tenant.used >= tenant.limit:
-            self.loosened.pop(tenant.id, None)
-
-    def loosen(self, tenant: TenantBook) -> None:
-        """A tenant gave something up, or may have more than before."""
-        if tenant.id in self.aside:
-            self.loosened[tenant.id] = tenant
+    # --- room on nodes -------------------------------------------------------------------------------------------
 
     def sleep(self, line: Line, *, behind: bool) -> None:
         """A line found no room; `behind`: only because the room is promised to others."""
@@ -174,44 +172,84 @@ class Queue:
         line.awake = True
         line.behind = False
         self.stirred[line.number] = line
-        for tenant in tuple(self.loosened):
-            self._take_back(tenant, line.number)
 
     def wake_all(self) -> None:
         """Anything may be otherwise now."""
         for line in self.lines.values():
             self.wake(line)
-
-    def stir(self, books: tuple[ClassBook, ClassBook]) -> dict[int, Line]:
-        """The lines a pass has to look at: those that were stirred, and those a tenant or class made way for."""
-        for tenant in tuple(self.loosened):
-            for number, groups in tuple(self.aside.get(tenant, {}).items()):
-                if groups[0].line.awake:
-                    self._take_back(tenant, number)
         for place in (ONLINE, BATCH):
-            if self.class_freed[place] and self.over[place]:
-                room = books[place].limit - books[place].used
-                fitting = [line for line in self.over[place].values() if line.shape.need_milli <= room]
-                for line in fitting:
-                    del self.over[place][line.number]
-                    self.stirred[line.number] = line
-            self.class_freed[place] = False
-        stirred, self.stirred = self.stirred, {}
-        return stirred
+            self.class_loosened[place] = True
+        for tenant in self.with_tenant:
+            self.loosened[tenant] = next(entry[2].tenant for entry in self.with_tenant[tenant])
 
-    def _take_back(self, tenant: str, number: int) -> None:
-        by_line = self.aside.get(tenant, {})
-        groups = by_line.pop(number, None)
-        if groups is None:
-            return
-        for group in groups:
-            group.aside = False
-            if top := group.top():
-                group.line.list(group, top)
-        self.stirred[number] = groups[0].line
-        if not by_line:
-            del self.aside[tenant]
-            self.loosened.pop(tenant, None)
+    # --- quotas --------------------------------------------------------------------------------------------------
+
+    def park_with_tenant(self, group: Group) -> None:
+        """The group's tenant is at a limit."""
+        group.parked = True
+        group.listed = None
+        top = group.top()
+        assert top is not None
+        heappush(self.with_tenant.setdefault(group.tenant.id, []), (top[0], top[1], group))
+
+    def park_with_class(self, line: Line, place: int, head: Head) -> None:
+        """The class is at its limit."""
+        line.parked[place] = True
+        heappush(self.with_class[place], (head[0], head[1], line))
+
+    def first_with_tenant(self, tenant: str) -> Head | None:
+        """The first group parked with a tenant."""
+        parked = self.with_tenant.get(tenant)
+        while parked:
+            group = parked[0][2]
+            top = group.top()
+            if group.parked and top is not None and top[1] == parked[0][1]:
+                return parked[0]
+            entry = heappop(parked)
+            if group.parked:
+                if top is None:
+                    group.parked = False
+                elif top[:2] > entry[:2]:
+                    heappush(parked, (top[0], top[1], group))
+        if parked is not None:
+            del self.with_tenant[tenant]
+        return None
+
+    def unpark_from_tenant(self, head: Head) -> Line:
+        """The first group parked with a tenant counts again in its line."""
+        group = head[2]
+        heappop(self.with_tenant[group.tenant.id])
+        group.parked = False
+        top = group.top()
+        assert top is not None
+        line = group.line
+        line.list(group, top)
+        if line.parked[group.place]:
+            heappush(self.with_class[group.place], (top[0], top[1], line))
+        return line
+
+    def first_with_class(self, place: int) -> tuple[float, TaskId, Line] | None:
+        """The first line parked with a class."""
+        parked = self.with_class[place]
+        while parked:
+            entry = parked[0]
+            line = entry[2]
+            head = line.head(place)
+            if line.parked[place] and head is not None and head[1] == entry[1]:
+                return entry
+            heappop(parked)
+            if line.parked[place]:
+                if head is None:
+                    line.parked[place] = False
+                elif head[:2] > entry[:2]:
+                    heappush(parked, (head[0], head[1], line))
+        return None
+
+    def unpark_from_class(self, place: int) -> Line:
+        """The first line parked with a class takes part again."""
+        line = heappop(self.with_class[place])[2]
+        line.parked[place] = False
+        return line
 
     def forget_empty(self) -> None:
         """Drop lines nobody stands in, so that a yard that saw a million shapes does not keep them all."""
@@ -221,7 +259,3 @@ class Queue:
                 del self.by_number[line.number]
                 del self.by_gpus[line.shape.gpus][line.number]
                 self.stirred.pop(line.number, None)
-                for by_line in self.aside.values():
-                    by_line.pop(line.number, None)
-                for over in self.over:
-                    over.pop(line.number, None)

@@ -10,6 +10,10 @@ from gpuyard.domain.values import MILLI, TaskClass, TenantId
 
 UNLIMITED = 1 << 62
 
+CLASSES = (TaskClass.ONLINE, TaskClass.BATCH)
+ONLINE, BATCH = 0, 1
+"""The classes' places in every pair that is kept by class."""
+
 
 class ClassBook:
     """What one class uses and may use."""

@@ -8,6 +8,7 @@ changes, not what waits.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Any
 
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.events import (
@@ -22,64 +23,143 @@ from gpuyard.domain.events import (
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
-from gpuyard.domain.values import Preemption, TaskId
+from gpuyard.domain.values import Link, Preemption, TaskId
 from gpuyard.engine.backfill import holds_before, in_the_way, promise
 from gpuyard.engine.phases import Running, Suspended
 from gpuyard.engine.preemption import Raid, find_raid
-from gpuyard.engine.queue import BATCH, ONLINE, Group, Line
-from gpuyard.engine.quota import TenantBook
+from gpuyard.engine.queue import Group, Head, Line
+from gpuyard.engine.quota import BATCH, ONLINE, ClassBook, TenantBook
 from gpuyard.engine.standing import Standing, is_borrowing, standing
 from gpuyard.engine.state import Hold, State, needs_reservation
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet, without
 from gpuyard.placement.choose import choose
+from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
 
 Emit = Callable[[Event], None]
-Ready = tuple[int, float, float, TaskId, Line, int, Group]
-"""A standing, and where it was found."""
+Rank = float | tuple[int, float, float]
+"""A standing without the number. Policies that look at nothing but the task make do with its key."""
+Ready = tuple[Any, TaskId, Line, Group]
+"""The best task of a line and class: rank, number, line, group."""
 
 PLACES = (ONLINE, BATCH)
+LAST = (float("inf"), TaskId(1 << 62))
+"""Behind everybody."""
 
 
 class Pass:
-    """One pass over what may have changed."""
+    """A pass over what may have changed since the last one."""
 
-    def __init__(self, state: State, at: float, emit: Emit) -> None:
+    def __init__(self, state: State, emit: Emit) -> None:
         self.state = state
-        self.at = at
+        self.at = 0.0
         self.emit = emit
         self.ready: list[Ready] = []
-        self._simple = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
+        self._plain = True
+        """A task's key is its standing: no tenant keys, no borrowing."""
 
-    def run(self) -> None:
+    def run(self, at: float) -> None:
         """Place everything that can be placed."""
         state = self.state
+        queue = state.queue
+        if not (state.freed or queue.stirred or state.vacancy or queue.loosened or True in queue.class_loosened):
+            return
+        self.at = at
+        self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
+        if queue.loosened:
+            self._unpark_tenants()
+        if len(state.freed) == 1 and self._plain and not (queue.stirred or state.vacancy) and self._refill():
+            return
         if state.freed:
             self._wake_for_freed()
         if state.holds:
             self._try_claims()
         if state.vacancy:
             self._fill_vacancy()
-        ready = self.ready
-        for line in state.queue.stir(state.classes).values():
-            if line.awake:
-                self._push(line, ONLINE)
-                self._push(line, BATCH)
-        while ready:
-            entry = heappop(ready)
-            line, place = entry[4], entry[5]
+        self._push_stirred()
+        ready, loosened = self.ready, queue.class_loosened
+        while True:
+            if loosened[ONLINE]:
+                self._unpark_class(ONLINE)
+            if loosened[BATCH]:
+                self._unpark_class(BATCH)
+            if not ready:
+                return
+            rank, task, line, group = heappop(ready)
             if not line.awake:
                 continue
-            if not self._simple:
-                now = self._best(line, place)
-                if (
-                    now is None or now[:4] != entry[:4]
-                ):  # standings only get worse within a pass: put it where it belongs
-                    if now is not None:
-                        heappush(ready, now)
+            if not self._plain and (best := self._best(line, group.place)) != (rank, task, line, group):
+                if best is not None:
+                    heappush(ready, best)  # others were placed meanwhile: it stands further back now
+                continue
+            self._try(task, line, group)
+
+    def _refill(self) -> bool:
+        """The short way for the commonest case: one node gained room, and all that waits sleeps for want of just that.
+
+        Sleeping lines fit nowhere else, so the best task among those that fit this node is the one, and nothing has
+        to be woken. Whenever anything else could matter the answer is no, and the long way begins anew.
+        """
+        state = self.state
+        queue, index, books = state.queue, state.index, state.classes
+        bay = index.bays[next(iter(state.freed))]
+        if bay is None or not bay.host.open or bay.bit & state.held_bays or state.settings.backfill is Backfill.NONE:
+            return False
+        bit, version = bay.bit, index.version
+        limits: list[tuple[float, TaskId]] = [LAST, LAST]
+        for place in PLACES:
+            if queue.with_class[place] and (first := queue.first_with_class(place)) is not None:
+                if books[place].used + first[2].shape.need_milli <= books[place].limit:
+                    return False
+                limits[place] = first[:2]
+        while free := bay.free:
+            best: Head | None = None
+            shape = None
+            for gpus, lines in queue.by_gpus.items():
+                if gpus > free:
                     continue
-            self._try(entry[3], line, place, entry[6])
+                for line in lines.values():
+                    its = line.shape
+                    if line.awake or not its.eligible & bit:
+                        continue
+                    if not its.plain or its.version != version or its.link is not Link.ANY:
+                        return False
+                    for place in PLACES:
+                        if line.heads[place] and (head := line.head(place)) is not None:
+                            if books[place].used + its.need_milli > books[place].limit or head[:2] > limits[place]:
+                                return False
+                            if best is None or head < best:
+                                best, shape = head, its
+            if best is None or shape is None:
+                break
+            if not self._refill_with(best, shape, bay):
+                return False
+        state.freed = {}
+        queue.class_loosened = [False, False]
+        return not (queue.stirred or state.vacancy)
+
+    def _refill_with(self, head: Head, shape: Shape, bay: Bay) -> bool:
+        """Place a task on a node that has room for it, if the quotas allow."""
+        state = self.state
+        _, task_id, group = head
+        task, tenant, need = state.tasks[task_id], group.tenant, shape.need_milli
+        if (
+            tenant.used + need > tenant.limit
+            or tenant.model_limits
+            or tenant.tenant.budget is not None
+            or (state.queue.with_tenant and self._first_at_tenant(task))
+        ):
+            return False
+        if state.holds:
+            before = holds_before(state, task, need, self.at)
+            if not _leaves_promised(task, need, state.classes[group.place], tenant, before):
+                return False
+        placement = Placement((Slice(bay.host.spec.id, bay.topology.pick(bay.free_mask, shape.gpus, Link.ANY)),))
+        self._place(task, placement)
+        return True
+
+    # --- who takes part ------------------------------------------------------------------------------------------
 
     def _wake_for_freed(self) -> None:
         """Wake the lines that could use a node that gained room."""
@@ -95,16 +175,67 @@ class Pass:
                 if gpus <= free:
                     for line in lines.values():
                         if not line.awake:
-                            line.shape.refresh(index)
-                            if line.shape.eligible & bit:
+                            shape = line.shape
+                            if shape.version != index.version:
+                                shape.refresh(index)
+                            if shape.eligible & bit:
                                 queue.wake(line)
+
+    def _unpark_tenants(self) -> None:
+        """Let groups take part again whose tenants have room for them, the first of each tenant first."""
+        queue = self.state.queue
+        loosened, queue.loosened = queue.loosened, {}
+        for tenant_id, tenant in loosened.items():
+            while (first := queue.first_with_tenant(tenant_id)) is not None:
+                group = first[2]
+                group.line.shape.refresh(self.state.index)
+                need = group.line.shape.need_milli
+                if tenant.used + need > tenant.limit or not self._can_pay(tenant):
+                    break
+                self._take_back(queue.unpark_from_tenant(first))
+
+    def _take_back(self, line: Line) -> None:
+        if line.awake:
+            self.state.queue.stirred[line.number] = line
+
+    def _unpark_class(self, place: int) -> None:
+        """Let the first line parked with a class take part again, if the class has room for it."""
+        queue, book = self.state.queue, self.state.classes[place]
+        if not self._plain:
+            queue.class_loosened[place] = False
+            while queue.first_with_class(place) is not None:
+                line = queue.unpark_from_class(place)
+                if line.awake:
+                    self._push(line, place)
+            return
+        while (first := queue.first_with_class(place)) is not None:
+            line = first[2]
+            line.shape.refresh(self.state.index)
+            if book.used + line.shape.need_milli > book.limit:
+                break
+            queue.unpark_from_class(place)
+            if line.awake:
+                self._push(line, place)
+                return
+        queue.class_loosened[place] = False
+
+    def _push_stirred(self) -> None:
+        queue = self.state.queue
+        while queue.stirred:
+            stirred, queue.stirred = queue.stirred, {}
+            for line in stirred.values():
+                if line.awake:
+                    self._push(line, ONLINE)
+                    self._push(line, BATCH)
 
     def _push(self, line: Line, place: int) -> None:
         """Let the best task of a line and class take part in the pass."""
-        if self._simple:
+        if line.parked[place]:
+            return
+        if self._plain:
             head = line.head(place)
             if head is not None:
-                heappush(self.ready, (0, 0.0, head[0], head[1], line, place, head[2]))
+                heappush(self.ready, (head[0], head[1], line, head[2]))
         elif (entry := self._best(line, place)) is not None:
             heappush(self.ready, entry)
 
@@ -117,37 +248,45 @@ class Pass:
         entries: list[Ready] = []
         for key, task, group in line.tops(place):
             by_tenant = tenant_key(group.tenant, self.at, state.settings) if tenant_key else 0.0
-            entries.append((borrowing, by_tenant, key, task, line, place, group))
-        return min(entries, key=lambda entry: entry[:4], default=None)
+            entries.append(((borrowing, by_tenant, key), task, line, group))
+        return min(entries, key=lambda entry: entry[:2], default=None)
 
     # --- one task ------------------------------------------------------------------------------------------------
 
-    def _try(self, task_id: TaskId, line: Line, place: int, group: Group) -> None:
+    def _try(self, task_id: TaskId, line: Line, group: Group) -> None:
         """Place the best task of a line, or see to it that it is not tried again in vain."""
         state = self.state
         task = state.tasks.get(task_id)
-        if task is None or task.group is not group or group.aside:
+        place = group.place
+        if task is None or task.group is not group or group.parked or line.parked[place]:
             self._push(line, place)
             return
-        shape = line.shape
-        shape.refresh(state.index)
+        shape, index, queue = line.shape, state.index, state.queue
+        if shape.version != index.version:
+            shape.refresh(index)
         need = shape.need_milli
-        book = state.classes[place]
-        if book.used + need > book.limit:
-            state.queue.over[place][line.number] = line
+        book, tenant = state.classes[place], group.tenant
+        if book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place)):
+            queue.park_with_class(line, place, (task.key, task_id, group))
+            queue.class_loosened[place] = False
             self._give_up_promise(task)
             return
-        tenant = group.tenant
-        closed: BaySet = 0
-        if tenant.used + need > tenant.limit or (tenant.tenant.budget is not None and not self._can_pay(tenant)):
-            self._set_aside(task, group)
+        if (
+            tenant.used + need > tenant.limit
+            or (queue.with_tenant and self._first_at_tenant(task))
+            or (tenant.tenant.budget is not None and not self._can_pay(tenant))
+        ):
+            self._park_with_tenant(task, group)
             return
-        if tenant.model_limits:
-            closed = self._closed_models(tenant, shape)
-            if closed & shape.eligible and not without(shape.eligible, closed):
-                self._set_aside(task, group)
-                return
-        placement, behind = self._find(task, shape, closed)
+        closed = self._closed_models(tenant, shape) if tenant.model_limits else 0
+        before = holds_before(state, task, need, self.at) if state.holds else []
+        if before and not _leaves_promised(task, need, book, tenant, before):
+            queue.sleep(line, behind=True)
+            return
+        if before or state.settings.backfill is Backfill.NONE:
+            placement, behind = self._find(task, shape, closed, before)
+        else:
+            placement, behind = choose(shape, index, state.order_for(shape.gpus), closed), False
         if placement is not None:
             self._place(task, placement)
             self._push(line, place)
@@ -156,14 +295,31 @@ class Pass:
         elif self._raid(task, shape, line):
             self._push(line, place)
         elif closed & shape.eligible:
-            self._set_aside(task, group)
+            self._park_with_tenant(task, group)
         else:
-            state.queue.sleep(line, behind=behind)
+            queue.sleep(line, behind=behind)
             self._reserve(task, shape)
 
-    def _set_aside(self, task: Task, group: Group) -> None:
+    def _first_at_class(self, task: Task, place: int) -> bool:
+        """Whether somebody who goes before waits for room in the class."""
+        if self._plain:
+            first = self.state.queue.first_with_class(place)
+            return first is not None and first[:2] < (task.key, task.id)
+        mine = standing(self.state, task, task.group.line.shape.need_milli, self.at) if task.group else None
+        lines = {entry[2].number: entry[2] for entry in self.state.queue.with_class[place] if entry[2].parked[place]}
+        bests = (self._best(line, place) for line in lines.values())
+        return mine is not None and any((*best[0], best[1]) < mine for best in bests if best is not None)
+
+    def _first_at_tenant(self, task: Task) -> bool:
+        """Whether another task of the tenant, which goes before, waits for the tenant to have room."""
+        if task.spec.tenant not in self.state.queue.with_tenant:
+            return False
+        first = self.state.queue.first_with_tenant(task.spec.tenant)
+        return first is not None and first[:2] < (task.key, task.id)
+
+    def _park_with_tenant(self, task: Task, group: Group) -> None:
         """Its tenant is at a limit: the line goes on without the group."""
-        self.state.queue.set_aside(group)
+        self.state.queue.park_with_tenant(group)
         self._give_up_promise(task)
         self._push(group.line, group.place)
 
@@ -171,25 +327,20 @@ class Pass:
         if task.id in self.state.holds:
             self.emit(ReservationDropped(task.id, Cause(Why.AT_LIMIT)))
 
-    def _find(self, task: Task, shape: Shape, closed: BaySet) -> tuple[Placement | None, bool]:
-        """Room for a task that is promised to nobody before it; else whether it is only such promises that stand in the way."""
+    def _find(self, task: Task, shape: Shape, closed: BaySet, before: list[Hold]) -> tuple[Placement | None, bool]:
+        """Room that is promised to nobody who goes before; else whether only such promises stand in the way."""
         state = self.state
         order = state.order_for(shape.gpus)
         if state.settings.backfill is Backfill.NONE and self._somebody_first(task, shape):
             return None, True
-        if not state.held_bays & shape.eligible:
-            return choose(shape, state.index, order, closed), False
-        holds = holds_before(state, standing(state, task, shape.need_milli, self.at), self.at)
-        holds = [hold for hold in holds if hold.task is not task]
         held: BaySet = 0
-        for hold in holds:
+        for hold in before:
             held |= hold.bays
         placement = choose(shape, state.index, order, closed | held)
-        if placement is None and held & shape.eligible:
-            away = in_the_way(state, task, shape, self.at, holds)
+        if placement is None and held & shape.eligible and choose(shape, state.index, order, closed) is not None:
+            away = in_the_way(state, task, shape, self.at, before)
             placement = choose(shape, state.index, order, closed | away)
-            if placement is None and away:
-                return None, choose(shape, state.index, order, closed) is not None
+            return placement, True
         return placement, False
 
     def _somebody_first(self, task: Task, shape: Shape) -> bool:
@@ -261,7 +412,8 @@ class Pass:
         if not depth or task.id in state.holds or not needs_reservation(shape):
             return
         mine = standing(state, task, shape.need_milli, self.at)
-        before = [hold for hold in holds_before(state, mine, self.at) if hold.shape.eligible & shape.eligible]
+        before = holds_before(state, task, shape.need_milli, self.at)
+        before = [hold for hold in before if hold.shape.eligible & shape.eligible]
         if len([hold for hold in before if not hold.claim]) >= depth:
             return
         found = promise(state, task, shape, self.at, before)
@@ -303,10 +455,7 @@ class Pass:
                             firsts.append((standing(state, task, line.shape.need_milli, self.at), task, line.shape))
             for _, task, shape in sorted(firsts, key=lambda first: first[0]):
                 self._reserve(task, shape)
-        for line in state.queue.stir(state.classes).values():
-            if line.awake:
-                self._push(line, ONLINE)
-                self._push(line, BATCH)
+        self._push_stirred()
         state.vacancy = False
 
     # --- preemption ----------------------------------------------------------------------------------------------
@@ -341,7 +490,7 @@ class Pass:
         for hold in sorted(claims, key=lambda hold: standing(state, hold.task, hold.shape.need_milli, self.at)):
             task, shape = hold.task, hold.shape
             shape.refresh(state.index)
-            book, tenant = state.classes[PLACES[_place(task)]], state.book(task.spec.tenant)
+            book, tenant = state.classes[task.place], task.book
             allowed = book.used + shape.need_milli <= book.limit and tenant.used + shape.need_milli <= tenant.limit
             closed = self._closed_models(tenant, shape) | without(state.index.everywhere, hold.bays)
             placement = (
@@ -355,8 +504,15 @@ class Pass:
                 self.emit(ReservationDropped(task.id, Cause(Why.OVERTAKEN)))
 
 
-def _place(task: Task) -> int:
-    return ONLINE if task.spec.task_class == "online" else BATCH
+def _leaves_promised(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> bool:
+    """Whether enough of the quotas is left for those who were promised nodes and go before."""
+    in_class, in_tenant = book.used + need, tenant.used + need
+    for hold in before:
+        if hold.task.spec.task_class is task.spec.task_class:
+            in_class += hold.shape.need_milli
+        if hold.task.spec.tenant == task.spec.tenant:
+            in_tenant += hold.shape.need_milli
+    return in_class <= book.limit and in_tenant <= tenant.limit
 
 
 def _with_memory(placement: Placement, before: Placement) -> Placement:

@@ -6,8 +6,7 @@ them. The second is 0 for policies that do not look at tenants. The number break
 """
 
 from gpuyard.domain.tenant import QuotaMode
-from gpuyard.domain.values import TaskClass, TaskId
-from gpuyard.engine.queue import BATCH, ONLINE
+from gpuyard.domain.values import TaskId
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 
@@ -16,10 +15,9 @@ Standing = tuple[int, float, float, TaskId]
 
 def standing(state: State, task: Task, need_milli: int, at: float) -> Standing:
     """A waiting task's place among all."""
-    place = ONLINE if task.spec.task_class is TaskClass.ONLINE else BATCH
-    borrowing = is_borrowing(state, place, need_milli)
+    borrowing = is_borrowing(state, task.place, need_milli)
     tenant_key = state.policy.tenant_key
-    by_tenant = tenant_key(state.book(task.spec.tenant), at, state.settings) if tenant_key else 0.0
+    by_tenant = tenant_key(task.book, at, state.settings) if tenant_key else 0.0
     return (borrowing, by_tenant, task.key, task.id)
 
 

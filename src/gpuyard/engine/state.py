@@ -11,7 +11,7 @@ from heapq import heappush
 from typing import Any, cast
 
 from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Why
+from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.errors import UnknownFact
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill, Settings
@@ -35,8 +35,8 @@ from gpuyard.engine.phases import (
 )
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.policies.policy import Policy
-from gpuyard.engine.queue import BATCH, CLASSES, ONLINE, Line, Queue
-from gpuyard.engine.quota import ClassBook, TenantBook, set_parts
+from gpuyard.engine.queue import Line, Queue
+from gpuyard.engine.quota import BATCH, CLASSES, ONLINE, ClassBook, TenantBook, set_parts
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.index import Index
@@ -128,7 +128,7 @@ class State:
 
     def _submitted(self, event: fact.TaskSubmitted, at: float) -> None:
         spec = event.spec
-        task = self.tasks[event.task] = Task(event.task, spec, at)
+        task = self.tasks[event.task] = Task(event.task, spec, self.book(spec.tenant), at)
         self.last_task = event.task
         if self.awaited:
             task.dependents = self.awaited.pop(event.task, None)
@@ -222,23 +222,24 @@ class State:
     def _placed(self, event: fact.TaskPlaced, at: float) -> None:
         task, _ = self._move(event.task, event)
         placement = event.placement
-        self._leave_queue(task)
-        if task.id in self.holds:
+        if task.group is not None:
+            self._leave_queue(task)
+        if self.holds:
             self._release_hold(task.id)
         task.attempts = event.attempt
         task.members = None
         task.phase = Placed(event.attempt, placement, at)
         self.index.take(placement)
-        self._book(task, placement, 1, at)
+        self.charge(task, placement, placement.charge_milli, at)
         for part in placement.slices:
             self.on_node[part.node][task.id] = task
 
     def _started(self, event: fact.AttemptStarted, at: float) -> None:
         task, phase = self._move(event.task, event)
         task.phase = Running(event.attempt, cast("Placed", phase).placement, at)
-        self._watch(task, at)
+        self.watch(task, at)
 
-    def _watch(self, task: Task, at: float) -> None:
+    def watch(self, task: Task, at: float) -> None:
         """A run begins: note when it has to be looked at."""
         if task.spec.timeout_seconds is not None:
             heappush(self.timers, (at + task.spec.timeout_seconds, task.id))
@@ -252,7 +253,7 @@ class State:
         assert isinstance(phase, Running)
         self._count_service(task, phase, at)
         task.phase = Suspending(event.attempt, phase.placement, at, event.cause)
-        self._note_victim(task, event.cause.why, event.cause.task)
+        self.note_victim(task, event.cause)
 
     def _suspended(self, event: fact.AttemptSuspended, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -277,13 +278,13 @@ class State:
         """A suspended attempt has its host memory still."""
         parts = tuple(_without_memory(part) for part in placement.slices)
         self.index.take(Placement(parts))
-        self._book(task, placement, 1, at)
+        self.charge(task, placement, placement.charge_milli, at)
 
     def _resumed(self, event: fact.AttemptResumed, at: float) -> None:
         task, phase = self._move(event.task, event)
         assert isinstance(phase, Resuming)
         task.phase = Running(event.attempt, phase.placement, at)
-        self._watch(task, at)
+        self.watch(task, at)
 
     def _stopping(self, event: fact.AttemptStopping, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -293,7 +294,7 @@ class State:
         self._release_hold(task.id)
         placement = phase.placement  # type: ignore[attr-defined]
         task.phase = Stopping(event.attempt, placement, at, event.cause, holds_gpus(phase))
-        self._note_victim(task, event.cause.why, event.cause.task)
+        self.note_victim(task, event.cause)
 
     def _member_ended(self, event: fact.MemberEnded, at: float) -> None:  # noqa: ARG002
         task = self.tasks[event.task]
@@ -327,9 +328,10 @@ class State:
         task.served_seconds += seconds
         task.gpu_seconds += seconds * phase.placement.charge_milli / MILLI
 
-    def _note_victim(self, task: Task, why: Why, claimant: TaskId | None) -> None:
-        if why in PREEMPTING and claimant in self.holds:
-            self.holds[claimant].victims.add(task.id)
+    def note_victim(self, task: Task, cause: Cause) -> None:
+        """A task is being stopped; if it is for another's sake, that one waits for it."""
+        if cause.why in PREEMPTING and cause.task in self.holds:
+            self.holds[cause.task].victims.add(task.id)
 
     def _unnote_victim(self, task: Task) -> None:
         for hold in self.holds.values():
@@ -337,14 +339,15 @@ class State:
 
     # booking
 
-    def _book(self, task: Task, placement: Placement, sign: int, at: float) -> None:
-        charge = sign * placement.charge_milli
-        spec = task.spec
-        self.classes[ONLINE if spec.task_class == "online" else BATCH].used += charge
-        book = self.book(spec.tenant)
-        book.settle(at, self.settings.fair_share_half_life_seconds)
+    def charge(self, task: Task, placement: Placement, charge: int, at: float) -> None:
+        """Charge a placement to its class and tenant, or give the charge back."""
+        self.classes[task.place].used += charge
+        book = task.book
+        if book.since != at:
+            book.settle(at, self.settings.fair_share_half_life_seconds)
         book.used += charge
         if book.model_limits:
+            sign = 1 if charge > 0 else -1
             for part in placement.slices:
                 if part.gpus:
                     model = self.index.hosts[part.node].bay_of[part.gpus[0]].model
@@ -352,11 +355,12 @@ class State:
 
     def _release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool) -> None:
         self.index.give(placement, keep_memory=keep_memory)
-        self._book(task, placement, -1, at)
+        self.charge(task, placement, -placement.charge_milli, at)
         self._free(placement)
-        self.queue.class_freed[ONLINE if task.spec.task_class == "online" else BATCH] = True
-        if self.queue.aside:
-            self.queue.loosen(self.book(task.spec.tenant))
+        queue = self.queue
+        queue.class_loosened[task.place] = True
+        if task.spec.tenant in queue.with_tenant:
+            queue.loosened[task.spec.tenant] = task.book
 
     def _free(self, placement: Placement) -> None:
         for part in placement.slices:
@@ -383,8 +387,8 @@ class State:
 
     # the queue
 
-    def enqueue(self, task: Task, at: float) -> None:
-        """Put a task into the queue if nothing but GPUs is missing."""
+    def enqueue(self, task: Task, at: float, key: float | None = None) -> None:
+        """Put a task into the queue if nothing but GPUs is missing; a snapshot says which key it had."""
         if task.held or task.waits_for or task.group is not None:
             return
         phase = task.phase
@@ -397,9 +401,9 @@ class State:
         hold = self.holds.get(task.id)
         if hold is not None and hold.claim:
             return
-        task.key = self.policy.key(task, at, self.settings)
+        task.key = self.policy.key(task, at, self.settings) if key is None else key
         resources, pin = self._asks(task)
-        line = self.queue.push(task, self.book(task.spec.tenant), resources, pin, task.longest_seconds(at))
+        line = self.queue.push(task, resources, pin, task.left_seconds(at))
         if line.awake:
             self.queue.stirred[line.number] = line
         else:
@@ -443,7 +447,8 @@ class State:
 
     # reservations
 
-    def _reserved(self, event: fact.ReservationMade, at: float) -> None:
+    def reserve(self, event: fact.ReservationMade, at: float) -> None:
+        """Enter a reservation."""
         task = self.tasks[event.task]
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
         hold = self.holds[event.task] = Hold(task, shape, event, at)
@@ -482,7 +487,7 @@ class State:
 
     def _lost(self, event: fact.NodeLost, at: float) -> None:  # noqa: ARG002
         self.index.set_state(event.node, lost=True)
-        self._set_parts()
+        self.divide()
 
     def _returned(self, event: fact.NodeReturned, at: float) -> None:  # noqa: ARG002
         self.index.set_state(event.node, lost=False)
@@ -491,7 +496,7 @@ class State:
     def _removed(self, event: fact.NodeRemoved, at: float) -> None:  # noqa: ARG002
         self.index.remove(event.node)
         del self.on_node[event.node]
-        self._set_parts()
+        self.divide()
 
     def _cordoned(self, event: fact.NodeCordoned, at: float) -> None:  # noqa: ARG002
         self.index.set_state(event.node, cordoned=True, draining=event.draining)
@@ -511,7 +516,7 @@ class State:
         for hold in self.holds.values():
             hold.bays = self.index.bays_of(hold.nodes)
         self._unite_holds()
-        self._set_parts()
+        self.divide()
 
     # the yard
 
@@ -525,7 +530,7 @@ class State:
         book = self.tenants.get(tenant.id)
         if book is None:
             self.tenants[tenant.id] = TenantBook(tenant, at)
-            self._note_guarantees()
+            self.note_guarantees()
             return
         book.settle(at, self.settings.fair_share_half_life_seconds)
         book.set(tenant)
@@ -536,21 +541,23 @@ class State:
                     if part.gpus and holds_gpus(task.phase):
                         model = self.index.hosts[part.node].bay_of[part.gpus[0]].model
                         book.used_by_model[model] = book.used_by_model.get(model, 0) + len(part.gpus) * part.milli
-        self.queue.loosen(book)
-        self._note_guarantees()
+        self.queue.loosened[tenant.id] = book
+        self.note_guarantees()
 
-    def _note_guarantees(self) -> None:
+    def note_guarantees(self) -> None:
+        """See whether anybody has GPUs to claim back."""
         guaranteed = any(book.tenant.guaranteed_gpus is not None for book in self.tenants.values())
         self.reclaims = guaranteed or self.split.mode is QuotaMode.BORROW
 
     def _split_set(self, event: fact.SplitSet, at: float) -> None:  # noqa: ARG002
         self.split = event.split
-        self._set_parts()
-        self._note_guarantees()
+        self.divide()
+        self.note_guarantees()
 
-    def _set_parts(self) -> None:
+    def divide(self) -> None:
+        """Give each class its part of the GPUs there are now."""
         set_parts(*self.classes, self.split, self.index.gpus_up)
-        self.queue.class_freed = [True, True]
+        self.queue.class_loosened = [True, True]
 
     def _settings_changed(self, event: fact.SettingsChanged, at: float) -> None:
         self.settings = event.settings
@@ -561,7 +568,7 @@ class State:
             self._requeue(task, at)
         for task in self.tasks.values():
             if isinstance(task.phase, Running):
-                self._watch(task, at)
+                self.watch(task, at)
         self.queue.wake_all()
 
     # --- looking -------------------------------------------------------------------------------------------------
@@ -607,7 +614,7 @@ _FOLDS: dict[type[fact.Event], Callable[[State, Any, float], None]] = {
     fact.AttemptStopping: State._stopping,
     fact.MemberEnded: State._member_ended,
     fact.AttemptEnded: State._attempt_ended,
-    fact.ReservationMade: State._reserved,
+    fact.ReservationMade: State.reserve,
     fact.ReservationDropped: State._dropped,
     fact.NodeJoined: State._joined,
     fact.NodeLost: State._lost,

@@ -1,13 +1,17 @@
 """What the engine remembers of one task that is not over."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gpuyard.domain.task import Estimate, TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskId, TaskStatus
+from gpuyard.domain.values import NodeId, Outcome, TaskClass, TaskId, TaskStatus
 from gpuyard.engine.phases import STATUS, Ended, Phase, Running, Waiting
+from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 
 if TYPE_CHECKING:
     from gpuyard.engine.queue import Group
+
+Side = Literal["low", "likely", "high"]
+"""Of an estimate: soonest, likely, latest."""
 
 UNKNOWN = float("inf")
 """The length of a run nobody has an idea of."""
@@ -17,13 +21,16 @@ class Task:
     """One open task."""
 
     __slots__ = (
-        "attempts", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key", "members",
-        "phase", "preemptions", "priority", "served_seconds", "spec", "submitted_at", "waits_for",
+        "attempts", "book", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key", "members",
+        "phase", "place", "preemptions", "priority", "served_seconds", "spec", "submitted_at", "waits_for",
     )  # fmt: skip
 
-    def __init__(self, task: TaskId, spec: TaskSpec, at: float) -> None:
+    def __init__(self, task: TaskId, spec: TaskSpec, book: TenantBook, at: float) -> None:
         self.id = task
         self.spec = spec
+        self.book = book
+        """Its tenant's."""
+        self.place = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
         self.submitted_at = at
         self.phase: Phase = Waiting(at)
         self.priority = spec.priority
@@ -60,22 +67,24 @@ class Task:
             return self.gpu_seconds + (now - self.phase.since) * self.phase.placement.charge_milli / 1000
         return self.gpu_seconds
 
-    def remaining_seconds(self, now: float) -> float:
-        """How much longer it is thought to run; a task that overran is thought to need a fifth of its age more."""
-        if self.estimate is None:
-            return UNKNOWN
-        served = self.served_at(now)
-        left = self.estimate.seconds - served
-        return left if left > 0 else max(60.0, served / 5)
+    def left_seconds(self, now: float, side: Side = "high") -> float:
+        """How much longer it is thought to hold its GPUs, on one side of its estimate; never beyond its timeout.
 
-    def longest_seconds(self, now: float) -> float:
-        """How much longer it may hold its GPUs, for those who plan around it: the timeout, or the high estimate."""
-        longest = UNKNOWN
-        served = self.served_at(now)
+        A task that has outrun its estimate is thought to need a fifth of its age more, and at least a minute.
+        """
+        left = UNKNOWN
         if self.estimate is not None:
-            left = self.estimate.high_seconds - served
-            longest = left if left > 0 else max(60.0, served / 5)
+            served = self.served_at(now)
+            left = _side(self.estimate, side) - served
+            if left <= 0:
+                left = 0.0 if side == "low" else max(60.0, served / 5)
         if self.spec.timeout_seconds is not None:
             running = now - self.phase.since if isinstance(self.phase, Running) else 0.0
-            longest = min(longest, max(0.0, self.spec.timeout_seconds - running))
-        return longest
+            left = min(left, max(0.0, self.spec.timeout_seconds - running))
+        return left
+
+
+def _side(estimate: Estimate, side: Side) -> float:
+    if side == "high":
+        return estimate.high_seconds
+    return estimate.seconds if side == "likely" else estimate.low_seconds

@@ -77,7 +77,6 @@ class ByLevel:
         """All bays that may have the amount: none that has it is missing."""
         return self._reaches[amount.bit_length()]
 
-
     def upward(self, amount: int) -> Iterator[BaySet]:
         """The bays that may have the amount, level by level, those with least first."""
         for level in range(amount.bit_length(), len(self._reaches) - 1):

@@ -16,8 +16,19 @@ class Shape:
     """Resources with the bays that could ever hold them."""
 
     __slots__ = (
-        "_version", "cpus", "eligible", "gpus", "link", "memory_mib", "need_milli", "nodes", "pin", "plain",
-        "resources", "share", "whole_nodes",
+        "cpus",
+        "eligible",
+        "gpus",
+        "link",
+        "memory_mib",
+        "need_milli",
+        "nodes",
+        "pin",
+        "plain",
+        "resources",
+        "share",
+        "version",
+        "whole_nodes",
     )  # fmt: skip
 
     def __init__(self, resources: Resources, pin: tuple[NodeId, ...] = ()) -> None:
@@ -36,13 +47,14 @@ class Shape:
         self.eligible: BaySet = 0
         self.need_milli = self.gpus * self.nodes * MILLI
         """The most it can count for in quotas."""
-        self._version = -1
+        self.version = -1
+        """The index's version at the last look."""
 
     def refresh(self, index: Index) -> None:
         """Look the eligible bays up again if nodes changed since."""
-        if self._version == index.version:
+        if self.version == index.version:
             return
-        self._version = index.version
+        self.version = index.version
         eligible = index.everywhere
         for rule in RULES:
             eligible &= rule.bays(self.resources, index)

@@ -14,11 +14,11 @@ MARGIN = 2.0
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    return task.remaining_seconds(now)
+    return task.left_seconds(now, "likely")
 
 
 def _outranks(waiting: Task, running: Task, now: float, settings: Settings) -> bool:  # noqa: ARG001
-    return waiting.remaining_seconds(now) * MARGIN < running.remaining_seconds(now)
+    return waiting.left_seconds(now, "likely") * MARGIN < running.left_seconds(now, "likely")
 
 
 POLICY = Policy("srtf", starts_all=False, key=_key, outranks=_outranks)

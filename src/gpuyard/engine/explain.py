@@ -1,0 +1,199 @@
+"""Why does it wait, what is ahead of it, and when will it start: asked by a person, answered from what the engine uses.
+
+The reason is a refusal, typed and in words. The expected start comes from the same reservations the scheduler makes:
+tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
+side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
+no honest answer, and none is given. The search looks at `AHEAD` tasks at the most.
+"""
+
+from collections.abc import Iterable
+
+from gpuyard.domain import refusals as no
+from gpuyard.domain.events import ReservationMade
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.settings import Backfill
+from gpuyard.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
+from gpuyard.engine.backfill import expected_end, holds_before, promise
+from gpuyard.engine.phases import Suspended, Waiting
+from gpuyard.engine.standing import standing
+from gpuyard.engine.state import Hold, State, holds_gpus
+from gpuyard.engine.task import UNKNOWN, Side, Task
+from gpuyard.placement.bayset import without
+from gpuyard.placement.choose import choose, why_not
+from gpuyard.placement.shape import Shape
+
+AHEAD = 200
+
+
+class Explanation(Value, frozen=True):
+    """What there is to say about a task that has not started."""
+
+    task: TaskId
+    status: TaskStatus
+    reason: Refusal | None
+    """Why it waits; none: it does not."""
+    ahead: int = 0
+    """How many waiting tasks go before it and could use the same nodes or quota."""
+    starts_at: float | None = None
+    """When it is likely to start; none: nobody can say."""
+    starts_low: float | None = None
+    starts_high: float | None = None
+    nodes: tuple[NodeId, ...] = ()
+    """Where, if that is promised already."""
+
+    def sentence(self) -> str:
+        """The reason in words."""
+        return self.reason.sentence() if self.reason else "It does not wait."
+
+
+def explain(state: State, task_id: TaskId, now: float) -> Explanation:
+    """All there is to say about a task."""
+    at = max(state.now, now)
+    task = state.tasks.get(task_id)
+    if task is None:
+        status = state.ended.get(task_id)
+        unknown = no.UnknownTask(task_id)
+        return Explanation(task_id, status or TaskStatus.PENDING, None if status else unknown)
+    if not isinstance(task.phase, Waiting | Suspended):
+        return Explanation(task_id, task.status, None)
+    shape = task.group.line.shape if task.group else Shape(task.spec.resources)
+    shape.refresh(state.index)
+    reason = _reason(state, task, shape, at)
+    ahead = _ahead(state, task, shape, at) if task.group else []
+    hold = state.holds.get(task_id)
+    low, likely, high = (_starts(state, task, shape, ahead, at, side) for side in ("low", "likely", "high"))
+    return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, hold.nodes if hold else ())
+
+
+# --- why ----------------------------------------------------------------------------------------------------------
+
+
+def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    if task.waits_for:
+        return no.WaitingForTasks(min(task.waits_for), len(task.waits_for))
+    if task.held:
+        return no.OnHold()
+    if isinstance(task.phase, Waiting) and task.phase.not_before > at:
+        return no.BackingOff(task.phase.not_before)
+    hold = state.holds.get(task.id)
+    if hold is not None and hold.claim:
+        return no.WaitingForVictims(len(hold.victims), hold.nodes[0])
+    never = shape.never(state.index)
+    return never or _quota_reason(state, task, shape, at) or _room_reason(state, task, shape, at)
+
+
+def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    needed = shape.need_milli / MILLI
+    book, tenant = state.classes[task.place], task.book
+    if book.used + shape.need_milli > book.limit:
+        return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed)
+    if tenant.used + shape.need_milli > tenant.limit:
+        return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
+    if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
+        return no.BudgetSpent(tenant.id, tenant.tenant.budget.gpu_hours, tenant.renews_at(at))
+    spent = [
+        model
+        for model, limit in tenant.model_limits.items()
+        if tenant.used_by_model.get(model, 0) + shape.need_milli > limit
+    ]
+    open_bays = shape.eligible
+    for model in spent:
+        open_bays = without(open_bays, state.index.by_model.get(model, 0))
+    return no.TenantModelQuotaFull(tenant.id, tuple(spent)) if spent and not open_bays else None
+
+
+def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    if choose(shape, state.index, state.order_for(shape.gpus)) is None:
+        return why_not(shape, state.index)
+    before = holds_before(state, task, shape.need_milli, at)
+    if before:
+        return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id)
+    first = min(_ahead(state, task, shape, at), key=lambda other: _rank(state, other, at), default=None)
+    return no.ReservedFor(first.id) if first is not None else None
+
+
+# --- what is ahead ------------------------------------------------------------------------------------------------
+
+
+def _rank(state: State, task: Task, at: float) -> tuple[int, float, float, TaskId]:
+    need = task.group.line.shape.need_milli if task.group else 0
+    return standing(state, task, need, at)
+
+
+def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
+    """Waiting tasks that go before and compete for nodes, class or tenant quota; first of them first."""
+    mine = _rank(state, task, at)
+    found = []
+    for other in state.tasks.values():
+        if other.group is None or other is task:
+            continue
+        theirs = other.group.line.shape
+        same_quota = other.place == task.place or other.book is task.book
+        if (theirs.eligible & shape.eligible or same_quota) and (rank := _rank(state, other, at)) < mine:
+            found.append((rank, other))
+    found.sort(key=lambda pair: pair[0])
+    return [other for _, other in found]
+
+
+# --- when ---------------------------------------------------------------------------------------------------------
+
+
+def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float, side: Side) -> float | None:
+    """When it starts if everything takes the given side of its estimate."""
+    if task.waits_for or task.held or not shape.eligible or len(ahead) > AHEAD:
+        return None
+    hold = state.holds.get(task.id)
+    if hold is not None and hold.claim:
+        return at
+    when = _quota_frees_at(state, task, shape, ahead, at, side)
+    if when == UNKNOWN:
+        return None
+    holds: list[Hold] = []
+    if state.settings.backfill is not Backfill.GREEDY:
+        for other in ahead:
+            if other.group is not None and other.group.line.shape.eligible & shape.eligible:
+                holds += _pretend(state, other, other.group.line.shape, holds, at, side)
+    found = promise(state, task, shape, at, holds, side)
+    if found is None or found.starts_at is None:
+        return None
+    return max(found.starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
+
+
+def _pretend(state: State, task: Task, shape: Shape, holds: list[Hold], at: float, side: Side) -> list[Hold]:
+    """The reservation a task would get behind those given before."""
+    found = promise(state, task, shape, at, holds, side)
+    if found is None:
+        return []
+    hold = Hold(task, shape, ReservationMade(task.id, found.nodes, found.starts_at), at)
+    hold.bays = state.index.bays_of(found.nodes)
+    return [hold]
+
+
+def _quota_frees_at(state: State, task: Task, shape: Shape, ahead: list[Task], at: float, side: Side) -> float:
+    """When class and tenant have room for it, and for those ahead of it there."""
+    when = at
+    book, tenant = state.classes[task.place], task.book
+    if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
+        when = tenant.renews_at(at)
+    for used, limit, mine in (
+        (book.used, book.limit, [other for other in state.tasks.values() if other.place == task.place]),
+        (tenant.used, tenant.limit, [other for other in state.tasks.values() if other.book is tenant]),
+    ):
+        queued = sum(other.group.line.shape.need_milli for other in ahead if other.group is not None and other in mine)
+        missing = used + queued + shape.need_milli - limit
+        if missing > 0:
+            when = max(when, _enough_ended_at(mine, missing, at, side))
+    return when
+
+
+def _enough_ended_at(tasks: Iterable[Task], missing: int, at: float, side: Side) -> float:
+    ends = sorted(
+        (expected_end(task, at, side), task.id, task.phase.placement.charge_milli)  # type: ignore[attr-defined]
+        for task in tasks
+        if holds_gpus(task.phase)
+    )
+    for ends_at, _, charge in ends:
+        missing -= charge
+        if missing <= 0:
+            return ends_at
+    return UNKNOWN

@@ -1,0 +1,204 @@
+"""One function that checks everything. It recomputes from the tasks what the books and the index say, from scratch.
+
+Safety: no GPU held twice, no share above the card, nothing placed on a closed node, books equal what is held, gangs whole.
+Progress (after a pass): nothing is stranded: no waiting task could be placed now, unless a reservation or somebody who
+stands before it at a quota holds it back, by name. It is slow on purpose and shares no code with what it checks.
+"""
+
+from collections import Counter
+
+from gpuyard.domain.settings import Backfill
+from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
+from gpuyard.engine.phases import ACTIVE, HOLDING, Stopping, Suspended, Waiting
+from gpuyard.engine.quota import BATCH, ONLINE
+from gpuyard.engine.standing import standing
+from gpuyard.engine.state import State
+from gpuyard.engine.task import Task
+from gpuyard.placement.choose import choose
+from gpuyard.placement.shape import Shape
+
+
+def check(state: State) -> None:
+    """Assert everything that must be so at any instant."""
+    _check_cards(state)
+    _check_books(state)
+    _check_tasks(state)
+    _check_holds(state)
+
+
+def check_quota_in_force(state: State) -> None:
+    """Assert that nobody is above a limit; true only while limits were not lowered below what ran."""
+    for book in state.classes:
+        assert book.used <= book.limit, f"{book.task_class} uses {book.used}, its limit is {book.limit}"
+    for tenant in state.tenants.values():
+        assert tenant.used <= tenant.limit, f"tenant {tenant.id} uses {tenant.used}, its limit is {tenant.limit}"
+        for model, limit in tenant.model_limits.items():
+            assert tenant.used_by_model.get(model, 0) <= limit, f"tenant {tenant.id} is above its limit of {model}"
+
+
+def _check_cards(state: State) -> None:
+    whole: dict[tuple[NodeId, int], TaskId] = {}
+    milli: Counter[tuple[NodeId, int]] = Counter()
+    memory: Counter[tuple[NodeId, int]] = Counter()
+    cpus: Counter[NodeId] = Counter()
+    host_memory: Counter[NodeId] = Counter()
+    for task in state.tasks.values():
+        if not isinstance(task.phase, ACTIVE):
+            continue
+        phase = task.phase
+        frees_gpus = isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus)
+        for part in phase.placement.slices:
+            host_memory[part.node] += part.memory_mib
+            if frees_gpus:
+                continue
+            cpus[part.node] += part.cpus
+            for gpu in part.gpus:
+                card = (part.node, gpu)
+                if part.milli == MILLI:
+                    assert card not in whole, f"GPU {card} is held by tasks {whole[card]} and {task.id}"
+                    whole[card] = task.id
+                milli[card] += part.milli
+                memory[card] += part.gpu_memory_mib
+    for card, used in milli.items():
+        assert used <= MILLI, f"GPU {card} is given out {used} thousandths"
+        size = state.index.hosts[card[0]].spec.gpus[card[1]].memory_mib
+        assert memory[card] <= size, f"GPU {card} is given out above its memory"
+    for node, host in state.index.hosts.items():
+        assert host.cpus_free == host.spec.cpus - cpus[node] >= 0, f"CPUs of {node} do not add up"
+        assert host.memory_free == host.spec.memory_mib - host_memory[node] >= 0, f"memory of {node} does not add up"
+        for bay in host.bays:
+            cards = [gpu for gpu in range(bay.all.bit_length()) if bay.all >> gpu & 1]
+            free = [gpu for gpu in cards if not milli[node, gpu] and bay.usable >> gpu & 1]
+            assert bay.free_mask == sum(1 << gpu for gpu in free), f"free GPUs of {node} do not add up"
+            listed = [count for count, bays in enumerate(state.index.by_free) if bays & bay.bit]
+            assert listed == ([len(free)] if host.open else []), f"{node} is listed under {listed} free GPUs"
+            idle = bool(bay.usable) and bay.free_mask == bay.usable and host.open
+            assert bool(state.index.idle & bay.bit) == idle, f"{node} is listed wrongly as idle"
+
+
+def _check_books(state: State) -> None:
+    by_class, by_tenant = [0, 0], Counter[TenantId]()
+    by_model: Counter[tuple[TenantId, str]] = Counter()
+    for task in state.tasks.values():
+        phase = task.phase
+        if not isinstance(phase, HOLDING) or (isinstance(phase, Stopping) and not phase.holds_gpus):
+            continue
+        by_class[task.place] += phase.placement.charge_milli
+        by_tenant[task.spec.tenant] += phase.placement.charge_milli
+        for part in phase.placement.slices:
+            for gpu in part.gpus:
+                by_model[task.spec.tenant, state.index.hosts[part.node].spec.gpus[gpu].model] += part.milli
+    assert by_class == [book.used for book in state.classes], "the classes' books do not add up"
+    up = 0
+    for host in state.index.hosts.values():
+        if not host.lost:
+            up += sum(1 for gpu in range(len(host.spec.gpus)) if host.health.get(gpu) is not GpuHealth.OFFLINE)
+    assert state.index.gpus_up == up, "the GPUs of the yard do not add up"
+    assert state.classes[ONLINE].guarantee + state.classes[BATCH].guarantee == up * MILLI, "a GPU is left to nobody"
+    for tenant, book in state.tenants.items():
+        assert by_tenant[tenant] == book.used, f"the book of tenant {tenant} does not add up"
+        for model in book.model_limits:
+            assert by_model[tenant, model] == book.used_by_model.get(model, 0), f"{model} of {tenant} does not add up"
+
+
+def _check_tasks(state: State) -> None:
+    waiting = 0
+    for task in state.tasks.values():
+        phase = task.phase
+        assert isinstance(phase, (Waiting, *ACTIVE)), f"task {task.id} is left {type(phase).__name__}"
+        waiting += task.group is not None
+        if isinstance(phase, ACTIVE):
+            nodes = phase.placement.nodes
+            assert len(set(nodes)) == len(nodes) == task.spec.resources.nodes, f"task {task.id} is not placed whole"
+            assert all(task.id in state.on_node[node] for node in nodes), f"task {task.id} is not known to its nodes"
+        if task.waits_for:
+            for dependency in task.waits_for:
+                assert dependency in state.tasks, f"task {task.id} waits for {dependency}, which is gone"
+                assert task.id in (state.tasks[dependency].dependents or ()), f"{dependency} does not know of {task.id}"
+        queued = task.group is not None
+        claims = task.id in state.holds and state.holds[task.id].claim
+        ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
+        if isinstance(phase, Waiting) and phase.not_before > state.now:
+            ready = False
+        assert queued == ready, (
+            f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
+        )
+    assert waiting == state.queue.waiting, "the queue's length is not what is in it"
+    for node, tasks in state.on_node.items():
+        for task_id, task in tasks.items():
+            assert isinstance(task.phase, ACTIVE), f"{node} is thought to run task {task_id}"
+            assert node in task.phase.placement.nodes, f"{node} is thought to run task {task_id}"
+
+
+def _check_holds(state: State) -> None:
+    for task_id, hold in state.holds.items():
+        task = state.tasks.get(task_id)
+        assert task is not None, f"a reservation is held for task {task_id}, which is over"
+        assert isinstance(task.phase, Waiting | Suspended), f"task {task_id} runs and holds a reservation"
+        for victim in hold.victims:
+            assert isinstance(state.tasks[victim].phase, HOLDING), f"task {victim} is waited for in vain"
+
+
+def check_nothing_stranded(state: State) -> None:
+    """Assert that after a pass no waiting task could be placed, unless somebody before it is named who keeps it back."""
+    for task in list(state.tasks.values()):
+        if task.group is not None and (reason := _could_start(state, task)):
+            raise AssertionError(f"task {task.id} of tenant {task.spec.tenant} waits although {reason}")
+
+
+def _could_start(state: State, task: Task) -> str:
+    assert task.group is not None
+    line = task.group.line
+    shape = Shape(line.shape.resources, line.shape.pin)
+    shape.refresh(state.index)
+    need = shape.need_milli
+    book, tenant = state.classes[task.place], task.book
+    if book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0:
+        return ""
+    mine = standing(state, task, need, state.now)
+    held = 0
+    in_class, in_tenant = book.used + need, tenant.used + need
+    for hold in state.holds.values():
+        if hold.task is not task and standing(state, hold.task, hold.shape.need_milli, state.now) < mine:
+            held |= hold.bays
+            in_class += hold.shape.need_milli if hold.task.place == task.place else 0
+            in_tenant += hold.shape.need_milli if hold.task.spec.tenant == task.spec.tenant else 0
+    if in_class > book.limit or in_tenant > tenant.limit:
+        return ""  # what is left is promised to a task with a reservation
+    if _kept_back_at_quota(state, task, mine):
+        return ""
+    closed = 0
+    for model, limit in tenant.model_limits.items():
+        if tenant.used_by_model.get(model, 0) + need > limit:
+            closed |= state.index.by_model.get(model, 0)
+    placement = choose(shape, state.index, state.order_for(shape.gpus), held | closed)
+    if placement is None or (state.settings.backfill is Backfill.NONE and _somebody_first(state, task, shape, mine)):
+        return ""
+    return f"{placement.nodes} have room for it"
+
+
+def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float, TaskId]) -> bool:
+    """Whether a task that goes before is itself stopped by the same class or tenant quota."""
+    for other in state.tasks.values():
+        if other.group is None or other is task:
+            continue
+        shape = other.group.line.shape
+        if standing(state, other, shape.need_milli, state.now) >= mine:
+            continue
+        book, tenant = state.classes[other.place], other.book
+        over_class = book.used + shape.need_milli > book.limit
+        over_tenant = tenant.used + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
+        over_model = bool(tenant.model_limits)
+        if (over_class and other.place == task.place) or ((over_tenant or over_model) and tenant is task.book):
+            return True
+    return False
+
+
+def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
+    """Without backfill: whether a task that goes before, and lacks nothing but room, wants one of the same nodes."""
+    return any(
+        other.group.line.shape.eligible & shape.eligible
+        and standing(state, other, other.group.line.shape.need_milli, state.now) < mine
+        for other in state.tasks.values()
+        if other.group is not None and other is not task
+    )

@@ -1,0 +1,208 @@
+"""The state as a plain document, and back. Readable JSON, nothing derived in it, byte for byte the same for the same facts.
+
+What can be computed from the rest (the queue, the index's sets, timers) is left out and built again. Bay numbers and the
+order of everything are kept, so an engine that goes on from a snapshot decides exactly as one that never stopped.
+"""
+
+from heapq import heappush
+from typing import Any
+
+import msgspec
+
+from gpuyard.domain.errors import JournalDamaged
+from gpuyard.domain.events import ReservationMade
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.placement import Placement, Slice
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.task import Estimate, TaskSpec
+from gpuyard.domain.tenant import Split, Tenant
+from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.engine.phases import (
+    ACTIVE,
+    Placed,
+    Resuming,
+    Running,
+    Stopping,
+    Suspended,
+    Suspending,
+    Waiting,
+)
+from gpuyard.engine.policies import POLICIES
+from gpuyard.engine.state import State, holds_gpus
+from gpuyard.engine.task import Task
+
+FORMAT = 1
+
+
+class NodeRow(msgspec.Struct, omit_defaults=True):
+    """A node."""
+
+    spec: NodeSpec
+    bays: tuple[int, ...]
+    lost: bool = False
+    cordoned: bool = False
+    draining: bool = False
+    health: dict[str, GpuHealth] = {}
+
+
+class TenantRow(msgspec.Struct, omit_defaults=True):
+    """A tenant, with what it used."""
+
+    tenant: Tenant
+    usage: float
+    spent_gpu_seconds: float
+    period_began: float
+    since: float
+
+
+class TaskRow(msgspec.Struct, omit_defaults=True):
+    """An open task."""
+
+    id: TaskId
+    spec: TaskSpec
+    submitted_at: float
+    phase: Waiting | Placed | Running | Suspending | Suspended | Resuming | Stopping
+    priority: int
+    estimate: Estimate | None = None
+    attempts: int = 0
+    failures: int = 0
+    preemptions: int = 0
+    held: bool = False
+    waits_for: tuple[TaskId, ...] = ()
+    dependents: tuple[TaskId, ...] = ()
+    members: dict[NodeId, Outcome] = {}
+    served_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    key: float | None = None
+    """Its place in the queue, if it is queued: it was computed when it was queued."""
+
+
+class HoldRow(msgspec.Struct, omit_defaults=True):
+    """A reservation."""
+
+    made: ReservationMade
+    made_at: float
+
+
+class Document(msgspec.Struct):
+    """All of it."""
+
+    format: int
+    yard: str
+    now: float
+    settings: Settings
+    split: Split
+    default_tenant: Tenant
+    last_task: TaskId
+    demand: list[int]
+    nodes: list[NodeRow]
+    tenants: list[TenantRow]
+    tasks: list[TaskRow]
+    holds: list[HoldRow]
+    ended: list[tuple[TaskId, TaskStatus]]
+
+
+def dump(state: State) -> dict[str, Any]:
+    """The state as a document of plain values."""
+    document = Document(
+        FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task, state.demand,
+        nodes=[
+            NodeRow(
+                host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
+                {str(gpu): health for gpu, health in sorted(host.health.items())},
+            )
+            for host in state.index.hosts.values()
+        ],
+        tenants=[
+            TenantRow(book.tenant, book.usage, book.spent_gpu_seconds, book.period_began, book.since)
+            for book in state.tenants.values()
+        ],
+        tasks=[_row(task) for task in state.tasks.values()],
+        holds=[
+            HoldRow(ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim), hold.made_at)
+            for hold in state.holds.values()
+        ],
+        ended=[(task, state.ended[task]) for task in state.ended_order],
+    )  # fmt: skip
+    plain: dict[str, Any] = msgspec.to_builtins(document)
+    return plain
+
+
+def _row(task: Task) -> TaskRow:
+    assert isinstance(task.phase, (Waiting, *ACTIVE))
+    return TaskRow(
+        task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
+        task.preemptions, task.held, tuple(sorted(task.waits_for or ())), tuple(task.dependents or ()),
+        dict(task.members or {}), task.served_seconds, task.gpu_seconds, task.key if task.group is not None else None,
+    )  # fmt: skip
+
+
+def load(plain: dict[str, Any]) -> State:
+    """The state a document describes."""
+    try:
+        document = msgspec.convert(plain, Document, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise JournalDamaged(f"The snapshot is not one of this version: {error}.") from error
+    if document.format != FORMAT:
+        raise JournalDamaged(f"The snapshot has format {document.format}; this version reads format {FORMAT}.")
+    state = State()
+    state.yard, state.now = document.yard, document.now
+    state.settings, state.split = document.settings, document.split
+    state.policy = POLICIES[document.settings.policy]
+    state.default_tenant, state.last_task, state.demand = document.default_tenant, document.last_task, document.demand
+    _load_nodes(state, document.nodes)
+    for row in document.tenants:
+        book = state.book(TenantId(row.tenant.id))
+        book.set(row.tenant)
+        book.usage, book.spent_gpu_seconds = row.usage, row.spent_gpu_seconds
+        book.period_began, book.since = row.period_began, row.since
+    for task_id, status in document.ended:
+        state.ended[task_id] = status
+        state.ended_order.append(task_id)
+    for task_row in document.tasks:
+        _load_task(state, task_row)
+    for hold_row in document.holds:
+        state.reserve(hold_row.made, hold_row.made_at)
+    for task in state.tasks.values():
+        if isinstance(task.phase, Stopping | Suspending):
+            state.note_victim(task, task.phase.cause)
+    for task_row in document.tasks:
+        state.enqueue(state.tasks[task_row.id], state.now, task_row.key)
+    state.note_guarantees()
+    state.divide()
+    state.queue.wake_all()
+    state.vacancy = True
+    return state
+
+
+def _load_nodes(state: State, rows: list[NodeRow]) -> None:
+    for row in rows:
+        state.index.join(row.spec, row.bays)
+        state.on_node[row.spec.id] = {}
+        for gpu, health in row.health.items():
+            state.index.set_health(row.spec.id, int(gpu), health)
+        state.index.set_state(row.spec.id, lost=row.lost, cordoned=row.cordoned, draining=row.draining)
+
+
+def _load_task(state: State, row: TaskRow) -> None:
+    task = state.tasks[row.id] = Task(row.id, row.spec, state.book(row.spec.tenant), row.submitted_at)
+    task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate
+    task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
+    task.held, task.served_seconds, task.gpu_seconds = row.held, row.served_seconds, row.gpu_seconds
+    task.waits_for = set(row.waits_for) or None
+    task.dependents = list(row.dependents) or None
+    task.members = dict(row.members) or None
+    phase = row.phase
+    if isinstance(phase, ACTIVE):
+        for node in phase.placement.nodes:
+            state.on_node[node][task.id] = task
+        if holds_gpus(phase):
+            state.index.take(phase.placement)
+            state.charge(task, phase.placement, phase.placement.charge_milli, task.book.since)
+        else:
+            left = (Slice(part.node, memory_mib=part.memory_mib) for part in phase.placement.slices)
+            state.index.take(Placement(tuple(left)))
+    if isinstance(phase, Running):
+        state.watch(task, phase.since)
+    if row.spec.deadline is not None:
+        heappush(state.timers, (row.spec.deadline, task.id))

@@ -1,0 +1,48 @@
+"""The port: what every journal promises, whatever it is kept in."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gpuyard.journal.records import Entry, Position, Record, Snapshot
+
+
+class Journal(Protocol):
+    """One writer appends facts; anybody in its process may read, from any thread."""
+
+    @property
+    def head(self) -> Position:
+        """How far the journal goes."""
+        ...
+
+    def append(self, batch: Sequence[Entry]) -> Position:
+        """Write these facts so that they survive a crash or power loss, all or none, and return the new head.
+
+        `StorageFull` means that nothing was written and that the same call may be made again. After any other error
+        open the journal anew: whether the facts were written is then known.
+        """
+        ...
+
+    def read(self, after: int = 0) -> Iterator[Record]:
+        """The facts with higher numbers than `after`, up to the head of this moment, each checked against the chain."""
+        ...
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep what the facts up to a position add up to. The two newest snapshots are kept, older ones dropped."""
+        ...
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that can be used."""
+        ...
+
+    def retire(self, keep: int = 0, archive: Path | None = None) -> int:
+        """Take out facts that both kept snapshots cover, except the newest `keep`; return how many.
+
+        They are dropped, or moved to the folder `archive`. A store may keep more than asked, up to one segment. With
+        fewer than two snapshots nothing is retired: should the newest be damaged, the older one needs the facts since.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the journal back. A second call does nothing; any other call afterwards is an error."""
+        ...

@@ -1,0 +1,1 @@
+"""Where journals are kept. Every store passes tests/contract/test_journal_contract.py."""

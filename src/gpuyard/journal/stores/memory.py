@@ -1,0 +1,102 @@
+"""A journal in memory, for tests and simulations: it keeps every promise but the one to survive.
+
+Facts are encoded and chained as on disk, so what passes here is what would be written there.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuyard.domain.errors import JournalError
+from gpuyard.journal.chain import link
+from gpuyard.journal.codec import CODEC, Codec
+from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
+
+
+class MemoryJournal:
+    """See gpuyard.journal.port.Journal. What is retired is gone, with or without an archive."""
+
+    def __init__(self, codec: Codec = CODEC) -> None:
+        self._codec = codec
+        self._retired = 0
+        self._rows: list[tuple[bytes, bytes]] = []
+        """Payload and hash of fact `self._retired + 1` and its successors."""
+        self._head = GENESIS
+        self._snapshots: list[tuple[Position, bytes]] = []
+        self._closed = False
+
+    @property
+    def head(self) -> Position:
+        """How far the journal goes."""
+        return self._head
+
+    def append(self, batch: Sequence[Entry]) -> Position:
+        """Add these facts, all or none."""
+        self._check_open()
+        payloads = [self._codec.encode(entry) for entry in batch]
+        digest = bytes.fromhex(self._head.hash)
+        for payload in payloads:
+            digest = link(digest, payload)
+            self._rows.append((payload, digest))
+        self._head = Position(self._head.seq + len(payloads), digest.hex())
+        return self._head
+
+    def read(self, after: int = 0) -> Iterator[Record]:
+        """The facts after this number, up to the head of this moment."""
+        self._check_open()
+        if after < self._retired:
+            raise JournalError(
+                f"Facts up to {self._retired} were retired, so the journal can not be read from fact {after + 1}. "
+                "Start from the newest snapshot."
+            )
+        rows = self._rows[after - self._retired :]
+        return (self._codec.decode(seq, payload) for seq, (payload, _) in enumerate(rows, start=after + 1))
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep it, and the one before it."""
+        self._check_open()
+        position = snapshot.position
+        if position != self._position_at(position.seq):
+            raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
+        try:
+            state = msgspec.json.encode(snapshot.state)
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            raise JournalError(f"This state can not be written as a snapshot: {error}.") from error
+        kept = {at.seq: (at, document) for at, document in self._snapshots} | {position.seq: (position, state)}
+        self._snapshots = [kept[seq] for seq in sorted(kept)][-2:]
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot."""
+        self._check_open()
+        if not self._snapshots:
+            return None
+        position, document = self._snapshots[-1]
+        state: Any = msgspec.json.decode(document)
+        return Snapshot(position, state)
+
+    def retire(self, keep: int = 0, archive: Path | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
+        """Drop what both snapshots cover, except the newest `keep` facts."""
+        self._check_open()
+        if len(self._snapshots) < 2:
+            return 0
+        covered = min(self._snapshots[0][0].seq, self._head.seq - keep)
+        count = max(0, covered - self._retired)
+        del self._rows[:count]
+        self._retired += count
+        return count
+
+    def close(self) -> None:
+        """Refuse every later call."""
+        self._closed = True
+
+    def _position_at(self, seq: int) -> Position | None:
+        if seq == self._head.seq:
+            return self._head
+        index = seq - self._retired - 1
+        return Position(seq, self._rows[index][1].hex()) if 0 <= index < len(self._rows) else None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalError("The journal is closed. Open it again.")

@@ -1,0 +1,292 @@
+"""A journal in a folder, kept in SQLite.
+
+    lock                            held by the one process that writes
+    head                            how far the journal goes at least (head.py)
+    facts-000000000001.sqlite       the first segment, full: never written again (segment.py)
+    facts-000000065537.sqlite       the last segment, which grows
+    facts-000000065537.sqlite-wal   its write-ahead log, while it is open or after a crash
+    snapshot-000000060000.json      the older snapshot (gpuyard/journal/snapshots.py)
+    snapshot-000000070000.json      the newest
+
+Only `append` uses the connection that writes. Whatever reads has a connection of its own, so reading, saving snapshots
+and retiring may go on in other threads. How a folder is judged before it is opened stands in opening.py.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+from gpuyard.domain.errors import JournalError, StorageFull
+from gpuyard.journal import snapshots
+from gpuyard.journal.chain import link
+from gpuyard.journal.codec import CODEC, Codec
+from gpuyard.journal.files import as_journal_errors, sync_file, sync_folder
+from gpuyard.journal.records import Entry, Position, Record, Snapshot
+from gpuyard.journal.stores import head, opening, segment, wal
+
+SEGMENT_FACTS = 65_536
+"""A segment of some 15 MB: small enough to retire often, large enough that a year's archive is no crowd of files."""
+
+
+class SqliteJournal:
+    """See gpuyard.journal.port.Journal. Made by `open`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        lock: int,
+        noted: head.HeadFile,
+        found: opening.Found,
+        codec: Codec,
+        segment_facts: int,
+        page_bytes: int,
+    ) -> None:
+        self._folder = folder
+        self._codec = codec
+        self.segment_facts = segment_facts
+        """A new segment is begun when the last one holds so many facts."""
+        self._page_bytes = page_bytes
+        self._lock = lock
+        self._noted = noted
+        self._head = found.head
+        self._paths = found.paths
+        self._snapshots = found.snapshots
+        self._mutex = Lock()
+        self._retiring = Lock()
+        self._closed = False
+        self._unusable = ""
+        self._writer = segment.open_writer(self._paths[-1])
+        self.cut = found.cut
+        """The torn tail that was cut when the journal was opened."""
+        self.notes = found.notes
+        """What was noticed when the journal was opened and is not as it should be, a sentence each."""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        witness: Position | None = None,
+        codec: Codec = CODEC,
+        segment_facts: int = SEGMENT_FACTS,
+        page_bytes: int = 4096,
+    ) -> Self:
+        """Open the journal in a folder for writing, or begin one there if there is none.
+
+        `witness` is a position that somebody else has seen; a journal that does not hold it is refused.
+        """
+        with as_journal_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = opening.take_lock(folder)
+        try:
+            with as_journal_errors(folder):
+                segment.remove_unfinished(folder)
+                opening.begin_if_new(folder, page_bytes)
+                noted = opening.open_head(folder)
+            try:
+                found = opening.examine(folder, noted.position, witness)
+                journal = cls(folder, lock, noted, found, codec, segment_facts, page_bytes)
+                journal._note_head()
+            except BaseException:
+                noted.close()
+                raise
+        except BaseException:
+            os.close(lock)
+            raise
+        return journal
+
+    @property
+    def head(self) -> Position:
+        """How far the journal goes."""
+        return self._head
+
+    def append(self, batch: Sequence[Entry]) -> Position:
+        """Write these facts durably, all or none."""
+        return self.append_encoded([self._codec.encode(entry) for entry in batch])
+
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
+        """Write facts that are encoded already, as copied from another journal."""
+        with self._mutex:
+            self._check_usable()
+            if not payloads:
+                return self._head
+            if self._head.seq - segment.first_seq(self._paths[-1]) + 1 >= self.segment_facts:
+                self._begin_segment()
+            digest = bytes.fromhex(self._head.hash)
+            rows = [
+                (seq, payload, digest := link(digest, payload))
+                for seq, payload in enumerate(payloads, start=self._head.seq + 1)
+            ]
+            self._commit(rows)
+            self._head = Position(rows[-1][0], digest.hex())
+            self._note_head()
+            return self._head
+
+    def read(self, after: int = 0) -> Iterator[Record]:
+        """The facts after this number, up to the head of this moment, each checked against the chain."""
+        with self._mutex:
+            self._check_usable()
+            paths, until = list(self._paths), self._head.seq
+        if after + 1 < segment.first_seq(paths[0]):
+            raise JournalError(
+                f"Facts up to {segment.first_seq(paths[0]) - 1} were retired, so the journal can not be read from "
+                f"fact {after + 1}. Start from the newest snapshot, or look in the archive."
+            )
+        return self._decoded(paths, after, until) if after < until else iter(())
+
+    def verify(self) -> int:
+        """Check every fact that is there, the oldest segment first; return how many. Raises what is wrong."""
+        return sum(1 for _ in self.read(segment.first_seq(self._paths[0]) - 1))
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Write it durably, and drop all but the two newest. Safe beside `append`, in another thread."""
+        with self._mutex:
+            self._check_usable()
+            paths, reached = list(self._paths), self._head
+        position = snapshot.position
+        known = position.seq <= reached.seq and position.seq + 1 >= segment.first_seq(paths[0])
+        if not known or segment.position_at(paths, position.seq) != position:
+            raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
+        with as_journal_errors(self._folder):
+            snapshots.write(self._folder, snapshot)
+            with self._mutex:
+                self._snapshots = sorted({*self._snapshots, position}, key=lambda each: each.seq)[-2:]
+            kept = {snapshots.path_of(self._folder, each.seq) for each in self._snapshots}
+            for path in self._folder.glob(snapshots.PATTERN):
+                if path not in kept:
+                    path.unlink()
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that is whole and that the facts here go on from."""
+        with self._mutex:
+            self._check_usable()
+            earliest = segment.first_seq(self._paths[0]) - 1
+        for snapshot in opening.readable_snapshots(self._folder, notes=[]):
+            if earliest <= snapshot.position.seq <= self._head.seq:
+                return snapshot
+        return None
+
+    def retire(self, keep: int = 0, archive: Path | None = None) -> int:
+        """Drop or archive the segments that both snapshots cover, oldest first, except the newest `keep` facts."""
+        count = 0
+        with self._retiring, as_journal_errors(self._folder):
+            while path := self._oldest_covered(keep):
+                if archive is None:
+                    path.unlink()
+                    sync_folder(self._folder)
+                else:
+                    _move(path, archive)
+                with self._mutex:
+                    self._paths.remove(path)
+                    count += segment.first_seq(self._paths[0]) - segment.first_seq(path)
+        return count
+
+    def close(self) -> None:
+        """Leave plain files: SQLite moves the log into the database. The lock is free then."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            self._unusable = "The journal is closed. Open it again."
+            try:
+                with segment.writing(self._folder):
+                    self._writer.close()
+            finally:
+                self._noted.close()
+                os.close(self._lock)
+
+    def _oldest_covered(self, keep: int) -> Path | None:
+        with self._mutex:
+            self._check_usable()
+            # The last segment stays, whoever covers it: it is being written.
+            if len(self._snapshots) < 2 or len(self._paths) < 2:
+                return None
+            path, after = self._paths[:2]
+            covered = min(self._snapshots[0].seq, self._head.seq - keep)
+            if segment.first_seq(after) - 1 > covered:
+                return None
+        # A reader may have kept its log from being absorbed; then the segment goes the next time.
+        return path if not wal.path_of(path).exists() or segment.absorb_log(path) else None
+
+    def _decoded(self, paths: Sequence[Path], after: int, until: int) -> Iterator[Record]:
+        decode = self._codec.decode
+        for seq, payload, _ in segment.walk(paths, after, until):
+            yield decode(seq, payload)
+
+    def _commit(self, rows: Sequence[segment.Row]) -> None:
+        try:
+            with segment.writing(self._folder):
+                try:
+                    segment.write(self._writer, rows)
+                except BaseException:
+                    if self._writer.in_transaction:
+                        self._writer.execute("ROLLBACK")
+                    raise
+        except StorageFull:
+            raise
+        except BaseException as error:
+            self._unusable = f"An earlier write failed ({error}). Open the journal again to know what was written."
+            raise
+
+    def _note_head(self) -> None:
+        try:
+            self._noted.note(self._head)
+        except OSError as error:
+            self._unusable = f"The facts up to {self._head.seq} are written, but the head file is not: {error}."
+            raise JournalError(self._unusable) from error
+
+    def _begin_segment(self) -> None:
+        path = segment.create(self._folder, self._head, self._page_bytes)
+        # From here on the new segment is there, and nothing more may go into the old one.
+        try:
+            writer = segment.open_writer(path)
+            with segment.writing(self._folder):
+                self._writer.close()
+        except BaseException as error:
+            self._unusable = f"A new segment could not be opened ({error}). Open the journal again."
+            raise
+        self._writer = writer
+        self._paths.append(path)
+
+    def _check_usable(self) -> None:
+        if self._unusable:
+            raise JournalError(self._unusable)
+
+
+def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) -> Iterator[Record]:
+    """Read the facts of a journal or an archive without opening it for writing; by default from the first that is there.
+
+    It needs no lock and no witness: a live journal can be read too, up to what is committed.
+    """
+    paths = segment.listed(folder)
+    if not paths:
+        raise JournalError(f"There is no journal in {folder}.")
+    for seq, payload, _ in segment.walk(paths, segment.first_seq(paths[0]) - 1 if after is None else after):
+        yield codec.decode(seq, payload)
+
+
+def _move(path: Path, archive: Path) -> None:
+    """Move a full segment to the archive, which may be on another disk; it is always in one place or the other."""
+    archive.mkdir(parents=True, exist_ok=True)
+    target = archive / path.name
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        beside = target.with_name(target.name + ".new")
+        try:
+            shutil.copyfile(path, beside)
+            sync_file(beside)
+            beside.replace(target)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        sync_folder(archive)
+        path.unlink()
+    sync_folder(archive)
+    sync_folder(path.parent)

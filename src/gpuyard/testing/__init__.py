@@ -1,0 +1,19 @@
+"""For everyone's tests: builders, stories, and virtual partners that obey the same contracts as the real ones.
+
+    from gpuyard.testing import ClusterStory, task
+
+    def test_a_task_runs():
+        cluster = ClusterStory()
+        cluster.has_nodes(1, gpus_each=4)
+        cluster.submits(task("train", gpus=4))
+        assert cluster.is_running("train")
+
+A story checks every invariant after each step, so a test only says what it is about.
+"""
+
+from gpuyard.journal.stores.memory import MemoryJournal
+from gpuyard.simulator.world import Run, World
+from gpuyard.testing.builders import TaskBuilder, cpu_task, gang, node, share, task
+from gpuyard.testing.story import ClusterStory
+
+__all__ = ["ClusterStory", "MemoryJournal", "Run", "TaskBuilder", "World", "cpu_task", "gang", "node", "share", "task"]

@@ -1,0 +1,85 @@
+"""Builders: the shortest way to say which task or node a test is about."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.domain.values import NodeId, TaskClass, TenantId
+
+
+@dataclass(frozen=True)
+class TaskBuilder:
+    """A task that has a name in the story, and perhaps a length."""
+
+    name: str
+    spec: TaskSpec
+    runs_for: float | None = None
+    after: tuple[str, ...] = ()
+    after_any: tuple[str, ...] = ()
+
+
+_RESOURCES = set(Resources.__struct_fields__)
+
+
+def task(
+    name: str,
+    *,
+    gpus: int = 0,
+    runs_for: float | None = None,
+    estimate: float | Estimate | None = None,
+    after: tuple[str, ...] = (),
+    after_any: tuple[str, ...] = (),
+    tenant: str = "team",
+    online: bool = False,
+    **more: Any,
+) -> TaskBuilder:
+    """A task, one GPU on one node unless said otherwise; `more` are fields of Resources or TaskSpec."""
+    resources = {field: more.pop(field) for field in list(more) if field in _RESOURCES}
+    if not gpus and not resources.get("share") and not resources.get("cpus"):
+        gpus = 1
+    if isinstance(estimate, float | int):
+        estimate = Estimate(float(estimate), float(estimate), float(estimate))
+    spec = TaskSpec(
+        TenantId(tenant),
+        Resources(gpus=gpus, **resources),
+        name=name,
+        command=more.pop("command", "true"),
+        task_class=TaskClass.ONLINE if online else TaskClass.BATCH,
+        estimate=estimate,
+        **more,
+    )
+    return TaskBuilder(name, spec, runs_for, after, after_any)
+
+
+def gang(name: str, *, members: int, gpus_each: int, **more: Any) -> TaskBuilder:
+    """A task over several nodes."""
+    return task(name, gpus=gpus_each, nodes=members, **more)
+
+
+def share(name: str, *, fraction: float = 0.0, memory_mib: int = 0, **more: Any) -> TaskBuilder:
+    """A task that needs part of a GPU."""
+    return task(name, share=Share(round(fraction * 1000), memory_mib), **more)
+
+
+def cpu_task(name: str, *, cpus: int, **more: Any) -> TaskBuilder:
+    """A task without GPUs."""
+    return task(name, cpus=cpus, **more)
+
+
+def node(
+    name: str,
+    *,
+    gpus: int = 8,
+    model: str = "A100",
+    gpu_memory_mib: int = 40_960,
+    cpus: int = 64,
+    memory_mib: int = 512_000,
+    **labels: str,
+) -> NodeSpec:
+    """A node with equal cards: two NUMA domains, each with its own NVLink."""
+    cards = tuple(
+        Gpu(model, gpu_memory_mib, numa=place * 2 // max(gpus, 1), nvlink=place * 2 // max(gpus, 1))
+        for place in range(gpus)
+    )
+    return NodeSpec(NodeId(name), cards, cpus, memory_mib, tuple(sorted(labels.items())))

@@ -1,0 +1,27 @@
+"""What all tests have in common: at the end they say how many random lives were run, summed over all workers."""
+
+from typing import Any
+
+import pytest
+
+from tests.property.lives import LIVES
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands its count to the one who sums up."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["lives"] = LIVES["count"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Sum up."""
+    LIVES["count"] += getattr(node, "workeroutput", {}).get("lives", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say it."""
+    if LIVES["count"]:
+        terminalreporter.write_line(f"random cluster lives run by the property tests: {LIVES['count']}")

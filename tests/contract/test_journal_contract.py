@@ -1,0 +1,276 @@
+"""What every journal promises. Each sentence holds for each store; a new store is one more line in STORES."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuyard.domain.errors import JournalError
+from gpuyard.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
+from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.journal.port import Journal
+from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
+from gpuyard.journal.stores.memory import MemoryJournal
+from gpuyard.journal.stores.sqlite import SqliteJournal
+
+MakeJournal = Callable[[Path], Journal]
+STORES: dict[str, MakeJournal] = {
+    "memory": lambda _: MemoryJournal(),
+    "sqlite": SqliteJournal.open,
+    "sqlite, a segment a batch": lambda folder: SqliteJournal.open(folder, segment_facts=1),
+}
+
+
+@pytest.fixture(params=STORES)
+def make(request: pytest.FixtureRequest) -> MakeJournal:
+    return STORES[request.param]
+
+
+@pytest.fixture
+def journal(make: MakeJournal, tmp_path: Path) -> Iterator[Journal]:
+    made = make(tmp_path)
+    yield made
+    made.close()
+
+
+def held(*tasks: int) -> list[Entry]:
+    return [Entry(float(task), TaskHeld(TaskId(task)), f"user-{task}") for task in tasks]
+
+
+def as_records(entries: list[Entry], after: int = 0) -> list[Record]:
+    return [Record(after + n, entry.at, entry.fact, entry.by) for n, entry in enumerate(entries, start=1)]
+
+
+def test_a_new_journal_is_empty(journal: Journal) -> None:
+    assert journal.head == GENESIS
+    assert list(journal.read()) == []
+    assert journal.newest_snapshot() is None
+
+
+def test_what_was_appended_is_read_in_order_with_numbers_from_one(journal: Journal) -> None:
+    head = journal.append(held(5, 3))
+    assert head.seq == 2
+    assert journal.append(held(4)).seq == 3
+    assert journal.head.seq == 3
+    assert list(journal.read()) == as_records(held(5, 3, 4))
+
+
+def test_reading_goes_on_after_any_fact(journal: Journal) -> None:
+    journal.append(held(1, 2))
+    journal.append(held(3, 4))
+    for after in range(5):
+        assert list(journal.read(after)) == as_records(held(1, 2, 3, 4))[after:]
+    assert list(journal.read(99)) == []
+
+
+def test_a_reader_sees_the_journal_of_the_moment_it_began(journal: Journal) -> None:
+    journal.append(held(1, 2))
+    reader = journal.read()
+    journal.append(held(3))
+    assert [record.seq for record in reader] == [1, 2]
+
+
+def test_an_empty_batch_changes_nothing(journal: Journal) -> None:
+    head = journal.append(held(1))
+    assert journal.append([]) == head
+    assert journal.head == head
+
+
+def test_a_batch_with_one_bad_fact_is_not_written_at_all(journal: Journal) -> None:
+    head = journal.append(held(1))
+    with pytest.raises(JournalError, match="not finite"):
+        journal.append([*held(2), Entry(float("inf"), TaskHeld(TaskId(3)))])
+    assert journal.head == head
+    assert list(journal.read()) == as_records(held(1))
+    assert journal.append(held(4)).seq == 2
+
+
+def test_the_same_facts_have_the_same_hash_however_they_were_grouped(make: MakeJournal, tmp_path: Path) -> None:
+    together, apart = make(tmp_path / "together"), make(tmp_path / "apart")
+    together.append(held(1, 2, 3))
+    for task in (1, 2, 3):
+        apart.append(held(task))
+    assert together.head == apart.head
+    together.close()
+    apart.close()
+
+
+def test_other_facts_have_another_hash(make: MakeJournal, tmp_path: Path) -> None:
+    one, other = make(tmp_path / "one"), make(tmp_path / "other")
+    one.append(held(1, 2))
+    other.append(held(2, 1))
+    assert one.head.seq == other.head.seq
+    assert one.head.hash != other.head.hash
+    one.close()
+    other.close()
+
+
+def test_all_stores_agree_on_the_hash(tmp_path: Path) -> None:
+    heads = set()
+    for name, make in STORES.items():
+        journal = make(tmp_path / name)
+        heads.add(journal.append(held(1, 2, 3)))
+        journal.close()
+    assert len(heads) == 1
+
+
+def test_the_newest_snapshot_comes_back(journal: Journal) -> None:
+    first = journal.append(held(1))
+    second = journal.append(held(2))
+    journal.save_snapshot(Snapshot(first, {"tasks": [1]}))
+    journal.save_snapshot(Snapshot(second, {"tasks": [1, 2], "ratio": 0.1, "none": None}))
+    journal.append(held(3))
+    assert journal.newest_snapshot() == Snapshot(second, {"tasks": [1, 2], "ratio": 0.1, "none": None})
+
+
+def test_a_snapshot_may_be_of_an_earlier_moment(journal: Journal) -> None:
+    first = journal.append(held(1))
+    journal.append(held(2, 3))
+    journal.save_snapshot(Snapshot(first, "then"))
+    assert journal.newest_snapshot() == Snapshot(first, "then")
+    assert [record.seq for record in journal.read(first.seq)] == [2, 3]
+
+
+def test_a_snapshot_of_nothing_is_a_snapshot(journal: Journal) -> None:
+    journal.save_snapshot(Snapshot(GENESIS, {}))
+    assert journal.newest_snapshot() == Snapshot(GENESIS, {})
+
+
+def test_a_snapshot_saved_twice_is_the_later_one(journal: Journal) -> None:
+    head = journal.append(held(1))
+    journal.save_snapshot(Snapshot(head, "a"))
+    journal.save_snapshot(Snapshot(head, "b"))
+    assert journal.newest_snapshot() == Snapshot(head, "b")
+
+
+@pytest.mark.parametrize("position", [Position(9, GENESIS.hash), Position(1, GENESIS.hash)])
+def test_a_snapshot_of_another_journal_is_refused(journal: Journal, position: Position) -> None:
+    journal.append(held(1))
+    with pytest.raises(JournalError, match="was never at fact"):
+        journal.save_snapshot(Snapshot(position, {}))
+    assert journal.newest_snapshot() is None
+
+
+def test_a_state_that_json_can_not_hold_is_refused(journal: Journal) -> None:
+    head = journal.append(held(1))
+    with pytest.raises(JournalError, match="can not be written"):
+        journal.save_snapshot(Snapshot(head, object()))
+    assert journal.newest_snapshot() is None
+
+
+def test_without_two_snapshots_nothing_is_retired(journal: Journal) -> None:
+    journal.append(held(1))
+    assert journal.retire() == 0
+    journal.save_snapshot(Snapshot(journal.append(held(2)), {}))
+    assert journal.retire() == 0
+    assert len(list(journal.read())) == 2
+
+
+def test_what_both_snapshots_cover_is_retired_and_the_rest_stays(journal: Journal) -> None:
+    older = journal.append(held(1, 2))
+    journal.append(held(3))
+    journal.save_snapshot(Snapshot(older, "older"))
+    journal.save_snapshot(Snapshot(journal.head, "newer"))
+    journal.append(held(4))
+
+    retired = journal.retire()
+
+    assert retired <= older.seq
+    assert list(journal.read(older.seq)) == as_records(held(3, 4), after=2)
+    assert journal.newest_snapshot() is not None
+    if retired:
+        with pytest.raises(JournalError, match="were retired"):
+            journal.read()
+    assert journal.append(held(5)).seq == 5
+
+
+def test_the_newest_facts_are_kept_on_request(journal: Journal) -> None:
+    for task in range(1, 11):
+        journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
+    journal.retire(keep=6)
+    assert [record.seq for record in journal.read(4)] == [5, 6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("name", ["memory", "sqlite, a segment a batch"])
+def test_a_journal_stays_bounded_however_long_it_runs(name: str, tmp_path: Path) -> None:
+    journal = STORES[name](tmp_path)
+    for task in range(1, 101):
+        journal.save_snapshot(Snapshot(journal.append(held(task)), {"last": task}))
+        journal.retire()
+    assert len(list(journal.read(99))) == 1
+    with pytest.raises(JournalError, match="Facts up to 99 were retired"):
+        journal.read(98)
+    assert len(list(tmp_path.glob("snapshot-*"))) <= 2
+    assert len(list(tmp_path.glob("*.sqlite"))) <= 2
+    journal.close()
+
+
+def test_a_closed_journal_refuses_everything_but_closing(journal: Journal) -> None:
+    head = journal.append(held(1))
+    journal.close()
+    journal.close()
+    for call in (
+        lambda: journal.append(held(2)),
+        journal.read,
+        lambda: journal.save_snapshot(Snapshot(head, {})),
+        journal.newest_snapshot,
+        journal.retire,
+    ):
+        with pytest.raises(JournalError, match="closed"):
+            call()
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if name != "memory"])
+def test_a_journal_that_is_opened_again_is_as_it_was(name: str, tmp_path: Path) -> None:
+    journal = STORES[name](tmp_path)
+    journal.append(held(1, 2))
+    head = journal.append(held(3))
+    journal.save_snapshot(Snapshot(head, {"tasks": 3}))
+    journal.close()
+
+    journal = STORES[name](tmp_path)
+    assert journal.head == head
+    assert list(journal.read()) == as_records(held(1, 2, 3))
+    assert journal.newest_snapshot() == Snapshot(head, {"tasks": 3})
+    assert journal.append(held(4)).seq == 4
+    journal.close()
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TASKS = st.integers(1, 2**53).map(TaskId)
+FACTS: st.SearchStrategy[Event] = st.one_of(
+    st.builds(TaskHeld, TASKS),
+    st.builds(PriorityChanged, TASKS, st.integers(0, 100)),
+    st.builds(YardFounded, TEXT),
+    st.builds(
+        ReservationMade,
+        TASKS,
+        st.lists(TEXT.map(NodeId), max_size=3).map(tuple),
+        st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        st.booleans(),
+    ),
+)
+ENTRIES = st.builds(Entry, st.floats(allow_nan=False, allow_infinity=False), FACTS, TEXT)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(st.lists(ENTRIES, max_size=6), max_size=6))
+def test_whatever_is_appended_is_read_back(
+    batches: list[list[Entry]], make: MakeJournal, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("journal")
+    journal = make(folder)
+    heads = [journal.append(batch) for batch in batches]
+    everything = as_records([entry for batch in batches for entry in batch])
+
+    assert list(journal.read()) == everything
+    assert journal.head.seq == len(everything)
+    if isinstance(journal, SqliteJournal):
+        journal.close()
+        for seen in heads[-3:]:
+            journal = SqliteJournal.open(folder, witness=seen)
+            assert list(journal.read()) == everything
+            journal.close()
+    journal.close()

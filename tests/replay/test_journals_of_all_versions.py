@@ -1,0 +1,63 @@
+"""Journals are read for ever: every journal that a version ever wrote is read here, fact by fact."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuyard.domain.events import EVENTS
+from gpuyard.journal.records import Record
+from gpuyard.journal.stores.sqlite import SqliteJournal, read_folder
+
+JOURNALS = Path(__file__).parent / "journals"
+VERSIONS = sorted(path.name for path in JOURNALS.iterdir())
+
+
+@pytest.fixture(params=VERSIONS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy: opening a journal locks it, and would change what is committed here."""
+    return Path(shutil.copytree(JOURNALS / request.param, tmp_path / "journal"))
+
+
+def expected(folder: Path) -> list[object]:
+    return [json.loads(line) for line in (folder / "expected.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def as_lines(records: Iterator[Record]) -> list[object]:
+    return [json.loads(msgspec.json.encode(record)) for record in records]
+
+
+def test_every_fact_reads_as_expected(folder: Path) -> None:
+    journal = SqliteJournal.open(folder)
+
+    assert as_lines(journal.read()) == expected(folder)
+    assert journal.notes == []
+    assert journal.verify() == len(expected(folder))
+    journal.close()
+
+
+def test_it_can_be_read_without_being_opened(folder: Path) -> None:
+    assert as_lines(read_folder(folder)) == expected(folder)
+
+
+def test_its_snapshot_is_still_usable(folder: Path) -> None:
+    journal = SqliteJournal.open(folder)
+    snapshot = journal.newest_snapshot()
+
+    assert snapshot is not None
+    assert snapshot.state["facts"] == snapshot.position.seq
+    assert len(list(journal.read(snapshot.position.seq))) == journal.head.seq - snapshot.position.seq
+    journal.close()
+
+
+def test_every_type_of_fact_is_in_some_journal() -> None:
+    there = {type(record.fact) for version in VERSIONS for record in read_folder(JOURNALS / version)}
+    missing = sorted(event.__name__ for event in EVENTS if event not in there)
+
+    assert not missing, (
+        f"No journal in tests/replay/journals holds a {' or a '.join(missing)}. Add it to the story in "
+        "tests/replay/write_journal.py and run that for the new version; never change the journal of an old one."
+    )

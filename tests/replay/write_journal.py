@@ -1,0 +1,199 @@
+"""Writes the journal of this version into tests/replay/journals, where it stays for ever.
+
+    python tests/replay/write_journal.py
+
+Run it when a version is tagged, or when a test asks for it because there is a new type of fact: first add that fact to
+the story below. The journals of versions that were released are never written again: they are what users have.
+Beside each one stands `expected.jsonl`, the facts as they are read today, a line each.
+"""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gpuyard import __version__
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.events import (
+    AttemptEnded,
+    AttemptResumed,
+    AttemptResuming,
+    AttemptStarted,
+    AttemptStopping,
+    AttemptSuspended,
+    AttemptSuspending,
+    EstimateRevised,
+    Event,
+    GpuHealthChanged,
+    MemberEnded,
+    NodeCordoned,
+    NodeJoined,
+    NodeLost,
+    NodeRemoved,
+    NodeReturned,
+    NodeUncordoned,
+    PriorityChanged,
+    ReservationDropped,
+    ReservationMade,
+    SettingsChanged,
+    SplitSet,
+    TaskEnded,
+    TaskHeld,
+    TaskPlaced,
+    TaskReleased,
+    TaskRequeued,
+    TaskSubmitted,
+    TenantSet,
+    YardFounded,
+)
+from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.placement import Placement, Slice
+from gpuyard.domain.settings import Backfill, Settings
+from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.domain.values import (
+    GpuHealth,
+    Link,
+    NodeId,
+    OnLost,
+    Outcome,
+    Preemption,
+    TaskClass,
+    TaskId,
+    TaskStatus,
+    TenantId,
+)
+from gpuyard.journal.records import Entry, Snapshot
+from gpuyard.journal.stores.sqlite import SqliteJournal
+
+JOURNALS = Path(__file__).parent / "journals"
+
+GANG, SHARED, SMALL = TaskId(1), TaskId(2), TaskId(3)
+NORTH, SOUTH, WEST = NodeId("north"), NodeId("south"), NodeId("west")
+
+
+def big_node(name: NodeId) -> NodeSpec:
+    gpus = tuple(Gpu("A100", 81_920, f"GPU-{name}-{index}", index // 2, 0) for index in range(4))
+    return NodeSpec(name, gpus, cpus=64, memory_mib=524_288, labels=(("rack", "7"),))
+
+
+def four(node: NodeId) -> Slice:
+    return Slice(node, (0, 1, 2, 3), cpus=32, memory_mib=131_072)
+
+
+GANG_SPEC = TaskSpec(
+    TenantId("vision"),
+    Resources(
+        gpus=4, nodes=2, models=("A100",), cpus=32, memory_mib=131_072, labels=(("rack", "7"),), link=Link.NVLINK
+    ),
+    name="train",
+    user="alice",
+    project="segmentation",
+    description="Große Bilder – 大图",
+    command=("python", "train.py", "--epochs", "90"),
+    env=(("SEED", "7"),),
+    work_dir="/data/segmentation",
+    timeout_seconds=86_400.0,
+    deadline=200_000.0,
+    retries=2,
+    preemption=Preemption.CHECKPOINT,
+    estimate=Estimate(3600.0, 1800.0, 7200.0),
+)
+SHARED_SPEC = TaskSpec(
+    TenantId("speech"),
+    Resources(share=Share(500, 12_288)),
+    task_class=TaskClass.ONLINE,
+    priority=80,
+    on_lost=OnLost.FENCE,
+    array_index=3,
+)
+SMALL_SPEC = TaskSpec(
+    TenantId("speech"),
+    Resources(gpus=1, gpu_memory_mib=40_000),
+    command="nvidia-smi | tee out.txt",
+    after_any=(SHARED,),
+    preemption=Preemption.SUSPEND,
+    require_fit=True,
+)
+
+STORY: list[tuple[str, Event]] = [
+    ("admin", YardFounded("lab")),
+    ("admin", SettingsChanged(Settings(policy="fair_share", backfill=Backfill.CONSERVATIVE, retry_delay_seconds=4.0))),
+    ("admin", SplitSet(Split(0.25, 0.75, QuotaMode.BORROW))),
+    ("admin", TenantSet(Tenant(TenantId("vision"), 8, (("A100", 8),), 2, 2.0, Budget(1000.0, 604_800.0)))),
+    ("admin", TenantSet(Tenant(TenantId("speech")))),
+    ("north", NodeJoined(big_node(NORTH))),
+    ("south", NodeJoined(big_node(SOUTH))),
+    ("west", NodeJoined(NodeSpec(WEST, (Gpu("RTX4090", 24_576), Gpu("RTX4090", 24_576)), cpus=16, memory_mib=65_536))),
+    # A gang starts, one half fails, the other is stopped, and it waits to be tried again.
+    ("alice", TaskSubmitted(GANG, GANG_SPEC)),
+    ("", TaskPlaced(GANG, 1, Placement((four(NORTH), four(SOUTH))))),
+    ("north", AttemptStarted(GANG, 1)),
+    # A share of a GPU, as a lease.
+    ("bob", TaskSubmitted(SHARED, SHARED_SPEC)),
+    ("", TaskPlaced(SHARED, 1, Placement((Slice(WEST, (0,), 500, 12_288),)))),
+    ("west", AttemptStarted(SHARED, 1)),
+    # A small task is held, let go, promised a node, and loses the promise.
+    ("bob", TaskSubmitted(SMALL, SMALL_SPEC)),
+    ("bob", TaskHeld(SMALL)),
+    ("bob", TaskReleased(SMALL)),
+    ("admin", PriorityChanged(SMALL, 70)),
+    ("", EstimateRevised(SMALL, Estimate(60.5, 30.25, 121.0))),
+    ("", EstimateRevised(SMALL, None)),
+    ("", ReservationMade(SMALL, (NORTH, SOUTH), 4600.0, claim=True)),
+    ("", ReservationMade(SMALL, (NORTH,), None)),
+    ("", ReservationDropped(SMALL, Cause(Why.OVERTAKEN, task=GANG))),
+    ("north", MemberEnded(GANG, 1, NORTH, Outcome.FAILED, 139)),
+    ("", AttemptStopping(GANG, 1, Cause(Why.MEMBER_FAILED, node=NORTH))),
+    ("south", MemberEnded(GANG, 1, SOUTH, Outcome.STOPPED)),
+    ("", AttemptEnded(GANG, 1, Outcome.FAILED, 139)),
+    ("", TaskRequeued(GANG, Cause(Why.EXIT_CODE), 1030.0)),
+    # The lease ends by itself; the small task runs, makes room, comes back on another GPU, and is cancelled.
+    ("west", AttemptEnded(SHARED, 1, Outcome.SUCCEEDED, 0)),
+    ("", TaskEnded(SHARED, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED))),
+    ("", TaskPlaced(SMALL, 1, Placement((Slice(NORTH, (0,)),)))),
+    ("north", AttemptStarted(SMALL, 1)),
+    ("", AttemptSuspending(SMALL, 1, Cause(Why.PREEMPTED, task=GANG))),
+    ("north", AttemptSuspended(SMALL, 1)),
+    ("", AttemptResuming(SMALL, 1, Placement((Slice(NORTH, (1,)),)))),
+    ("north", AttemptResumed(SMALL, 1)),
+    ("bob", AttemptStopping(SMALL, 1, Cause(Why.CANCELLED))),
+    ("north", AttemptEnded(SMALL, 1, Outcome.STOPPED)),
+    ("", TaskEnded(SMALL, TaskStatus.CANCELLED, Cause(Why.CANCELLED))),
+    # Nodes come and go.
+    ("west", GpuHealthChanged(WEST, 1, GpuHealth.EXTERNAL)),
+    ("admin", NodeCordoned(SOUTH, draining=True)),
+    ("admin", NodeUncordoned(SOUTH)),
+    ("", NodeLost(WEST)),
+    ("west", NodeReturned(WEST)),
+    ("admin", NodeCordoned(WEST)),
+    ("admin", NodeRemoved(WEST)),
+]
+
+
+def story() -> list[Entry]:
+    return [Entry(1000.0 + number / 4, fact, by) for number, (by, fact) in enumerate(STORY)]
+
+
+def write(folder: Path) -> None:
+    """Several segments, a snapshot on the way and facts after it; closed, so that no write-ahead log is needed."""
+    entries = story()
+    journal = SqliteJournal.open(folder, segment_facts=20)
+    for first in range(0, len(entries), 5):
+        head = journal.append(entries[first : first + 5])
+        if head.seq == 30:
+            journal.save_snapshot(
+                Snapshot(head, {"note": "the state of the engine would stand here", "facts": head.seq})
+            )
+    lines = [msgspec.json.encode(record) + b"\n" for record in journal.read()]
+    journal.close()
+    (folder / "lock").unlink()
+    (folder / "expected.jsonl").write_bytes(b"".join(lines))
+
+
+if __name__ == "__main__":
+    target = JOURNALS / __version__
+    if target.exists():
+        sys.exit(f"{target} is there. If version {__version__} was never released, remove it and run this again.")
+    write(target)
+    print(f"Wrote {target}.")
