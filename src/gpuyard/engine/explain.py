@@ -18,7 +18,6 @@ from gpuyard.engine.phases import Suspended, Waiting
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
 from gpuyard.engine.task import UNKNOWN, Side, Task
-from gpuyard.placement.bayset import without
 from gpuyard.placement.choose import choose, why_not
 from gpuyard.placement.shape import Shape
 
@@ -84,6 +83,8 @@ def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None
 
 def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
     needed = shape.need_milli / MILLI
+    if not needed:
+        return None
     book, tenant = state.classes[task.place], task.book
     if book.used + shape.need_milli > book.limit:
         return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed)
@@ -91,15 +92,15 @@ def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal 
         return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
     if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
         return no.BudgetSpent(tenant.id, tenant.tenant.budget.gpu_hours, tenant.renews_at(at))
-    spent = [
-        model
-        for model, limit in tenant.model_limits.items()
-        if tenant.used_by_model.get(model, 0) + shape.need_milli > limit
-    ]
-    open_bays = shape.eligible
-    for model in spent:
-        open_bays = without(open_bays, state.index.by_model.get(model, 0))
-    return no.TenantModelQuotaFull(tenant.id, tuple(spent)) if spent and not open_bays else None
+    spent, closed = [], 0
+    for model, limit in tenant.model_limits.items():
+        if tenant.used_by_model.get(model, 0) + shape.need_milli > limit:
+            spent.append(model)
+            closed |= state.index.by_model.get(model, 0)
+    order = state.order_for(shape.gpus)
+    if closed and not choose(shape, state.index, order, closed) and choose(shape, state.index, order):
+        return no.TenantModelQuotaFull(tenant.id, tuple(spent))
+    return None
 
 
 def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:

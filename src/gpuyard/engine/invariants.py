@@ -10,7 +10,7 @@ from collections import Counter
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.phases import ACTIVE, HOLDING, Stopping, Suspended, Waiting
-from gpuyard.engine.quota import BATCH, ONLINE
+from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
@@ -143,7 +143,9 @@ def check_nothing_stranded(state: State) -> None:
     """Assert that after a pass no waiting task could be placed, unless somebody before it is named who keeps it back."""
     for task in list(state.tasks.values()):
         if task.group is not None and (reason := _could_start(state, task)):
-            raise AssertionError(f"task {task.id} of tenant {task.spec.tenant} waits although {reason}")
+            group = task.group
+            kept = f"line awake {group.line.awake}, behind {group.line.behind}, parked {group.line.parked}, group parked {group.parked!r}"
+            raise AssertionError(f"task {task.id} of tenant {task.spec.tenant} waits although {reason} ({kept})")
 
 
 def _could_start(state: State, task: Task) -> str:
@@ -153,7 +155,9 @@ def _could_start(state: State, task: Task) -> str:
     shape.refresh(state.index)
     need = shape.need_milli
     book, tenant = state.classes[task.place], task.book
-    if book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0:
+    if need and (
+        book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0
+    ):
         return ""
     mine = standing(state, task, need, state.now)
     held = 0
@@ -163,13 +167,13 @@ def _could_start(state: State, task: Task) -> str:
             held |= hold.bays
             in_class += hold.shape.need_milli if hold.task.place == task.place else 0
             in_tenant += hold.shape.need_milli if hold.task.spec.tenant == task.spec.tenant else 0
-    if in_class > book.limit or in_tenant > tenant.limit:
+    if need and (in_class > book.limit or in_tenant > tenant.limit):
         return ""  # what is left is promised to a task with a reservation
-    if _kept_back_at_quota(state, task, mine):
+    if need and _kept_back_at_quota(state, task, mine):
         return ""
     closed = 0
     for model, limit in tenant.model_limits.items():
-        if tenant.used_by_model.get(model, 0) + need > limit:
+        if need and tenant.used_by_model.get(model, 0) + need > limit:
             closed |= state.index.by_model.get(model, 0)
     placement = choose(shape, state.index, state.order_for(shape.gpus), held | closed)
     if placement is None or (state.settings.backfill is Backfill.NONE and _somebody_first(state, task, shape, mine)):
@@ -183,15 +187,26 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         if other.group is None or other is task:
             continue
         shape = other.group.line.shape
-        if standing(state, other, shape.need_milli, state.now) >= mine:
+        if not shape.need_milli or standing(state, other, shape.need_milli, state.now) >= mine:
             continue
         book, tenant = state.classes[other.place], other.book
         over_class = book.used + shape.need_milli > book.limit
         over_tenant = tenant.used + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
-        over_model = bool(tenant.model_limits)
-        if (over_class and other.place == task.place) or ((over_tenant or over_model) and tenant is task.book):
+        if (over_class and other.place == task.place) or (over_tenant and tenant is task.book):
+            return True
+        if tenant is task.book and _both_want_limited_model(tenant, other, task):
             return True
     return False
+
+
+def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> bool:
+    """Whether the one before is stopped by the tenant's limit on the only model either of them wants."""
+    models = other.spec.resources.models
+    if len(models) != 1 or models != task.spec.resources.models or models[0] not in tenant.model_limits:
+        return False
+    assert other.group is not None
+    used, limit = tenant.used_by_model.get(models[0], 0), tenant.model_limits[models[0]]
+    return used + other.group.line.shape.need_milli > limit
 
 
 def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:

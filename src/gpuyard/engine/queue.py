@@ -24,6 +24,9 @@ from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.task import UNKNOWN, Task
 from gpuyard.placement.shape import Shape
 
+TOTAL, SOME = "", "*"
+
+Entry = tuple[float, TaskId, Task]
 Head = tuple[float, TaskId, "Group"]
 """The best task of a group."""
 
@@ -38,13 +41,16 @@ class Group:
         self.tenant = tenant
         self.place = place
         """ONLINE or BATCH."""
-        self.heap: list[tuple[float, TaskId, Task]] = []
-        self.listed: TaskId | None = None
-        """The task that stands for the group among the heads."""
-        self.parked = False
-        """The tenant is at a limit."""
+        self.heap: list[Entry] = []
+        self.listed: Entry | None = None
+        """The entry that stands for the group among the heads."""
+        self.parked: str | None = None
+        """The limit of its tenant that stops it: of all GPUs (TOTAL), of one model, or of several (SOME)."""
 
-    def top(self) -> tuple[float, TaskId, Task] | None:
+    def __lt__(self, other: "Group") -> bool:
+        return False  # two entries for one task are equal, whichever comes first
+
+    def top(self) -> Entry | None:
         """The best task of the group."""
         heap = self.heap
         while heap:
@@ -73,6 +79,9 @@ class Line:
         self.groups: dict[tuple[str, int], Group] = {}
         self.heads: tuple[list[Head], list[Head]] = ([], [])
 
+    def __lt__(self, other: "Line") -> bool:
+        return False
+
     def head(self, place: int) -> Head | None:
         """The best task of a class whose tenant is not at a limit."""
         heads = self.heads[place]
@@ -80,25 +89,23 @@ class Line:
             entry = heads[0]
             group = entry[2]
             top = group.top()
-            if top is not None and top[1] == entry[1] and not group.parked:
+            if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.parked is None:
                 return entry
             heappop(heads)
-            if group.listed == entry[1]:
-                group.listed = None
-                if top is not None and not group.parked:
-                    self.list(group, top)
+            if top is not None and group.parked is None:
+                self.list(group, top)
         return None
 
-    def list(self, group: Group, top: tuple[float, TaskId, Task]) -> None:
+    def list(self, group: Group, top: Entry) -> None:
         """Let a group's best task stand for it."""
-        if group.listed != top[1]:
-            group.listed = top[1]
+        if group.listed is not top:
+            group.listed = top
             heappush(self.heads[group.place], (top[0], top[1], group))
 
     def tops(self, place: int) -> Iterator[Head]:
         """The best task of every group of a class that is not parked, in no order."""
         for group in self.groups.values():
-            if group.place == place and not group.parked and (top := group.top()):
+            if group.place == place and group.parked is None and (top := group.top()):
                 yield (top[0], top[1], group)
 
 
@@ -112,8 +119,8 @@ class Queue:
         """Lines by the GPUs they want on one node, for the question who could use a freed node."""
         self.stirred: dict[int, Line] = {}
         """Lines to be looked at in the next pass, by number."""
-        self.with_tenant: dict[str, list[Head]] = {}
-        """Groups parked with their tenant, the first of them on top."""
+        self.with_tenant: dict[str, dict[str, list[Head]]] = {}
+        """Groups parked with their tenant, by the limit that stops them, the first of them on top."""
         self.with_class: tuple[list[tuple[float, TaskId, Line]], list[tuple[float, TaskId, Line]]] = ([], [])
         """Lines parked with their class, likewise."""
         self.loosened: dict[str, TenantBook] = {}
@@ -141,8 +148,8 @@ class Queue:
         entry = (task.key, task.id, task)
         heappush(group.heap, entry)
         if group.heap[0] is entry:
-            if group.parked:
-                heappush(self.with_tenant[task.spec.tenant], (task.key, task.id, group))
+            if group.parked is not None:
+                heappush(self.with_tenant[task.spec.tenant][group.parked], (task.key, task.id, group))
             else:
                 line.list(group, entry)
                 if line.parked[place]:
@@ -155,7 +162,7 @@ class Queue:
         group, task.group = task.group, None
         if group is not None:
             self.waiting -= 1
-            if group.parked:
+            if group.parked is not None:
                 self.loosened[group.tenant.id] = group.tenant
             elif group.line.parked[group.place]:
                 self.class_loosened[group.place] = True
@@ -179,47 +186,57 @@ class Queue:
             self.wake(line)
         for place in (ONLINE, BATCH):
             self.class_loosened[place] = True
-        for tenant in self.with_tenant:
-            self.loosened[tenant] = next(entry[2].tenant for entry in self.with_tenant[tenant])
+        self.loosen_all()
+
+    def loosen_all(self, *, only_by_model: bool = False) -> None:
+        """Any tenant's groups may fit again; `only_by_model`: those that a limit on models keeps to nodes that were full."""
+        for by_limit in self.with_tenant.values():
+            for limit, parked in by_limit.items():
+                if parked and not (only_by_model and limit == TOTAL):
+                    self.loosened[parked[0][2].tenant.id] = parked[0][2].tenant
 
     # --- quotas --------------------------------------------------------------------------------------------------
 
-    def park_with_tenant(self, group: Group) -> None:
+    def park_with_tenant(self, group: Group, limit: str) -> None:
         """The group's tenant is at a limit."""
-        group.parked = True
+        group.parked = limit
         group.listed = None
         top = group.top()
         assert top is not None
-        heappush(self.with_tenant.setdefault(group.tenant.id, []), (top[0], top[1], group))
+        parked = self.with_tenant.setdefault(group.tenant.id, {}).setdefault(limit, [])
+        heappush(parked, (top[0], top[1], group))
 
     def park_with_class(self, line: Line, place: int, head: Head) -> None:
         """The class is at its limit."""
         line.parked[place] = True
         heappush(self.with_class[place], (head[0], head[1], line))
 
-    def first_with_tenant(self, tenant: str) -> Head | None:
-        """The first group parked with a tenant."""
-        parked = self.with_tenant.get(tenant)
+    def first_with_tenant(self, tenant: str, limit: str) -> Head | None:
+        """The first group parked at a limit of a tenant."""
+        parked = self.with_tenant.get(tenant, {}).get(limit)
         while parked:
             group = parked[0][2]
             top = group.top()
-            if group.parked and top is not None and top[1] == parked[0][1]:
+            if group.parked == limit and top is not None and top[:2] == parked[0][:2]:
                 return parked[0]
             entry = heappop(parked)
-            if group.parked:
+            if group.parked == limit:
                 if top is None:
-                    group.parked = False
+                    group.parked = None
                 elif top[:2] > entry[:2]:
                     heappush(parked, (top[0], top[1], group))
         if parked is not None:
-            del self.with_tenant[tenant]
+            del self.with_tenant[tenant][limit]
+            if not self.with_tenant[tenant]:
+                del self.with_tenant[tenant]
         return None
 
     def unpark_from_tenant(self, head: Head) -> Line:
-        """The first group parked with a tenant counts again in its line."""
+        """The first group parked at a limit of a tenant counts again in its line."""
         group = head[2]
-        heappop(self.with_tenant[group.tenant.id])
-        group.parked = False
+        assert group.parked is not None
+        heappop(self.with_tenant[group.tenant.id][group.parked])
+        group.parked = None
         top = group.top()
         assert top is not None
         line = group.line
@@ -235,7 +252,7 @@ class Queue:
             entry = parked[0]
             line = entry[2]
             head = line.head(place)
-            if line.parked[place] and head is not None and head[1] == entry[1]:
+            if line.parked[place] and head is not None and head[1] == entry[1] and head[0] == entry[0]:
                 return entry
             heappop(parked)
             if line.parked[place]:

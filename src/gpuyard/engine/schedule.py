@@ -27,7 +27,7 @@ from gpuyard.domain.values import Link, Preemption, TaskId
 from gpuyard.engine.backfill import holds_before, in_the_way, promise
 from gpuyard.engine.phases import Running, Suspended
 from gpuyard.engine.preemption import Raid, find_raid
-from gpuyard.engine.queue import Group, Head, Line
+from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE, ClassBook, TenantBook
 from gpuyard.engine.standing import Standing, is_borrowing, standing
 from gpuyard.engine.state import Hold, State, needs_reservation
@@ -44,8 +44,10 @@ Ready = tuple[Any, TaskId, Line, Group]
 """The best task of a line and class: rank, number, line, group."""
 
 PLACES = (ONLINE, BATCH)
+NO_LINES: dict[int, Line] = {}
 LAST = (float("inf"), TaskId(1 << 62))
-"""Behind everybody."""
+LAST_OF_ALL = (2, *LAST[:1], *LAST)
+"""Behind everybody, by key and by standing."""
 
 
 class Pass:
@@ -67,18 +69,25 @@ class Pass:
             return
         self.at = at
         self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
-        if queue.loosened:
-            self._unpark_tenants()
-        if len(state.freed) == 1 and self._plain and not (queue.stirred or state.vacancy) and self._refill():
+        one_freed = len(state.freed) == 1 and not (queue.stirred or state.vacancy or queue.loosened)
+        if one_freed and self._plain and self._refill():
             return
         if state.freed:
             self._wake_for_freed()
+        if queue.loosened:
+            self._unpark_tenants()
         if state.holds:
             self._try_claims()
         if state.vacancy:
             self._fill_vacancy()
+        self._drain()
+        while (state.holds and self._recall_promises()) or self._promise_more():
+            self._drain()
+
+    def _drain(self) -> None:
+        """Try everything that takes part, in order of standing, until nothing is left to try."""
         self._push_stirred()
-        ready, loosened = self.ready, queue.class_loosened
+        ready, loosened = self.ready, self.state.queue.class_loosened
         while True:
             if loosened[ONLINE]:
                 self._unpark_class(ONLINE)
@@ -107,6 +116,8 @@ class Pass:
         if bay is None or not bay.host.open or bay.bit & state.held_bays or state.settings.backfill is Backfill.NONE:
             return False
         bit, version = bay.bit, index.version
+        if any(not line.awake for line in queue.by_gpus.get(0, NO_LINES).values()):
+            return False  # shares and tasks without GPUs do not ask for whole free ones
         limits: list[tuple[float, TaskId]] = [LAST, LAST]
         for place in PLACES:
             if queue.with_class[place] and (first := queue.first_with_class(place)) is not None:
@@ -121,9 +132,9 @@ class Pass:
                     continue
                 for line in lines.values():
                     its = line.shape
-                    if line.awake or not its.eligible & bit:
+                    if line.awake or (its.version == version and not its.eligible & bit):
                         continue
-                    if not its.plain or its.version != version or its.link is not Link.ANY:
+                    if its.version != version or not its.plain or its.link is not Link.ANY:
                         return False
                     for place in PLACES:
                         if line.heads[place] and (head := line.head(place)) is not None:
@@ -137,7 +148,7 @@ class Pass:
                 return False
         state.freed = {}
         queue.class_loosened = [False, False]
-        return not (queue.stirred or state.vacancy)
+        return not (queue.stirred or state.vacancy or (state.holds and self._recall_promises()))
 
     def _refill_with(self, head: Head, shape: Shape, bay: Bay) -> bool:
         """Place a task on a node that has room for it, if the quotas allow."""
@@ -148,7 +159,7 @@ class Pass:
             tenant.used + need > tenant.limit
             or tenant.model_limits
             or tenant.tenant.budget is not None
-            or (state.queue.with_tenant and self._first_at_tenant(task))
+            or (state.queue.with_tenant and self._first_at_tenant(task, TOTAL))
         ):
             return False
         if state.holds:
@@ -166,6 +177,8 @@ class Pass:
         state = self.state
         queue, index = state.queue, state.index
         freed, state.freed = state.freed, {}
+        if queue.with_tenant:
+            queue.loosen_all(only_by_model=True)
         for number in freed:
             bay = index.bays[number]
             if bay is None or not bay.host.open:
@@ -186,13 +199,16 @@ class Pass:
         queue = self.state.queue
         loosened, queue.loosened = queue.loosened, {}
         for tenant_id, tenant in loosened.items():
-            while (first := queue.first_with_tenant(tenant_id)) is not None:
-                group = first[2]
-                group.line.shape.refresh(self.state.index)
-                need = group.line.shape.need_milli
-                if tenant.used + need > tenant.limit or not self._can_pay(tenant):
-                    break
-                self._take_back(queue.unpark_from_tenant(first))
+            for limit in tuple(queue.with_tenant.get(tenant_id, ())):
+                while (first := queue.first_with_tenant(tenant_id, limit)) is not None:
+                    shape = first[2].line.shape
+                    shape.refresh(self.state.index)
+                    if self._plain and limit == TOTAL and not self._has_room(tenant, shape.need_milli):
+                        break
+                    self._take_back(queue.unpark_from_tenant(first))
+
+    def _has_room(self, tenant: TenantBook, need: int) -> bool:
+        return tenant.used + need <= tenant.limit and self._can_pay(tenant)
 
     def _take_back(self, line: Line) -> None:
         if line.awake:
@@ -258,7 +274,7 @@ class Pass:
         state = self.state
         task = state.tasks.get(task_id)
         place = group.place
-        if task is None or task.group is not group or group.parked or line.parked[place]:
+        if task is None or task.group is not group or group.parked is not None or line.parked[place]:
             self._push(line, place)
             return
         shape, index, queue = line.shape, state.index, state.queue
@@ -266,19 +282,24 @@ class Pass:
             shape.refresh(index)
         need = shape.need_milli
         book, tenant = state.classes[place], group.tenant
-        if book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place)):
+        if need and (book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place))):
             queue.park_with_class(line, place, (task.key, task_id, group))
             queue.class_loosened[place] = False
             self._give_up_promise(task)
             return
-        if (
+        if need and (
             tenant.used + need > tenant.limit
-            or (queue.with_tenant and self._first_at_tenant(task))
+            or (queue.with_tenant and self._first_at_tenant(task, TOTAL))
             or (tenant.tenant.budget is not None and not self._can_pay(tenant))
         ):
-            self._park_with_tenant(task, group)
+            self._park_with_tenant(task, group, TOTAL)
             return
-        closed = self._closed_models(tenant, shape) if tenant.model_limits else 0
+        closed = self._closed_models(tenant, shape) if need and tenant.model_limits else 0
+        limit = shape.resources.models[0] if len(shape.resources.models) == 1 else SOME
+        stopped = closed & shape.eligible or (tenant.model_limits and self._first_at_tenant(task, limit))
+        if stopped and (limit != SOME or not without(shape.eligible, closed)):
+            self._park_with_tenant(task, group, limit)
+            return
         before = holds_before(state, task, need, self.at) if state.holds else []
         if before and not _leaves_promised(task, need, book, tenant, before):
             queue.sleep(line, behind=True)
@@ -295,7 +316,7 @@ class Pass:
         elif self._raid(task, shape, line):
             self._push(line, place)
         elif closed & shape.eligible:
-            self._park_with_tenant(task, group)
+            self._park_with_tenant(task, group, limit)
         else:
             queue.sleep(line, behind=behind)
             self._reserve(task, shape)
@@ -305,21 +326,31 @@ class Pass:
         if self._plain:
             first = self.state.queue.first_with_class(place)
             return first is not None and first[:2] < (task.key, task.id)
-        mine = standing(self.state, task, task.group.line.shape.need_milli, self.at) if task.group else None
         lines = {entry[2].number: entry[2] for entry in self.state.queue.with_class[place] if entry[2].parked[place]}
         bests = (self._best(line, place) for line in lines.values())
-        return mine is not None and any((*best[0], best[1]) < mine for best in bests if best is not None)
+        mine = self._standing(task)
+        return any((*best[0], best[1]) < mine for best in bests if best is not None)
 
-    def _first_at_tenant(self, task: Task) -> bool:
-        """Whether another task of the tenant, which goes before, waits for the tenant to have room."""
-        if task.spec.tenant not in self.state.queue.with_tenant:
+    def _first_at_tenant(self, task: Task, limit: str) -> bool:
+        """Whether another task of the tenant, which goes before, is stopped by this limit; none stands first at SOME."""
+        queue, tenant = self.state.queue, task.spec.tenant
+        if limit == SOME or tenant not in queue.with_tenant:
             return False
-        first = self.state.queue.first_with_tenant(task.spec.tenant)
-        return first is not None and first[:2] < (task.key, task.id)
+        if self._plain:
+            first = queue.first_with_tenant(tenant, limit)
+            return first is not None and first[:2] < (task.key, task.id)
+        mine = self._standing(task)
+        parked = queue.with_tenant[tenant].get(limit, ())
+        tops = (group.top() for _, _, group in parked if group.parked == limit)
+        return any(self._standing(top[2]) < mine for top in tops if top is not None)
 
-    def _park_with_tenant(self, task: Task, group: Group) -> None:
+    def _standing(self, task: Task) -> Standing:
+        assert task.group is not None
+        return standing(self.state, task, task.group.line.shape.need_milli, self.at)
+
+    def _park_with_tenant(self, task: Task, group: Group, limit: str) -> None:
         """Its tenant is at a limit: the line goes on without the group."""
-        self.state.queue.park_with_tenant(group)
+        self.state.queue.park_with_tenant(group, limit)
         self._give_up_promise(task)
         self._push(group.line, group.place)
 
@@ -357,12 +388,12 @@ class Pass:
     def _first_of(self, line: Line, place: int, before: Standing) -> Task | None:
         """The best task of a sleeping line and class that only lacks room, if it goes before."""
         state, need = self.state, line.shape.need_milli
-        if state.classes[place].used + need > state.classes[place].limit:
+        if need and state.classes[place].used + need > state.classes[place].limit:
             return None
         tops = [
             (standing(state, state.tasks[task], need, self.at), state.tasks[task])
             for _, task, group in line.tops(place)
-            if group.tenant.used + need <= group.tenant.limit and self._can_pay(group.tenant)
+            if not need or self._has_room(group.tenant, need)
         ]
         first = min(tops, key=lambda top: top[0], default=None)
         return first[1] if first is not None and first[0] < before else None
@@ -414,7 +445,9 @@ class Pass:
         mine = standing(state, task, shape.need_milli, self.at)
         before = holds_before(state, task, shape.need_milli, self.at)
         before = [hold for hold in before if hold.shape.eligible & shape.eligible]
-        if len([hold for hold in before if not hold.claim]) >= depth:
+        if len([hold for hold in before if not hold.claim]) >= depth or self._is_at_limit(task, shape):
+            return
+        if not _leaves_promised(task, shape.need_milli, state.classes[task.place], task.book, before):
             return
         found = promise(state, task, shape, self.at, before)
         if found is None:
@@ -422,6 +455,24 @@ class Pass:
         self.emit(ReservationMade(task.id, found.nodes, found.starts_at))
         for hold in self._behind(mine, shape)[max(0, depth - len(before) - 1) :]:
             self.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+
+    def _recall_promises(self) -> bool:
+        """Take reservations back from tasks that a quota stops now; their lines are tried again, without."""
+        state = self.state
+        stopped = [hold for hold in state.holds.values() if not hold.claim and self._is_at_limit(hold.task, hold.shape)]
+        for hold in stopped:
+            self._give_up_promise(hold.task)
+            if hold.task.group is not None:
+                state.queue.wake(hold.task.group.line)
+        return bool(stopped)
+
+    def _is_at_limit(self, task: Task, shape: Shape) -> bool:
+        book, tenant = self.state.classes[task.place], task.book
+        if not shape.need_milli:
+            return False
+        if book.used + shape.need_milli > book.limit or not self._has_room(tenant, shape.need_milli):
+            return True
+        return bool(tenant.model_limits and self._closed_models(tenant, shape) & shape.eligible)
 
     def _behind(self, mine: Standing, shape: Shape) -> list[Hold]:
         """Reservations of tasks further back in the same line, first of them first."""
@@ -444,19 +495,27 @@ class Pass:
             for line in list(state.queue.lines.values()):
                 if line.behind:
                     state.queue.wake(line)
-        elif self._depth():
-            firsts = []
-            for line in state.queue.lines.values():
-                if not line.awake and needs_reservation(line.shape):
-                    line.shape.refresh(state.index)
-                    for place in PLACES:
-                        task = self._first_of(line, place, (2, 0.0, 0.0, TaskId(0)))
-                        if task is not None:
-                            firsts.append((standing(state, task, line.shape.need_milli, self.at), task, line.shape))
-            for _, task, shape in sorted(firsts, key=lambda first: first[0]):
-                self._reserve(task, shape)
+        else:
+            self._promise_more()
         self._push_stirred()
+
+    def _promise_more(self) -> bool:
+        """Give a reservation to everyone in the sleeping lines who is due one; whether any line was woken by it."""
+        state = self.state
+        if not self._depth():
+            return False
+        firsts = []
+        for line in state.queue.lines.values():
+            if not line.awake and needs_reservation(line.shape):
+                line.shape.refresh(state.index)
+                for place in PLACES:
+                    task = self._first_of(line, place, LAST_OF_ALL)
+                    if task is not None and task.id not in state.holds:
+                        firsts.append((standing(state, task, line.shape.need_milli, self.at), task, line.shape))
+        for _, task, shape in sorted(firsts, key=lambda first: first[0]):
+            self._reserve(task, shape)
         state.vacancy = False
+        return bool(state.queue.stirred)
 
     # --- preemption ----------------------------------------------------------------------------------------------
 
@@ -506,6 +565,8 @@ class Pass:
 
 def _leaves_promised(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> bool:
     """Whether enough of the quotas is left for those who were promised nodes and go before."""
+    if not need:
+        return True
     in_class, in_tenant = book.used + need, tenant.used + need
     for hold in before:
         if hold.task.spec.task_class is task.spec.task_class:

@@ -73,8 +73,6 @@ class TaskRow(msgspec.Struct, omit_defaults=True):
     members: dict[NodeId, Outcome] = {}
     served_seconds: float = 0.0
     gpu_seconds: float = 0.0
-    key: float | None = None
-    """Its place in the queue, if it is queued: it was computed when it was queued."""
 
 
 class HoldRow(msgspec.Struct, omit_defaults=True):
@@ -133,7 +131,7 @@ def _row(task: Task) -> TaskRow:
     return TaskRow(
         task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
         task.preemptions, task.held, tuple(sorted(task.waits_for or ())), tuple(task.dependents or ()),
-        dict(task.members or {}), task.served_seconds, task.gpu_seconds, task.key if task.group is not None else None,
+        dict(task.members or {}), task.served_seconds, task.gpu_seconds,
     )  # fmt: skip
 
 
@@ -167,7 +165,7 @@ def load(plain: dict[str, Any]) -> State:
         if isinstance(task.phase, Stopping | Suspending):
             state.note_victim(task, task.phase.cause)
     for task_row in document.tasks:
-        state.enqueue(state.tasks[task_row.id], state.now, task_row.key)
+        state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()
     state.divide()
     state.queue.wake_all()

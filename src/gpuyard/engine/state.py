@@ -387,8 +387,8 @@ class State:
 
     # the queue
 
-    def enqueue(self, task: Task, at: float, key: float | None = None) -> None:
-        """Put a task into the queue if nothing but GPUs is missing; a snapshot says which key it had."""
+    def enqueue(self, task: Task, at: float) -> None:
+        """Put a task into the queue if nothing but GPUs is missing."""
         if task.held or task.waits_for or task.group is not None:
             return
         phase = task.phase
@@ -401,7 +401,7 @@ class State:
         hold = self.holds.get(task.id)
         if hold is not None and hold.claim:
             return
-        task.key = self.policy.key(task, at, self.settings) if key is None else key
+        task.key = self.policy.key(task, at, self.settings)
         resources, pin = self._asks(task)
         line = self.queue.push(task, resources, pin, task.left_seconds(at))
         if line.awake:
@@ -525,6 +525,7 @@ class State:
 
     def _tenant_set(self, event: fact.TenantSet, at: float) -> None:
         tenant = event.tenant
+        self.vacancy = True
         if tenant.id == DEFAULT_TENANT:
             self.default_tenant = tenant
         book = self.tenants.get(tenant.id)
@@ -556,6 +557,7 @@ class State:
 
     def divide(self) -> None:
         """Give each class its part of the GPUs there are now."""
+        self.vacancy = True
         set_parts(*self.classes, self.split, self.index.gpus_up)
         self.queue.class_loosened = [True, True]
 

@@ -52,6 +52,9 @@ class Task:
         self.group: Group | None = None
         """Where it is queued; none: it is not."""
 
+    def __lt__(self, other: "Task") -> bool:
+        return False  # heaps keep several entries for one task; they are equal
+
     @property
     def status(self) -> TaskStatus:
         """What a user is told."""

@@ -3,7 +3,7 @@
 A policy answers up to four questions, all of them pure:
 
 - `key(task, now, settings)`: its place among the waiting, smallest first. It is asked when the task is queued and must
-  stay right while the task waits, so a policy with ageing writes it as "since when", not as "for how long".
+  be the same whenever it is asked while the task waits, so a policy with ageing says "since when", not "for how long".
 - `tenant_key(book, now, settings)`: comes before the key if there is one, and may change at any time (fair share).
 - `outranks(waiting, running, now, settings)`: may the one stop the other to get its GPUs?
 - `changes_at(running, now, settings)`: when does a running task's answer to `outranks` change by itself?
