@@ -25,7 +25,7 @@ app.add_typer(bench.app, name="bench")
 @app.callback(invoke_without_command=True)
 def gpuyard(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Say which version this is, and stop.")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="Say which version this is, and stop.")] = False,
 ) -> None:
     """Schedule GPU work for people who share GPUs."""
     if version:

@@ -136,7 +136,9 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.MemberEnded: Teller._member_ended,
     fact.AttemptEnded: Teller._attempt_ended,
     fact.ReservationMade: Teller._reserved,
-    fact.ReservationDropped: lambda t, it: f"The reservation of {_small(t.task(it.task))} is off. {it.cause.sentence()}",
+    fact.ReservationDropped: lambda t, it: (
+        f"The reservation of {_small(t.task(it.task))} is off. {it.cause.sentence()}"
+    ),
     fact.NodeJoined: lambda _, it: f"Node {it.node.id} joined with {_counted(len(it.node.gpus), 'GPU')}.",
     fact.NodeLost: lambda _, it: f"Node {it.node} is lost.",
     fact.NodeReturned: lambda _, it: f"Node {it.node} is back.",
@@ -145,8 +147,12 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.NodeUncordoned: lambda _, it: f"Node {it.node} is open again.",
     fact.GpuHealthChanged: lambda _, it: f"GPU {it.gpu} of {it.node} is {it.health}.",
     fact.TenantSet: lambda _, it: f"Tenant {it.tenant.id} {_limits(it.tenant.max_gpus)}.",
-    fact.SplitSet: lambda _, it: f"Online work gets {it.split.online_percent:.0%} of the GPUs, batch the rest ({it.split.mode}).",
-    fact.SettingsChanged: lambda _, it: f"The queue is ordered by {it.settings.policy}, with backfill {it.settings.backfill}.",
+    fact.SplitSet: lambda _, it: (
+        f"Online work gets {it.split.online_percent:.0%} of the GPUs, batch the rest ({it.split.mode})."
+    ),
+    fact.SettingsChanged: lambda _, it: (
+        f"The queue is ordered by {it.settings.policy}, with backfill {it.settings.backfill}."
+    ),
 }
 
 

@@ -64,7 +64,7 @@ class Engine:
         return self.state.timers[0][0] if self.state.timers else None
 
     def _emit(self, event: fact.Event) -> None:
-        self.state.apply(event, self.state.now)
+        self.state.fold(event)
         self._facts.append(event)
 
     # --- time passes ---------------------------------------------------------------------------------------------

@@ -161,13 +161,11 @@ def _could_start(state: State, task: Task) -> str:
         return ""
     mine = standing(state, task, need, state.now)
     held = 0
-    in_class, in_tenant = book.used + need, tenant.used + need
     for hold in state.holds.values():
         if hold.task is not task and standing(state, hold.task, hold.shape.need_milli, state.now) < mine:
             held |= hold.bays
-            in_class += hold.shape.need_milli if hold.task.place == task.place else 0
-            in_tenant += hold.shape.need_milli if hold.task.spec.tenant == task.spec.tenant else 0
-    if need and (in_class > book.limit or in_tenant > tenant.limit):
+    in_class, in_tenant = _promised_before(state, task)
+    if need and (book.used + in_class + need > book.limit or tenant.used + in_tenant + need > tenant.limit):
         return ""  # what is left is promised to a task with a reservation
     if need and _kept_back_at_quota(state, task, mine):
         return ""
@@ -181,6 +179,18 @@ def _could_start(state: State, task: Task) -> str:
     return f"{placement.nodes} have room for it"
 
 
+def _promised_before(state: State, task: Task) -> tuple[int, int]:
+    """How much of a task's class and tenant quota is promised to tasks with reservations that go before it."""
+    assert task.group is not None
+    mine = standing(state, task, task.group.line.shape.need_milli, state.now)
+    in_class = in_tenant = 0
+    for hold in state.holds.values():
+        if hold.task is not task and standing(state, hold.task, hold.shape.need_milli, state.now) < mine:
+            in_class += hold.shape.need_milli if hold.task.place == task.place else 0
+            in_tenant += hold.shape.need_milli if hold.task.book is task.book else 0
+    return in_class, in_tenant
+
+
 def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float, TaskId]) -> bool:
     """Whether a task that goes before is itself stopped by the same class or tenant quota."""
     for other in state.tasks.values():
@@ -190,8 +200,11 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         if not shape.need_milli or standing(state, other, shape.need_milli, state.now) >= mine:
             continue
         book, tenant = state.classes[other.place], other.book
-        over_class = book.used + shape.need_milli > book.limit
-        over_tenant = tenant.used + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
+        in_class, in_tenant = _promised_before(state, other)
+        if shape.need_milli > min(book.limit, tenant.limit) or not shape.eligible & state.index.open:
+            continue  # it can never start as things are: nobody waits behind it
+        over_class = book.used + in_class + shape.need_milli > book.limit
+        over_tenant = tenant.used + in_tenant + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
         if (over_class and other.place == task.place) or (over_tenant and tenant is task.book):
             return True
         if tenant is task.book and _both_want_limited_model(tenant, other, task):

@@ -65,11 +65,13 @@ class Group:
 class Line:
     """Waiting tasks of one shape and about one length."""
 
-    __slots__ = ("awake", "behind", "groups", "heads", "number", "parked", "shape")
+    __slots__ = ("awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
 
-    def __init__(self, number: int, shape: Shape) -> None:
+    def __init__(self, number: int, shape: Shape, length: int) -> None:
         self.number = number
         self.shape = shape
+        self.length = length
+        """About how long its tasks run, in steps of eight; below zero: nobody knows."""
         self.awake = True
         """It may find room; asleep: it surely does not until something changes."""
         self.behind = False
@@ -88,6 +90,17 @@ class Line:
         while heads:
             entry = heads[0]
             group = entry[2]
+            heap = group.heap
+            if heap:
+                first = heap[0]
+                task = first[2]
+                if (
+                    first[1] == entry[1]
+                    and first[0] == entry[0] == task.key
+                    and task.group is group
+                    and group.parked is None
+                ):
+                    return entry  # the usual case, without a call
             top = group.top()
             if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.parked is None:
                 return entry
@@ -123,6 +136,8 @@ class Queue:
         """Groups parked with their tenant, by the limit that stops them, the first of them on top."""
         self.with_class: tuple[list[tuple[float, TaskId, Line]], list[tuple[float, TaskId, Line]]] = ([], [])
         """Lines parked with their class, likewise."""
+        self.for_good: tuple[dict[int, Line], dict[int, Line]] = ({}, {})
+        """Lines that want more than their class may ever have, until that changes. Nobody waits behind them."""
         self.loosened: dict[str, TenantBook] = {}
         """Tenants that gave something up, or may have more than before, and have groups parked."""
         self.class_loosened = [False, False]
@@ -136,7 +151,7 @@ class Queue:
         line = self.lines.get(line_key)
         if line is None:
             self._count += 1
-            line = self.lines[line_key] = Line(self._count, Shape(resources, pin))
+            line = self.lines[line_key] = Line(self._count, Shape(resources, pin), length)
             self.by_number[line.number] = line
             self.by_gpus.setdefault(line.shape.gpus, {})[line.number] = line
         place = task.place
@@ -184,12 +199,12 @@ class Queue:
         """Anything may be otherwise now."""
         for line in self.lines.values():
             self.wake(line)
-        for place in (ONLINE, BATCH):
-            self.class_loosened[place] = True
         self.loosen_all()
 
     def loosen_all(self, *, only_by_model: bool = False) -> None:
-        """Any tenant's groups may fit again; `only_by_model`: those that a limit on models keeps to nodes that were full."""
+        """Whoever is parked may fit again; `only_by_model`: those that a limit on models keeps to nodes that were full."""
+        if not only_by_model:
+            self.class_loosened[ONLINE] = self.class_loosened[BATCH] = True
         for by_limit in self.with_tenant.values():
             for limit, parked in by_limit.items():
                 if parked and not (only_by_model and limit == TOTAL):
@@ -210,6 +225,19 @@ class Queue:
         """The class is at its limit."""
         line.parked[place] = True
         heappush(self.with_class[place], (head[0], head[1], line))
+
+    def park_for_good(self, line: Line, place: int) -> None:
+        """The line wants more than its class may ever have."""
+        line.parked[place] = True
+        self.for_good[place][line.number] = line
+
+    def unpark_all_for_good(self) -> None:
+        """The classes' parts changed."""
+        for place in (ONLINE, BATCH):
+            for line in self.for_good[place].values():
+                line.parked[place] = False
+                self.stirred[line.number] = line
+            self.for_good[place].clear()
 
     def first_with_tenant(self, tenant: str, limit: str) -> Head | None:
         """The first group parked at a limit of a tenant."""
@@ -276,3 +304,5 @@ class Queue:
                 del self.by_number[line.number]
                 del self.by_gpus[line.shape.gpus][line.number]
                 self.stirred.pop(line.number, None)
+                for parked in self.for_good:
+                    parked.pop(line.number, None)

@@ -24,7 +24,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, Preemption, TaskId
-from gpuyard.engine.backfill import holds_before, in_the_way, promise
+from gpuyard.engine.backfill import holds_before, in_the_way, need_of, promise
 from gpuyard.engine.phases import Running, Suspended
 from gpuyard.engine.preemption import Raid, find_raid
 from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
@@ -45,6 +45,7 @@ Ready = tuple[Any, TaskId, Line, Group]
 
 PLACES = (ONLINE, BATCH)
 NO_LINES: dict[int, Line] = {}
+NO_ANSWER: Any = object()
 LAST = (float("inf"), TaskId(1 << 62))
 LAST_OF_ALL = (2, *LAST[:1], *LAST)
 """Behind everybody, by key and by standing."""
@@ -74,6 +75,8 @@ class Pass:
             return
         if state.freed:
             self._wake_for_freed()
+        if not self._plain:
+            self._doubt_all()
         if queue.loosened:
             self._unpark_tenants()
         if state.holds:
@@ -81,7 +84,9 @@ class Pass:
         if state.vacancy:
             self._fill_vacancy()
         self._drain()
-        while (state.holds and self._recall_promises()) or self._promise_more():
+        while (state.holds and self._recall_promises()) or state.vacancy:
+            if state.vacancy:
+                self._fill_vacancy()
             self._drain()
 
     def _drain(self) -> None:
@@ -89,10 +94,10 @@ class Pass:
         self._push_stirred()
         ready, loosened = self.ready, self.state.queue.class_loosened
         while True:
-            if loosened[ONLINE]:
-                self._unpark_class(ONLINE)
-            if loosened[BATCH]:
-                self._unpark_class(BATCH)
+            if loosened[ONLINE] or loosened[BATCH]:
+                line = self._first_of_a_class()
+                if line is not None:
+                    continue
             if not ready:
                 return
             rank, task, line, group = heappop(ready)
@@ -104,67 +109,166 @@ class Pass:
                 continue
             self._try(task, line, group)
 
+    def _first_of_a_class(self) -> Line | None:
+        """Try the first task parked with a class that has room for it, if it goes before everybody who takes part."""
+        queue, books, ready = self.state.queue, self.state.classes, self.ready
+        for place in PLACES:
+            if not queue.class_loosened[place]:
+                continue
+            if not self._plain:
+                self._unpark_all(place)
+                continue
+            first = queue.first_with_class(place)
+            if first is not None:
+                first[2].shape.refresh(self.state.index)
+            if (
+                first is None
+                or books[place].used + first[2].shape.need_milli > books[place].limit >= first[2].shape.need_milli
+            ):
+                queue.class_loosened[place] = False
+            elif not ready or first[:2] < ready[0][:2]:
+                line = queue.unpark_from_class(place)
+                if line.awake and (head := line.head(place)) is not None:
+                    self._try(head[1], line, head[2])
+                return line
+        return None
+
+    def _unpark_all(self, place: int) -> None:
+        """Where standings change with every placement, all lines parked with a class take part again."""
+        queue = self.state.queue
+        queue.class_loosened[place] = False
+        while queue.first_with_class(place) is not None:
+            line = queue.unpark_from_class(place)
+            if line.awake:
+                self._push(line, place)
+
+    # --- the short way -------------------------------------------------------------------------------------------
+
     def _refill(self) -> bool:
-        """The short way for the commonest case: one node gained room, and all that waits sleeps for want of just that.
+        """The short way for the commonest case: one node gained room, and what waits sleeps for want of just that.
 
         Sleeping lines fit nowhere else, so the best task among those that fit this node is the one, and nothing has
-        to be woken. Whenever anything else could matter the answer is no, and the long way begins anew.
+        to be woken. Whatever is not plain (shares, gangs, CPUs, a class that has room for somebody elsewhere) is
+        answered with no, and the long way begins: it finds everything as it would have been, only later.
         """
         state = self.state
-        queue, index, books = state.queue, state.index, state.classes
-        bay = index.bays[next(iter(state.freed))]
-        if bay is None or not bay.host.open or bay.bit & state.held_bays or state.settings.backfill is Backfill.NONE:
+        queue = state.queue
+        bay = state.index.bays[next(iter(state.freed))]
+        if bay is None or not bay.host.open or state.settings.backfill is Backfill.NONE:
             return False
-        bit, version = bay.bit, index.version
         if any(not line.awake for line in queue.by_gpus.get(0, NO_LINES).values()):
             return False  # shares and tasks without GPUs do not ask for whole free ones
-        limits: list[tuple[float, TaskId]] = [LAST, LAST]
-        for place in PLACES:
-            if queue.with_class[place] and (first := queue.first_with_class(place)) is not None:
-                if books[place].used + first[2].shape.need_milli <= books[place].limit:
-                    return False
-                limits[place] = first[:2]
-        while free := bay.free:
-            best: Head | None = None
-            shape = None
-            for gpus, lines in queue.by_gpus.items():
-                if gpus > free:
-                    continue
-                for line in lines.values():
-                    its = line.shape
-                    if line.awake or (its.version == version and not its.eligible & bit):
-                        continue
-                    if its.version != version or not its.plain or its.link is not Link.ANY:
-                        return False
-                    for place in PLACES:
-                        if line.heads[place] and (head := line.head(place)) is not None:
-                            if books[place].used + its.need_milli > books[place].limit or head[:2] > limits[place]:
-                                return False
-                            if best is None or head < best:
-                                best, shape = head, its
-            if best is None or shape is None:
-                break
-            if not self._refill_with(best, shape, bay):
+        stopped: list[tuple[Line, int]] = []
+        while True:
+            parked = self._first_with_quota() if True in queue.class_loosened else None
+            best = self._best_for(bay, stopped) if bay.free else None
+            if best is NO_ANSWER:
                 return False
+            if parked is not None and (best is None or parked < best):
+                line = queue.unpark_from_class(parked[2].place)
+                self._try(parked[1], line, parked[2])
+                if self.ready or queue.stirred or state.vacancy:
+                    return False
+            elif best is None:
+                break
+            elif not self._refill_with(best, bay):
+                return False
+        for line, place in stopped:
+            if line.shape.gpus <= bay.free:  # there is room, and only the quota is missing
+                line.awake = True
+                if not line.parked[place] and (head := line.head(place)) is not None:
+                    self._park_with_class(line, place, head)
         state.freed = {}
-        queue.class_loosened = [False, False]
+        queue.class_loosened[ONLINE] = queue.class_loosened[BATCH] = False
         return not (queue.stirred or state.vacancy or (state.holds and self._recall_promises()))
 
-    def _refill_with(self, head: Head, shape: Shape, bay: Bay) -> bool:
-        """Place a task on a node that has room for it, if the quotas allow."""
+    def _first_with_quota(self) -> Head | None:
+        """The best of those parked with a class whom the quota lets through now, if there is room for them somewhere."""
+        queue = self.state.queue
+        best: Head | None = None
+        for place in PLACES:
+            book = self.state.classes[place]
+            while queue.class_loosened[place]:
+                first = queue.first_with_class(place)
+                if first is not None:
+                    first[2].shape.refresh(self.state.index)
+                if first is None or book.used + first[2].shape.need_milli > book.limit >= first[2].shape.need_milli:
+                    queue.class_loosened[place] = False
+                elif not first[2].awake:
+                    queue.unpark_from_class(place)  # it has quota and no room: it sleeps like the others
+                else:
+                    head = first[2].head(place)
+                    best = head if best is None or (head is not None and head < best) else best
+                    break
+        return best
+
+    def _best_for(self, bay: Bay, stopped: list[tuple[Line, int]]) -> Any:
+        """The best task of the sleeping lines that fit a node; those whose class is at its limit are noted."""
+        state = self.state
+        queue, books = state.queue, state.classes
+        bit, free, version = bay.bit, bay.free, state.index.version
+        held = [hold for hold in state.holds.values() if hold.bays & bit] if state.held_bays & bit else None
+        room = [book.limit - book.used for book in books]
+        parked = queue.with_class
+        best: Head | None = None
+        for gpus, lines in queue.by_gpus.items():
+            if gpus > free:
+                continue
+            for line in lines.values():
+                if line.awake:
+                    continue
+                shape = line.shape
+                if shape.version != version or not shape.plain or shape.link is not Link.ANY:
+                    return NO_ANSWER
+                if not shape.eligible & bit:
+                    continue
+                need = shape.need_milli
+                for place in PLACES:
+                    if not line.heads[place]:
+                        continue
+                    if need > room[place]:
+                        stopped.append((line, place))
+                        continue
+                    head = line.head(place)
+                    if head is None or (best is not None and best < head):
+                        continue
+                    if parked[place] and parked[place][0][:2] < head[:2]:
+                        stopped.append((line, place))
+                    elif held is None or (answer := self._may_use(head, shape, line, bay, held)) is True:
+                        best = head
+                    elif answer is None:
+                        return NO_ANSWER
+        return best
+
+    def _may_use(self, head: Head, shape: Shape, line: Line, bay: Bay, held: list[Hold]) -> bool | None:
+        """Whether a task may use a node that is promised to others: yes, no, or it takes a closer look."""
+        for hold in held:
+            if hold.task.id == head[1] or (head[0], head[1]) < (hold.task.key, hold.task.id):
+                continue
+            spare = bay.usable.bit_count() - need_of(hold.shape, bay).gpus
+            if spare >= shape.gpus or (hold.starts_at is not None and line.length >= 0) or hold.claim:
+                return None
+            line.behind = True
+            return False
+        return True
+
+    def _refill_with(self, head: Head, bay: Bay) -> bool:
+        """Place a task on a node that has room for it; or park its group, if its tenant has no room."""
         state = self.state
         _, task_id, group = head
-        task, tenant, need = state.tasks[task_id], group.tenant, shape.need_milli
-        if (
-            tenant.used + need > tenant.limit
-            or tenant.model_limits
-            or tenant.tenant.budget is not None
-            or (state.queue.with_tenant and self._first_at_tenant(task, TOTAL))
-        ):
+        task, tenant, shape = state.tasks[task_id], group.tenant, group.line.shape
+        need = shape.need_milli
+        if tenant.model_limits or tenant.tenant.budget is not None:
             return False
+        if need > tenant.limit:
+            return False
+        if tenant.used + need > tenant.limit or (state.queue.with_tenant and self._first_at_tenant(task, TOTAL)):
+            state.queue.park_with_tenant(group, TOTAL)
+            self._give_up_promise(task)
+            return True
         if state.holds:
             before = holds_before(state, task, need, self.at)
-            if not _leaves_promised(task, need, state.classes[group.place], tenant, before):
+            if before and _short_of(task, need, state.classes[group.place], tenant, before):
                 return False
         placement = Placement((Slice(bay.host.spec.id, bay.topology.pick(bay.free_mask, shape.gpus, Link.ANY)),))
         self._place(task, placement)
@@ -194,6 +298,14 @@ class Pass:
                             if shape.eligible & bit:
                                 queue.wake(line)
 
+    def _doubt_all(self) -> None:
+        """Where standings change with use, so may who goes before whom: whoever is kept back by another is asked again."""
+        queue = self.state.queue
+        queue.loosen_all()
+        for line in list(queue.lines.values()):
+            if line.behind:
+                queue.wake(line)
+
     def _unpark_tenants(self) -> None:
         """Let groups take part again whose tenants have room for them, the first of each tenant first."""
         queue = self.state.queue
@@ -214,27 +326,6 @@ class Pass:
         if line.awake:
             self.state.queue.stirred[line.number] = line
 
-    def _unpark_class(self, place: int) -> None:
-        """Let the first line parked with a class take part again, if the class has room for it."""
-        queue, book = self.state.queue, self.state.classes[place]
-        if not self._plain:
-            queue.class_loosened[place] = False
-            while queue.first_with_class(place) is not None:
-                line = queue.unpark_from_class(place)
-                if line.awake:
-                    self._push(line, place)
-            return
-        while (first := queue.first_with_class(place)) is not None:
-            line = first[2]
-            line.shape.refresh(self.state.index)
-            if book.used + line.shape.need_milli > book.limit:
-                break
-            queue.unpark_from_class(place)
-            if line.awake:
-                self._push(line, place)
-                return
-        queue.class_loosened[place] = False
-
     def _push_stirred(self) -> None:
         queue = self.state.queue
         while queue.stirred:
@@ -250,7 +341,17 @@ class Pass:
             return
         if self._plain:
             head = line.head(place)
-            if head is not None:
+            if head is None:
+                return
+            book, shape = self.state.classes[place], line.shape
+            if shape.version != self.state.index.version:
+                shape.refresh(self.state.index)
+            if (
+                shape.eligible & self.state.index.open
+                and book.used + shape.need_milli > book.limit >= shape.need_milli > 0
+            ):
+                self._park_with_class(line, place, head)
+            else:
                 heappush(self.ready, (head[0], head[1], line, head[2]))
         elif (entry := self._best(line, place)) is not None:
             heappush(self.ready, entry)
@@ -282,10 +383,19 @@ class Pass:
             shape.refresh(index)
         need = shape.need_milli
         book, tenant = state.classes[place], group.tenant
-        if need and (book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place))):
-            queue.park_with_class(line, place, (task.key, task_id, group))
-            queue.class_loosened[place] = False
+        if not shape.eligible & index.open:
+            queue.sleep(line, behind=False)
             self._give_up_promise(task)
+            return
+        if need > book.limit:
+            queue.park_for_good(line, place)
+            self._give_up_promise(task)
+            return
+        if need and (book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place))):
+            self._park_with_class(line, place, (task.key, task_id, group))
+            return
+        if need > tenant.limit:
+            self._park_with_tenant(task, group, SOME)
             return
         if need and (
             tenant.used + need > tenant.limit
@@ -301,8 +411,11 @@ class Pass:
             self._park_with_tenant(task, group, limit)
             return
         before = holds_before(state, task, need, self.at) if state.holds else []
-        if before and not _leaves_promised(task, need, book, tenant, before):
-            queue.sleep(line, behind=True)
+        if before and need and (short := _short_of(task, need, book, tenant, before)):
+            if short == "class":
+                self._park_with_class(line, place, (task.key, task_id, group))
+            else:
+                self._park_with_tenant(task, group, TOTAL)
             return
         if before or state.settings.backfill is Backfill.NONE:
             placement, behind = self._find(task, shape, closed, before)
@@ -348,6 +461,14 @@ class Pass:
         assert task.group is not None
         return standing(self.state, task, task.group.line.shape.need_milli, self.at)
 
+    def _park_with_class(self, line: Line, place: int, head: Head) -> None:
+        """Its class is at the limit, and everybody of the class who stands behind it waits with it."""
+        queue = self.state.queue
+        queue.park_with_class(line, place, head)
+        queue.class_loosened[place] = False
+        if self.state.holds:
+            self._give_up_promise(self.state.tasks[head[1]])
+
     def _park_with_tenant(self, task: Task, group: Group, limit: str) -> None:
         """Its tenant is at a limit: the line goes on without the group."""
         self.state.queue.park_with_tenant(group, limit)
@@ -390,6 +511,11 @@ class Pass:
         state, need = self.state, line.shape.need_milli
         if need and state.classes[place].used + need > state.classes[place].limit:
             return None
+        if self._plain:
+            head = line.head(place)
+            if head is None or (need and not self._has_room(head[2].tenant, need)):
+                return None
+            return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
         tops = [
             (standing(state, state.tasks[task], need, self.at), state.tasks[task])
             for _, task, group in line.tops(place)
@@ -447,7 +573,8 @@ class Pass:
         before = [hold for hold in before if hold.shape.eligible & shape.eligible]
         if len([hold for hold in before if not hold.claim]) >= depth or self._is_at_limit(task, shape):
             return
-        if not _leaves_promised(task, shape.need_milli, state.classes[task.place], task.book, before):
+        need = shape.need_milli
+        if need and _short_of(task, need, state.classes[task.place], task.book, before):
             return
         found = promise(state, task, shape, self.at, before)
         if found is None:
@@ -563,17 +690,15 @@ class Pass:
                 self.emit(ReservationDropped(task.id, Cause(Why.OVERTAKEN)))
 
 
-def _leaves_promised(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> bool:
-    """Whether enough of the quotas is left for those who were promised nodes and go before."""
-    if not need:
-        return True
+def _short_of(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> str:
+    """Which quota has not enough left for those who were promised nodes and go before: "class", "tenant" or none."""
     in_class, in_tenant = book.used + need, tenant.used + need
     for hold in before:
-        if hold.task.spec.task_class is task.spec.task_class:
+        if hold.task.place == task.place:
             in_class += hold.shape.need_milli
-        if hold.task.spec.tenant == task.spec.tenant:
+        if hold.task.book is tenant:
             in_tenant += hold.shape.need_milli
-    return in_class <= book.limit and in_tenant <= tenant.limit
+    return "class" if in_class > book.limit else "tenant" if in_tenant > tenant.limit else ""
 
 
 def _with_memory(placement: Placement, before: Placement) -> Placement:

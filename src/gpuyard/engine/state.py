@@ -110,8 +110,12 @@ class State:
     # --- the fold ------------------------------------------------------------------------------------------------
 
     def apply(self, event: fact.Event, at: float) -> None:
-        """Fold one fact."""
+        """Fold a fact of the journal, at the instant it was recorded."""
         self.now = max(self.now, at)
+        self.fold(event)
+
+    def fold(self, event: fact.Event) -> None:
+        """Fold a fact at the present instant."""
         _FOLDS[type(event)](self, event, self.now)
 
     def _move(self, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase]:
@@ -469,6 +473,7 @@ class State:
         if self.holds.pop(task, None) is not None:
             self._unite_holds()
             self.vacancy = True
+            self.queue.loosen_all()
             for line in self.queue.lines.values():
                 if line.behind:
                     self.queue.wake(line)
@@ -560,6 +565,7 @@ class State:
         self.vacancy = True
         set_parts(*self.classes, self.split, self.index.gpus_up)
         self.queue.class_loosened = [True, True]
+        self.queue.unpark_all_for_good()
 
     def _settings_changed(self, event: fact.SettingsChanged, at: float) -> None:
         self.settings = event.settings

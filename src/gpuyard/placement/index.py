@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId
-from gpuyard.placement.bayset import BaySet, ByLevel, ByValue
+from gpuyard.placement.bayset import BaySet, ByLevel, ByValue, members
 from gpuyard.placement.topology import Topology, mask_of
 
 
@@ -110,6 +110,8 @@ class Index:
         # what is free in open bays
         self.by_free: list[BaySet] = [0]
         """Bays by the number of wholly free GPUs."""
+        self.open: BaySet = 0
+        """Bays of nodes that take new work."""
         self.idle: BaySet = 0
         """Bays with GPUs, all of them free."""
         self.by_share = ByLevel()
@@ -226,12 +228,14 @@ class Index:
     def _open(self, host: Host) -> None:
         for bay in host.bays:
             self._offer(bay)
+            self.open |= bay.bit
             self.by_cpus_free.add(host.cpus_free, bay.bit)
             self.by_memory_free.add(host.memory_free, bay.bit)
 
     def _close(self, host: Host) -> None:
         for bay in host.bays:
             self._withdraw(bay)
+            self.open ^= bay.bit
             self.by_cpus_free.drop(host.cpus_free, bay.bit)
             self.by_memory_free.drop(host.memory_free, bay.bit)
 
@@ -266,7 +270,7 @@ class Index:
             host = self.hosts[part.node]
             if part.gpus:
                 if part.milli == MILLI:
-                    self._move_whole(host, part.gpus, taken=True)
+                    self._take_whole(host, part.gpus)
                 else:
                     self._move_share(host, part, taken=True)
             if part.cpus or part.memory_mib:
@@ -278,7 +282,7 @@ class Index:
             host = self.hosts[part.node]
             if part.gpus:
                 if part.milli == MILLI:
-                    self._move_whole(host, part.gpus, taken=False)
+                    self._give_whole(host, part.gpus)
                 else:
                     self._move_share(host, part, taken=False)
             memory_mib = 0 if keep_memory else part.memory_mib
@@ -291,27 +295,31 @@ class Index:
             if part.memory_mib:
                 self._move_host(self.hosts[part.node], 0, part.memory_mib)
 
-    def _move_whole(self, host: Host, gpus: tuple[int, ...], *, taken: bool) -> None:
+    def _take_whole(self, host: Host, gpus: tuple[int, ...]) -> None:
         bay = host.bay_of[gpus[0]]
         mask = mask_of(gpus)
-        before, was_idle = bay.free, bay.free_mask == bay.usable
-        if taken:
-            assert not bay.taken & mask, f"a GPU of {host.spec.id} is given twice"
-            bay.taken |= mask
-            free_mask = bay.free_mask & ~mask
-        else:
-            assert bay.taken & mask == mask, f"a GPU of {host.spec.id} is given back twice"
-            bay.taken ^= mask
-            free_mask = bay.free_mask | (mask & bay.usable)
-        bay.free_mask = free_mask
-        after = bay.free = free_mask.bit_count()
+        assert not bay.taken & mask, f"a GPU of {host.spec.id} is given twice"
+        bay.taken |= mask
+        self._recount(bay, bay.free_mask & ~mask)
+
+    def _give_whole(self, host: Host, gpus: tuple[int, ...]) -> None:
+        bay = host.bay_of[gpus[0]]
+        mask = mask_of(gpus)
+        assert bay.taken & mask == mask, f"a GPU of {host.spec.id} is given back twice"
+        bay.taken ^= mask
+        self._recount(bay, bay.free_mask | (mask & bay.usable))
+
+    def _recount(self, bay: Bay, free_mask: int) -> None:
+        """Other cards of a bay are free than before."""
+        before, after, usable = bay.free, free_mask.bit_count(), bay.usable
+        was_idle, is_idle = bay.free_mask == usable and before > 0, free_mask == usable and after > 0
+        bay.free_mask, bay.free = free_mask, after
+        host = bay.host
         if before != after and not (host.lost or host.cordoned):
             bit, by_free = bay.bit, self.by_free
             by_free[before] ^= bit
             by_free[after] ^= bit
-            if was_idle and before:
-                self.idle ^= bit
-            if free_mask == bay.usable and after:
+            if was_idle != is_idle:
                 self.idle ^= bit
 
     def _move_share(self, host: Host, part: Slice, *, taken: bool) -> None:
@@ -366,6 +374,10 @@ class Index:
                 for bay in host.bays:
                     found |= bay.bit
         return found
+
+    def hosts_of(self, bays: BaySet) -> set[NodeId]:
+        """The nodes these bays are in."""
+        return {self.bay(number).host.spec.id for number in members(bays)}
 
     def all_bays(self) -> Iterator[Bay]:
         """Every bay, in order of number."""

@@ -58,7 +58,11 @@ class Shape:
         eligible = index.everywhere
         for rule in RULES:
             eligible &= rule.bays(self.resources, index)
-        self.eligible = eligible & index.bays_of(self.pin) if self.pin else eligible
+        if self.pin:
+            eligible &= index.bays_of(self.pin)
+        if self.nodes > 1 and len(index.hosts_of(eligible)) < self.nodes:
+            eligible = 0
+        self.eligible = eligible
         if self.share is not None:
             self.need_milli = max(
                 (self.share_of(bay)[0] for bay in index.all_bays() if bay.bit & eligible), default=MILLI
@@ -86,5 +90,5 @@ class Shape:
             among = left
         if self.pin:
             among &= index.bays_of(self.pin)
-        hosts = len({id(bay.host) for bay in index.all_bays() if bay.bit & among}) if self.nodes > 1 else 1
+        hosts = len(index.hosts_of(among))
         return GangLargerThanYard(self.nodes, hosts) if hosts < self.nodes else None

@@ -16,6 +16,7 @@ from gpuyard.domain.values import NodeId, Outcome, TaskId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.phases import ACTIVE, Running
 
+REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
 
 
@@ -42,6 +43,9 @@ class World:
         self._agenda: list[tuple[float, int, command.Command]] = []
         self._count = 0
         self._lost: set[NodeId] = set()
+        self._unsaid: list[tuple[int, command.Command]] = []
+        self._ends: dict[TaskId, int] = {}
+        """Which entry of the agenda ends a task by itself; a task that was suspended meanwhile has a later one."""
 
     def tell(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
         """Hand a command to the engine and let it decide."""
@@ -52,12 +56,16 @@ class World:
             self._lost.add(asked.node)
         elif isinstance(asked, command.ReturnNode):
             self._lost.discard(asked.node)
+            unsaid, self._unsaid = self._unsaid, []
+            for entry, report in unsaid:
+                heappush(self._agenda, (self.now, entry, report))
         return self._publish([*answer, *self.engine.decide(self.now)])
 
-    def later(self, at: float, asked: command.Command) -> None:
+    def later(self, at: float, asked: command.Command) -> int:
         """Hand a command to the engine at an instant to come."""
         self._count += 1
         heappush(self._agenda, (at, self._count, asked))
+        return self._count
 
     def next_event(self) -> float | None:
         """The instant at which something happens next, if nobody says anything."""
@@ -72,7 +80,8 @@ class World:
         while (due := self.next_event()) is not None and due <= until:
             self.now = max(self.now, due)
             if self._agenda and self._agenda[0][0] <= self.now:
-                self._report(heappop(self._agenda)[2])
+                _, entry, asked = heappop(self._agenda)
+                self._report(asked, entry)
             else:
                 self._publish(self.engine.decide(self.now))
         self.now = max(self.now, until)
@@ -82,21 +91,17 @@ class World:
         while (due := self.next_event()) is not None and due <= limit:
             self.advance(due)
 
-    def _report(self, asked: command.Command) -> None:
-        """Say what is due, unless the node that would say it is gone."""
-        if isinstance(
-            asked, command.ReportStarted | command.ReportSuspended | command.ReportResumed | command.ReportEnded
-        ):
+    def _report(self, asked: command.Command, entry: int) -> None:
+        """Say what is due. What a lost node has to say waits until it returns."""
+        if isinstance(asked, REPORTS):
             task = self.engine.state.tasks.get(asked.task)
             if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != asked.attempt:
                 return
-            if self._lost & set(task.phase.placement.nodes):
+            by_itself = isinstance(asked, command.ReportEnded) and asked.outcome is not Outcome.STOPPED
+            if by_itself and (self._ends.get(asked.task) != entry or not isinstance(task.phase, Running)):
                 return
-            if (
-                isinstance(asked, command.ReportEnded)
-                and asked.outcome is not Outcome.STOPPED
-                and not isinstance(task.phase, Running)
-            ):
+            if self._lost & set(task.phase.placement.nodes):
+                self._unsaid.append((entry, asked))
                 return
         self.tell(asked)
 
@@ -117,7 +122,8 @@ class World:
         elif isinstance(event, fact.AttemptStarted | fact.AttemptResumed) and event.task in self.runs:
             run = self.runs[event.task]
             left = max(0.0, run.seconds - self.engine.state.tasks[event.task].served_seconds)
-            self.later(self.now + left, command.ReportEnded(event.task, event.attempt, run.outcome, run.exit_code))
+            report = command.ReportEnded(event.task, event.attempt, run.outcome, run.exit_code)
+            self._ends[event.task] = self.later(self.now + left, report)
         elif isinstance(event, fact.AttemptSuspending):
             self.later(self.now + self.stop_seconds, command.ReportSuspended(event.task, event.attempt))
         elif isinstance(event, fact.AttemptStopping):

@@ -13,8 +13,12 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long the show takes.")] = 25.0,
     speed: Annotated[float, typer.Option(min=1, max=10_000, help="Virtual seconds that pass in one second.")] = 120.0,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another story.")] = 7,
-    nodes: Annotated[int, typer.Option(min=2, max=64, help="Virtual nodes; two of three have 8 GPUs, the others 4.")] = 6,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a fact, then a summary; no picture.")] = False,
+    nodes: Annotated[
+        int, typer.Option(min=2, max=64, help="Virtual nodes; two of three have 8 GPUs, the others 4.")
+    ] = 6,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a fact, then a summary; no picture.")
+    ] = False,
 ) -> None:
     """Watch the engine schedule a virtual cluster; nothing real runs."""
     from rich.console import Console

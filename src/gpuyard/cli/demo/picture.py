@@ -25,7 +25,7 @@ from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
 from gpuyard.placement.shape import Shape
 
-CELL = 4
+NODES_WIDTH = 58
 HUES = ("#4878cf", "#d65f5f", "#3f9e5b", "#b47cc7", "#c4963c", "#3fa7b5", "#8c613c", "#d1679e", "#6b8e23", "#7a68d8")
 """Backgrounds of cards in use, by task number."""
 
@@ -40,8 +40,7 @@ class Picture:
 
     def draw(self, size: ConsoleDimensions) -> RenderableType:
         """The whole picture, in the room there is."""
-        upper = max(len(self._stage.state.index.hosts), 8) + 3
-        upper = min(upper, size.height // 2)
+        upper = min(max(len(self._stage.state.index.hosts) + 4, 9), size.height // 2)
         rest = size.height - upper - 1
         news = max(4, min(12, rest * 2 // 5))
         layout = Layout()
@@ -51,7 +50,9 @@ class Picture:
             Layout(self._queue(rest - news - 3, size.width), size=rest - news),
             Layout(name="lower", size=news),
         )
-        layout["upper"].split_row(Layout(self._nodes(), size=58), Layout(self._quotas()))
+        layout["upper"].split_row(
+            Layout(self._nodes(), size=NODES_WIDTH), Layout(self._quotas(size.width - NODES_WIDTH))
+        )
         layout["lower"].split_row(Layout(self._news(news - 2), ratio=3), Layout(self._reservations(news - 2), ratio=2))
         return layout
 
@@ -65,7 +66,9 @@ class Picture:
         text = Text(no_wrap=True, overflow="crop", end="")
         text.append(f" gpuyard  {clock(stage.now)} ", "bold white on #303050")
         text.append(f"  {running} running · {waiting} waiting · {counts['succeeded']:.0f} succeeded")
-        text.append(f" · {counts['failed']:.0f} failed · {counts['cancelled']:.0f} cancelled · {counts['preempted']:.0f} preempted")
+        text.append(
+            f" · {counts['failed']:.0f} failed · {counts['cancelled']:.0f} cancelled · {counts['preempted']:.0f} preempted"
+        )
         right = f"virtual, × {self._speed:g}  "
         text.append(" " * max(1, width - text.cell_len - len(right)) + right, "dim")
         return text
@@ -79,8 +82,8 @@ class Picture:
             model = host.spec.gpus[0].model if host.spec.gpus else ""
             table.add_row(Text(host.spec.id, "bold"), Text(model, "dim"), self._cells(host, owners), _condition(host))
         legend = Text.assemble(
-            _cell(" 12 ", "white on " + HUES[0]), " task 12  ", _cell(" 12▌", "white on " + HUES[1]), " shared  ",
-            _cell(" ·  ", "dim"), "idle ", _cell("ext ", "black on #b0b0b0"), " external  ", _cell(" ✗  ", "bold red"), "off",
+            _cell(" 12 ", f"white on {HUES[0]}"), " task ", _cell(" 12▌", f"white on {HUES[1]}"), " shared ",
+            _cell(" ·  ", "dim"), "idle ", _cell("ext ", "black on #b0b0b0"), " external ", _cell(" ✗ ", "bold red"), "off",
         )  # fmt: skip
         return Panel(Group(table, Text(), legend), title="nodes", title_align="left", border_style="dim")
 
@@ -102,8 +105,10 @@ class Picture:
 
     # --- quotas --------------------------------------------------------------------------------------------------
 
-    def _quotas(self) -> Panel:
+    def _quotas(self, width: int) -> Panel:
         state = self._stage.state
+        roomy = width >= 46
+        bar = min(48, width - (32 if roomy else 24))
         total = state.index.gpus_up
         table = Table.grid(padding=(0, 1))
         table.add_column(no_wrap=True)
@@ -112,14 +117,16 @@ class Picture:
         table.add_column(style="dim", no_wrap=True)
         for book in state.classes:
             part = book.guarantee // MILLI
-            over = "borrows" if book.used > book.guarantee else ""
-            table.add_row(book.task_class, _bar(book.used / MILLI, part, total), f"{book.used / MILLI:g} of {part}", over)
+            over = "borrows" if roomy and book.used > book.guarantee else ""
+            table.add_row(
+                book.task_class, _bar(book.used / MILLI, part, total, bar), f"{book.used / MILLI:g} of {part}", over
+            )
         table.add_row()
         for tenant in state.tenants.values():
             limit = None if tenant.limit == UNLIMITED else tenant.limit // MILLI
             said = f"{tenant.used / MILLI:g}" + ("" if limit is None else f" of {limit}")
-            over = "" if limit is None or tenant.used < tenant.limit else "full"
-            table.add_row(tenant.id, _bar(tenant.used / MILLI, limit, total), said, over)
+            over = "full" if roomy and tenant.used >= tenant.limit else ""
+            table.add_row(tenant.id, _bar(tenant.used / MILLI, limit, total, bar), said, over)
         return Panel(table, title=f"quota, in GPUs of {total}", title_align="left", border_style="dim")
 
     # --- the queue -----------------------------------------------------------------------------------------------
@@ -127,26 +134,36 @@ class Picture:
     def _queue(self, rows: int, width: int) -> Panel:
         waiting = [task for task in self._stage.state.tasks.values() if isinstance(task.phase, Waiting | Suspended)]
         table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim", expand=True)
-        for name in ("task", "asks", "waits", "starts"):
-            table.add_column(name, no_wrap=True)
-        table.add_column("why it waits", no_wrap=True, ratio=1, overflow="ellipsis")
+        names = ("task", "tenant", "asks", "waits", "starts in", "why it waits")
+        shown = [name for name in names if width >= 120 or name not in {"tenant", "waits"}]
+        for name in shown:
+            table.add_column(name, no_wrap=True, ratio=1 if name == names[-1] else None)
         for task in nsmallest(rows, waiting, key=self._place):
-            said = self._explain(task.id)
-            table.add_row(
-                Text.assemble(_cell(f"{task.id % 1000:3d} ", f"bold {HUES[task.id % len(HUES)]}"), f"{task.spec.name}", (f" {task.spec.tenant}", "dim")),
-                f"{asked(task.spec.resources)}",
-                _span(self._stage.now - task.submitted_at),
-                self._start(said),
-                Text(("Suspended. " if isinstance(task.phase, Suspended) else "") + said.sentence()),
-            )
-        hidden = len(waiting) - rows
-        more = f", the first {rows}" if hidden > 0 else ""
+            row = dict(zip(names, self._row(task), strict=True))
+            table.add_row(*(row[name] for name in shown))
+        more = f", the first {rows}" if len(waiting) > rows else ""
         return Panel(table, title=f"queue: {len(waiting)} waiting{more}", title_align="left", border_style="dim")
+
+    def _row(self, task: Task) -> tuple[Text, ...]:
+        """One line of the queue."""
+        said = self._explain(task.id)
+        suspended = "Suspended. " if isinstance(task.phase, Suspended) else ""
+        return (
+            Text.assemble((f"{task.id % 1000:3d} ", f"bold {_hue(task)}"), task.spec.name),
+            Text(task.spec.tenant, "dim"),
+            Text(asked(task.spec.resources).removesuffix(" GPUs").removesuffix(" GPU")),
+            Text(_span(self._stage.now - task.submitted_at)),
+            self._start(said),
+            Text(suspended + said.sentence(), overflow="ellipsis"),
+        )
 
     def _place(self, task: Task) -> tuple[bool, tuple[int, float, float, TaskId]]:
         """The order the engine goes by; tasks that are not in line yet come last."""
         need = task.group.line.shape.need_milli if task.group else Shape(task.spec.resources).need_milli
-        return (task.group is None and task.id not in self._stage.state.holds, standing(self._stage.state, task, need, self._stage.now))
+        return (
+            task.group is None and task.id not in self._stage.state.holds,
+            standing(self._stage.state, task, need, self._stage.now),
+        )
 
     def _explain(self, task: TaskId) -> Explanation:
         said = self._said.get(task)
@@ -159,8 +176,8 @@ class Picture:
             return Text("?", "dim")
         band = ""
         if said.starts_low is not None and said.starts_high is not None:
-            band = f" ({_span(said.starts_low - self._stage.now)}–{_span(said.starts_high - self._stage.now)})"
-        return Text.assemble(f"in {_span(said.starts_at - self._stage.now)}", (band, "dim"))
+            band = f" {_span(said.starts_low - self._stage.now)}–{_span(said.starts_high - self._stage.now)}"
+        return Text.assemble(_span(said.starts_at - self._stage.now), (band, "dim"))
 
     # --- below ---------------------------------------------------------------------------------------------------
 
@@ -175,7 +192,7 @@ class Picture:
         holds = list(self._stage.state.holds.values())[:rows]
         lines: Iterable[Text] = (
             Text.assemble(
-                (f"{hold.task.id} {hold.task.spec.name}", f"bold {HUES[hold.task.id % len(HUES)]}"),
+                (f"{hold.task.id} {hold.task.spec.name}", f"bold {_hue(hold.task)}"),
                 f"  {', '.join(hold.nodes)}  ",
                 (self._promise(hold.claim, len(hold.victims), hold.starts_at), "dim"),
                 no_wrap=True,
@@ -213,27 +230,36 @@ def _card(host: Host, gpu: int, owners: list[Task]) -> Text:
         return _cell(" ·  ", "dim")
     task = owners[0]
     shared = task.spec.resources.share is not None
-    style = f"white on {HUES[task.id % len(HUES)]}"
+    style = f"white on {_hue(task)}"
     if isinstance(task.phase, Placed | Resuming | Stopping | Suspending):
-        style = f"{HUES[task.id % len(HUES)]} reverse dim"
+        style = f"{_hue(task)} on #303030"  # between two reports of the node: given, but not in use
     return _cell(f"{task.id % 1000:3d}" + ("▌" if shared else " "), style)
+
+
+def _hue(task: Task) -> str:
+    return HUES[task.id % len(HUES)]
 
 
 def _cell(text: str, style: str) -> Text:
     return Text(text, style)
 
 
-def _bar(used: float, limit: int | None, total: int, width: int = 24) -> Text:
+def _bar(used: float, limit: int | None, total: int, width: int) -> Text:
     """Filled: in use. Light: still allowed. Dots: not allowed, or only borrowed."""
     scale = width / max(total, 1)
     full = min(width, round(used * scale))
     allowed = width if limit is None else min(width, round(limit * scale))
     within = min(full, allowed)
     return Text.assemble(
-        ("█" * within, "#4878cf"), ("█" * (full - within), "#c4963c"), ("░" * (allowed - within), "dim"), ("·" * (width - max(full, allowed)), "dim")
+        ("█" * within, "#4878cf"),
+        ("█" * (full - within), "#c4963c"),
+        ("░" * max(0, allowed - within), "dim"),
+        ("·" * (width - max(full, allowed)), "dim"),
     )
 
 
 def _span(seconds: float) -> str:
     seconds = max(0.0, seconds)
-    return f"{seconds:.0f}s" if seconds < 100 else f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
+    return (
+        f"{seconds:.0f}s" if seconds < 100 else f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
+    )

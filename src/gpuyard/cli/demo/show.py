@@ -64,8 +64,9 @@ def show_summary(stage: Stage, console: Console) -> None:
     console.print()
     console.print(table)
     console.print()
-    nodes, gpus = len(stage.state.index.hosts), stage.state.index.gpus_up
+    hosts = stage.state.index.hosts.values()
+    gpus = sum(len(host.spec.gpus) for host in hosts)
     print(
-        f"You saw {counts['submitted']:.0f} tasks share {gpus} virtual GPUs on {nodes} nodes for "
+        f"You saw {counts['submitted']:.0f} tasks share {gpus} virtual GPUs on {len(hosts)} nodes for "
         f"{clock(counts['virtual_seconds'])} of virtual time; nothing real ran."
     )

@@ -21,9 +21,9 @@ from gpuyard.domain.values import GpuHealth, NodeId, Outcome, Preemption, TaskCl
 from gpuyard.simulator.world import Run
 
 LARGE, SMALL = "A100", "L40S"
-ARRIVALS_UNTIL = 0.62
+ARRIVALS_UNTIL = 0.55
 """Part of the story in which tasks are submitted; the rest is there to see them end."""
-LOAD = 1.15
+LOAD = 1.05
 """Work submitted, measured by what the yard could do until the last arrival: above 1, so that tasks wait."""
 
 _NAMES = {
@@ -95,7 +95,12 @@ def _opening(yard: tuple[NodeSpec, ...], gpus: int, length: float) -> Iterator[c
     yield command.FoundYard("demo")
     yield command.ChangeSettings(Settings(preemption_min_run_seconds=length / 50))
     yield command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW))
-    limits = {"search": None, "vision": max(gpus * 3 // 5, 16), "speech": max(gpus // 3, 4), "students": max(gpus // 8, 2)}
+    limits = {
+        "search": None,
+        "vision": max(gpus * 4 // 5, 16),
+        "speech": max(gpus // 3, 4),
+        "students": max(gpus // 8, 2),
+    }
     for name, most in limits.items():
         yield command.SetTenant(Tenant(TenantId(name), max_gpus=most))
     for node in yard:
@@ -123,17 +128,17 @@ def _ordinary(luck: Random, gpus: int, length: float) -> Iterator[_Draft]:
     window = length * ARRIVALS_UNTIL
     left = gpus * window * LOAD
     while left > 0:
-        draft = _draft(luck, luck.uniform(0.0, window), gpus, length)
+        draft = _draft(luck, luck.uniform(0.0, window), length)
         ask = draft.spec.resources
         left -= draft.run.seconds * (ask.gpus * ask.nodes or 0.5)
         yield draft
 
 
-def _draft(luck: Random, at: float, gpus: int, length: float) -> _Draft:
+def _draft(luck: Random, at: float, length: float) -> _Draft:
     tenant = luck.choices(("search", "vision", "speech", "students"), (30, 35, 25, 10))[0]
     online = tenant == "search"
     name = f"{luck.choice(_NAMES[tenant])}-{luck.randrange(100, 1000)}"
-    seconds = min(luck.lognormvariate(5.3, 0.7), length / 4)
+    seconds = min(luck.lognormvariate(5.7, 0.6), length / 5)
     if online and luck.random() < 0.4:
         ask = Resources(share=Share(luck.choice((250, 500))), cpus=2)
     else:
@@ -151,8 +156,8 @@ def _draft(luck: Random, at: float, gpus: int, length: float) -> _Draft:
         priority=luck.choice((20, 50, 50, 80)),
         command=("python", f"{name}.py"),
         retries=0 if fails < 0.03 else 2,
-        preemption=Preemption.NEVER if online else luck.choice(list(Preemption)),
-        estimate=_estimate(luck, seconds) if luck.random() < 0.93 else None,
+        preemption=Preemption.NEVER if online else luck.choices(list(Preemption), (4, 3, 2, 1))[0],
+        estimate=_estimate(luck, seconds) if luck.random() < 0.98 else None,
     )
     return _Draft(at, spec, run, second_run=Run(seconds))
 
@@ -172,7 +177,11 @@ def _always(luck: Random, yard: tuple[NodeSpec, ...], length: float) -> Iterator
         yield _special(luck, "train-llm", "vision", gang, length * part, length / 9)
     first = _special(luck, "prepare", "speech", Resources(gpus=1), length * 0.05, length / 12)
     second = _special(luck, "train", "speech", Resources(gpus=2), first.at, length / 12, after=first)
-    yield from (first, second, _special(luck, "evaluate", "speech", Resources(gpus=1), first.at, length / 20, after=second))
+    yield from (
+        first,
+        second,
+        _special(luck, "evaluate", "speech", Resources(gpus=1), first.at, length / 20, after=second),
+    )
     broken = _special(luck, "bad-config", "students", Resources(gpus=1), length * 0.2, length / 30, fails=True)
     yield from (broken, _special(luck, "report", "students", Resources(gpus=1), broken.at, length / 30, after=broken))
     wish = _special(luck, "wishful", "students", Resources(gpus=1, models=("B300",)), length * 0.15, length / 30)
@@ -180,13 +189,21 @@ def _always(luck: Random, yard: tuple[NodeSpec, ...], length: float) -> Iterator
 
 
 def _special(
-    luck: Random, name: str, tenant: str, ask: Resources, at: float, seconds: float, *, after: _Draft | None = None, fails: bool = False
+    luck: Random,
+    name: str,
+    tenant: str,
+    ask: Resources,
+    at: float,
+    seconds: float,
+    *,
+    after: _Draft | None = None,
+    fails: bool = False,
 ) -> _Draft:
     spec = TaskSpec(
         TenantId(tenant),
         ask,
         name=name,
-        priority=70,
+        priority=90,
         command=("python", f"{name}.py"),
         estimate=_estimate(luck, seconds),
     )

@@ -1,0 +1,92 @@
+"""What every verb has in common: exit codes and sentences."""
+
+import sys
+
+import pytest
+import typer
+
+from gpuyard import cli
+from gpuyard.cli.bench import table
+from gpuyard.domain.errors import JournalLocked
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
+    return cli.main()
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    """The command line with a verb that fails in the way it is told to."""
+    app = typer.Typer(rich_markup_mode=None)
+    monkeypatch.setattr(cli, "app", app)
+
+    @app.callback()
+    def nothing() -> None:
+        pass
+
+    @app.command()
+    def fail(how: str) -> None:
+        raise {"locked": JournalLocked(), "stop": KeyboardInterrupt(), "disk": OSError(28, "No space left", "/data")}[
+            how
+        ]
+
+    return app
+
+
+@pytest.mark.usefixtures("failing")
+def test_an_error_is_one_sentence_and_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "fail", "locked") == 1
+    assert capsys.readouterr().err == "gpuyard: Another process writes this journal. Stop it first.\n"
+
+
+@pytest.mark.usefixtures("failing")
+def test_what_the_system_says_is_one_sentence_and_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "fail", "disk") == 1
+    assert capsys.readouterr().err == "gpuyard: /data: No space left.\n"
+
+
+@pytest.mark.usefixtures("failing")
+def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "fail", "stop") == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("demo", "--nodes", "1"),
+        ("demo", "--speed", "fast"),
+        ("demo", "--colour"),
+        ("docs",),
+        ("bench", "engine", "--gpus", "200,many"),
+        ("bench", "engine", "--gpus", "0"),
+        ("bench", "journal", "--facts", "0"),
+        ("dance",),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_code_2(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("gpuyard: ")
+    assert said.err.endswith(" --help'.\n")
+    assert said.err.count("\n") == 1
+
+
+def test_without_a_verb_the_help_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch) == 2
+    assert "demo" in capsys.readouterr().out
+
+
+def test_a_table_has_a_column_for_each_run() -> None:
+    drawn = table({"runs": [{"gpus": 200, "p50": 2.5}, {"gpus": 1600, "p50": None}], "python": "3.11"})
+
+    assert len(drawn.columns) == 3
+    assert [list(column.cells) for column in drawn.columns][1:] == [["200", "2.5", "3.11"], ["1,600", "–", ""]]

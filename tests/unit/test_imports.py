@@ -1,0 +1,79 @@
+"""The rooms that decide call no clock, no chance and no I/O. import-linter holds the same in `make check`; this holds it in the tests."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gpuyard
+
+PACKAGE = Path(gpuyard.__file__).parent
+PURE = ("domain", "engine", "placement")
+OUTSIDE = {
+    "asyncio", "concurrent", "datetime", "fcntl", "io", "logging", "multiprocessing", "os", "pathlib", "random",
+    "secrets", "select", "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
+CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "id", "hash", "__import__"}
+"""Built-ins that reach outside, or whose answer differs from process to process."""
+ALLOWED = {("placement/shape.py", "id")}
+"""`id` tells nodes apart there; it is counted, not ordered by and not kept."""
+
+
+def broken_rules(source: str, name: str) -> list[str]:
+    """What a file does that a room that decides may not do, one sentence each."""
+    tree = ast.parse(source)
+    return [*_imports(tree, name), *_calls(tree, name)]
+
+
+def _imports(tree: ast.Module, name: str) -> Iterator[str]:
+    for place in ast.walk(tree):
+        modules = [alias.name for alias in place.names] if isinstance(place, ast.Import) else []
+        if isinstance(place, ast.ImportFrom):
+            modules = [place.module or ""]
+        for module in modules:
+            if module.split(".")[0] in OUTSIDE:
+                yield f"{name} imports {module}"
+
+
+def _calls(tree: ast.Module, name: str) -> Iterator[str]:
+    for place in ast.walk(tree):
+        if isinstance(place, ast.Call) and isinstance(place.func, ast.Name):
+            called = place.func.id
+            if called in CALLS and (name, called) not in ALLOWED:
+                yield f"{name}:{place.lineno} calls {called}()"
+
+
+def _files(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", PURE)
+def test_a_room_that_decides_has_no_clock_no_chance_and_no_io(room: str) -> None:
+    assert _files(room), f"the room {room} is gone: say in PURE what became of it"
+    broken = [
+        rule
+        for file in _files(room)
+        for rule in broken_rules(file.read_text(encoding="utf-8"), file.relative_to(PACKAGE).as_posix())
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import time", "x.py imports time"),
+        ("from os.path import join", "x.py imports os.path"),
+        ("def f() -> None:\n    import random", "x.py imports random"),
+        ("print('hello')", "x.py:1 calls print()"),
+        ("text = open('x').read()", "x.py:1 calls open()"),
+        ("key = hash('a')", "x.py:1 calls hash()"),
+    ],
+)
+def test_a_broken_rule_is_seen_and_named(source: str, said: str) -> None:
+    assert broken_rules(source, "x.py") == [said]
+
+
+def test_what_only_computes_is_left_alone() -> None:
+    source = "from heapq import heappush\nfrom gpuyard.domain.values import Value\nheappush([], len('time'))"
+    assert broken_rules(source, "x.py") == []
