@@ -5,7 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from gpuyard.domain.tenant import Budget, QuotaMode, Split
+from gpuyard.domain.values import Link, Preemption
+from gpuyard.testing import ClusterStory, node, share, task
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "README.zh-CN.md")
@@ -21,9 +26,7 @@ HIDDEN = {"build", "dist", "node_modules"}
 
 def _pages() -> list[Path]:
     found = (page.relative_to(ROOT) for page in ROOT.rglob("*.md"))
-    return sorted(
-        page for page in found if not any(part.startswith(".") or part in HIDDEN for part in page.parts)
-    )
+    return sorted(page for page in found if not any(part.startswith(".") or part in HIDDEN for part in page.parts))
 
 
 def _blocks(page: str, language: str) -> list[str]:
@@ -44,10 +47,20 @@ def test_every_python_example_runs_as_pasted(page: str) -> None:
     examples = _blocks(page, "python")
     assert examples, f"{page} has no Python example any more"
     for example in examples:
-        done = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", example], check=False, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, f"an example of {page} fails:\n{example}\n{done.stderr}"
         said = [line.split("# ", 1)[1] for line in example.splitlines() if line.startswith("print(") and "  # " in line]
         assert done.stdout.splitlines()[: len(said)] == said, f"an example of {page} prints something else"
+
+
+def test_the_life_of_a_task_is_what_its_story_tells() -> None:
+    story, *told = _blocks("docs/life_of_a_task.md", "text")
+    cluster = ClusterStory()
+    exec(story, {"cluster": cluster, "task": task, "Preemption": Preemption})
+    facts = [f"{at:3g}  {msgspec.json.encode(event).decode()}" for at, event in cluster.facts if hasattr(event, "task")]
+    assert "".join(told).splitlines() == facts
 
 
 @pytest.mark.parametrize("page", _pages(), ids=str)
@@ -89,3 +102,125 @@ def test_every_decision_stands_in_the_list_of_decisions() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert {page.name for page in folder.glob("0*.md")} <= listed
+
+
+# --- the numbers in the manual ----------------------------------------------------------------------------------------
+
+
+def _table_row(page: str, begins: str) -> list[str]:
+    """The cells of the row of a table that begins so."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    row = next(line for line in lines if line.startswith(f"| {begins} |"))
+    return [cell.strip() for cell in row.strip("|").split("|")][1:]
+
+
+def test_the_parts_of_the_split_are_those_of_the_manual() -> None:
+    sizes = [int(cell) for cell in _table_row("docs/manual/quota.md", "GPUs")]
+    online = [Split().online_gpus(size) for size in sizes]
+    assert [str(part) for part in online] == _table_row("docs/manual/quota.md", "online, 70 %")
+    batch = [str(size - part) for size, part in zip(sizes, online, strict=True)]
+    assert batch == _table_row("docs/manual/quota.md", "batch")
+
+
+@pytest.mark.parametrize(("mode", "before", "after"), [(QuotaMode.STRICT, 3, 3), (QuotaMode.BORROW, 10, 7)])
+def test_strict_and_borrow_are_as_in_the_manual(mode: QuotaMode, before: int, after: int) -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(1, gpus_each=10)
+    cluster.is_split(online=0.7, mode=mode)
+    cluster.submits_many(10, task("night", preemption=Preemption.REQUEUE))
+    assert len(cluster.running()) == before
+    cluster.passes(120)
+    cluster.submits_many(3, task("web", online=True))
+    running = cluster.running()
+    assert (len([name for name in running if "night" in name]), len(running) - after) == (after, 3)
+
+
+def test_the_first_at_a_quota_goes_first_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.has_tenant("lab", max_gpus=4)
+    cluster.submits(task("a", gpus=2, tenant="lab", runs_for=100), task("b", tenant="lab", runs_for=50))
+    cluster.submits(task("big", gpus=4, tenant="lab", runs_for=60))
+    cluster.submits(task("small", tenant="lab", runs_for=10))
+    cluster.runs_out()
+    starts = [f"{cluster.started_at(name):g}" for name in ("a", "b", "big", "small")]
+    assert starts == _table_row("docs/manual/quota.md", "started at")
+
+
+def test_a_spent_budget_is_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=2.0, period_seconds=86400.0))
+    cluster.submits(task("one", gpus=4, tenant="lab", runs_for=3600))
+    cluster.passes(3600)
+    cluster.submits(task("two", tenant="lab", runs_for=60))
+    assert cluster.explains("two").sentence() in (ROOT / "docs/manual/quota.md").read_text(encoding="utf-8")
+    cluster.runs_out()
+    assert cluster.started_at("two") == 86400.0
+
+
+def test_limits_by_model_are_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.has_node(node("n1", gpus=4, model="H100"))
+    cluster.has_node(node("n2", gpus=4, model="A100"))
+    cluster.has_tenant("lab", max_gpus_by_model=(("H100", 2),))
+    cluster.submits(task("first", gpus=2, models=("H100",), tenant="lab"))
+    cluster.submits(task("second", models=("H100",), tenant="lab"), task("third", gpus=4, tenant="lab"))
+    assert cluster.running() == ["first", "third"]
+    assert cluster.explains("second").sentence() in (ROOT / "docs/manual/quota.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("backfill", ["none", "greedy", "easy"])
+def test_backfill_is_as_in_the_manual(backfill: str) -> None:
+    cluster = ClusterStory(backfill=backfill)
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(2, gpus_each=4)
+    cluster.submits(task("a", gpus=2, estimate=100, runs_for=100))
+    cluster.decides_by(score="spread")
+    cluster.submits(task("b", estimate=300, runs_for=300))
+    cluster.decides_by(score="best_fit")
+    cluster.submits(task("large", gpus=4, estimate=60, runs_for=60))
+    cluster.submits(task("short", estimate=90, runs_for=90))
+    cluster.submits(task("long", gpus=2, estimate=600, runs_for=600))
+    cluster.submits(task("long2", gpus=2, estimate=600, runs_for=600))
+    cluster.runs_out()
+    page = (ROOT / "docs/manual/backfill.md").read_text(encoding="utf-8").split("## An example")[1]
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{backfill}` |"))
+    starts = [f"{cluster.started_at(name):g}" for name in ("large", "short", "long", "long2")]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == starts
+
+
+def test_the_least_work_is_lost_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(2, gpus_each=4)
+    cluster.submits(task("hour", gpus=4, priority=20, preemption=Preemption.REQUEUE))
+    cluster.passes(3600)
+    cluster.submits(task("minutes", gpus=4, priority=20, preemption=Preemption.REQUEUE))
+    cluster.passes(300)
+    cluster.submits(task("urgent", gpus=4, priority=80))
+    assert cluster.running() == ["hour", "urgent"]
+
+
+@pytest.mark.parametrize(("score", "large_runs"), [("best_fit", True), ("fragmentation", True), ("spread", False)])
+def test_scores_are_as_in_the_manual(score: str, large_runs: bool) -> None:
+    cluster = ClusterStory(score=score)
+    cluster.has_nodes(3, gpus_each=8)
+    for place, gpus in enumerate((6, 2, 2, 8)):
+        cluster.submits(task(f"{place}", gpus=gpus))
+    assert cluster.is_running("3") == large_runs
+
+
+def test_cards_and_shares_are_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.submits(task("one"))
+    cluster.submits(task("four", gpus=4, link=Link.NVLINK))
+    cluster.submits(task("two", gpus=2))
+    assert [cluster.gpus_of(name)[0][1] for name in ("one", "four", "two")] == [(0,), (4, 5, 6, 7), (1, 2)]
+    cluster.has_nodes(1, gpus_each=2, model="T4", gpu_memory_mib=24_576)
+    cluster.submits(share("half", fraction=0.5, models=("T4",)))
+    cluster.submits(share("memory", memory_mib=10_000, models=("T4",)))
+    cluster.submits(share("both", fraction=0.1, memory_mib=12_288, models=("T4",)))
+    assert [cluster.gpus_of(name)[0][1] for name in ("half", "memory", "both")] == [(0,), (0,), (1,)]
+    assert round(cluster.gpus_in_use() - 7, 3) == 0.5 + 0.407 + 0.5

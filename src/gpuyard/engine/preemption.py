@@ -145,7 +145,7 @@ def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
         for number in members(wanted ^ (wanted & claimed)):
             bay = state.index.bay(number)
             node = bay.host.spec.id
-            if node not in seen and bay.usable.bit_count() >= shape.gpus and (state.on_node[node] or shape.nodes > 1):
+            if node not in seen and bay.usable.bit_count() >= shape.gpus and (node in state.prey or shape.nodes > 1):
                 seen.add(node)
                 yield bay
 

@@ -111,7 +111,7 @@ class Line:
 
     def list(self, group: Group, top: Entry) -> None:
         """Let a group's best task stand for it."""
-        if group.listed is not top:
+        if group.listed != top:
             group.listed = top
             heappush(self.heads[group.place], (top[0], top[1], group))
 
@@ -162,7 +162,7 @@ class Queue:
         task.group = group
         entry = (task.key, task.id, task)
         heappush(group.heap, entry)
-        if group.heap[0] is entry:
+        if group.heap[0][1] == task.id:
             if group.parked is not None:
                 heappush(self.with_tenant[task.spec.tenant][group.parked], (task.key, task.id, group))
             else:

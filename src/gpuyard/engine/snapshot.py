@@ -16,7 +16,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.engine.phases import (
     ACTIVE,
     Placed,
@@ -194,6 +194,8 @@ def _load_task(state: State, row: TaskRow) -> None:
     if isinstance(phase, ACTIVE):
         for node in phase.placement.nodes:
             state.on_node[node][task.id] = task
+        if row.spec.preemption is not Preemption.NEVER:
+            state.count_prey(phase.placement, 1)
         if holds_gpus(phase):
             state.index.take(phase.placement)
             state.charge(task, phase.placement, phase.placement.charge_milli, task.book.since)

@@ -96,6 +96,8 @@ class State:
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
         """Tasks with an attempt on a node."""
         self.held_bays: BaySet = 0
+        self.prey: dict[NodeId, int] = {}
+        """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
         self.freed: dict[int, None] = {}
         """Bays that gained room since the last pass."""
         self.timers: list[tuple[float, TaskId]] = []
@@ -237,6 +239,8 @@ class State:
         self.charge(task, placement, placement.charge_milli, at)
         for part in placement.slices:
             self.on_node[part.node][task.id] = task
+        if task.spec.preemption is not Preemption.NEVER:
+            self.count_prey(placement, 1)
 
     def _started(self, event: fact.AttemptStarted, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -322,10 +326,19 @@ class State:
             self._release(task, phase.placement, at, keep_memory=False)
         for part in phase.placement.slices:
             del self.on_node[part.node][task.id]
+        if task.spec.preemption is not Preemption.NEVER:
+            self.count_prey(phase.placement, -1)
         saved = task.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         if not saved:
             task.served_seconds = 0.0
         task.phase = Settling(event.attempt, event.outcome, event.exit_code, cause)
+
+    def count_prey(self, placement: Placement, sign: int) -> None:
+        """A task that allows to be stopped for others came to its nodes, or left them."""
+        for node in placement.nodes:
+            self.prey[node] = self.prey.get(node, 0) + sign
+            if not self.prey[node]:
+                del self.prey[node]
 
     def _count_service(self, task: Task, phase: Running, at: float) -> None:
         seconds = at - phase.since
@@ -415,7 +428,7 @@ class State:
 
     def _consider(self, line: Line, task: Task) -> None:
         """A task joined a sleeping line: it may still stop others, or go before whoever holds a reservation."""
-        if self.may_preempt():
+        if self.may_preempt() and (head := line.head(task.place)) is not None and head[1] == task.id:
             line.awake = True
             self.queue.stirred[line.number] = line
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
@@ -425,7 +438,7 @@ class State:
 
     def may_preempt(self) -> bool:
         """Whether anything waiting could stop anything running."""
-        if not self.settings.preemption:
+        if not self.prey or not self.settings.preemption:
             return False
         return (
             self.policy.outranks is not None

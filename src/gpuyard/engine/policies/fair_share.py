@@ -25,4 +25,4 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.submitted_at - task.priority * settings.ageing_seconds
 
 
-POLICY = Policy("fair_share", starts_all=True, key=_key, tenant_key=_tenant_key)
+POLICY: Policy = Policy("fair_share", starts_all=True, key=_key, tenant_key=_tenant_key)

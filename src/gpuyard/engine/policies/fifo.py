@@ -13,4 +13,4 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.submitted_at
 
 
-POLICY = Policy("fifo", starts_all=True, key=_key)
+POLICY: Policy = Policy("fifo", starts_all=True, key=_key)

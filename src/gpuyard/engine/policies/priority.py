@@ -28,4 +28,4 @@ def _outranks(waiting: Task, running: Task, now: float, settings: Settings) -> b
     return _points(waiting) > _points(running)
 
 
-POLICY = Policy("priority", starts_all=True, key=_key, outranks=_outranks)
+POLICY: Policy = Policy("priority", starts_all=True, key=_key, outranks=_outranks)

@@ -14,4 +14,4 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.estimate.seconds if task.estimate else float("inf")
 
 
-POLICY = Policy("sjf", starts_all=False, key=_key)
+POLICY: Policy = Policy("sjf", starts_all=False, key=_key)

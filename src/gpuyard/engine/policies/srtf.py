@@ -21,4 +21,4 @@ def _outranks(waiting: Task, running: Task, now: float, settings: Settings) -> b
     return waiting.left_seconds(now, "likely") * MARGIN < running.left_seconds(now, "likely")
 
 
-POLICY = Policy("srtf", starts_all=False, key=_key, outranks=_outranks)
+POLICY: Policy = Policy("srtf", starts_all=False, key=_key, outranks=_outranks)

@@ -40,4 +40,4 @@ def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
     return now + (settings.tiresias_threshold_gpu_seconds - running.gpu_seconds_at(now)) / gpus if gpus else None
 
 
-POLICY = Policy("tiresias", starts_all=False, key=_key, outranks=_outranks, changes_at=_changes_at)
+POLICY: Policy = Policy("tiresias", starts_all=False, key=_key, outranks=_outranks, changes_at=_changes_at)
