@@ -26,6 +26,7 @@ class Why(StrEnum):
     OVERDUE = "overdue"
     SETTINGS_CHANGED = "settings_changed"
     AT_LIMIT = "at_limit"
+    ROOM_LOST = "room_lost"
 
 
 _SENTENCES = {
@@ -46,6 +47,7 @@ _SENTENCES = {
     Why.OVERTAKEN: "Task {task}, which goes before it, took the place.",
     Why.OVERDUE: "The tasks it waits for run longer than estimated.",
     Why.SETTINGS_CHANGED: "The settings changed.",
+    Why.ROOM_LOST: "The room that was made for it is gone again.",
     Why.AT_LIMIT: "Its tenant or class is at a limit now.",
 }
 

@@ -9,6 +9,7 @@
 The class is what programs act on, its tag is the code on the API, `sentence()` is what people read.
 """
 
+import re
 from typing import ClassVar
 
 from gpuyard.domain.values import NodeId, TaskClass, TaskId, TenantId, Value
@@ -27,7 +28,11 @@ class Refusal(Value, frozen=True, tag_field="code", tag=True):
     def sentence(self) -> str:
         """One sentence for the user."""
         fields = {name: _spoken(getattr(self, name)) for name in self.__struct_fields__}
-        return self.text.format(**fields)
+        return _ONE.sub(r"1 \1\2", self.text.format(**fields))
+
+
+_ONE = re.compile(r"\b1 ((?:[a-z]+ )*)(GPU|CPU|node|task)s\b")
+"""One of a thing is not many."""
 
 
 def _spoken(value: object) -> object:
@@ -327,7 +332,8 @@ class QuotaForbids(Conflict, frozen=True):
     def sentence(self) -> str:
         """Name the model only where the limit is for one."""
         of_model = f" of model {self.model}" if self.model else ""
-        return self.text.format(needed=f"{self.needed:g}", of_model=of_model, tenant=self.tenant, limit=self.limit)
+        spoken = self.text.format(needed=f"{self.needed:g}", of_model=of_model, tenant=self.tenant, limit=self.limit)
+        return _ONE.sub(r"1 \1\2", spoken)
 
 
 # --- Never ------------------------------------------------------------------------------------------------------------
@@ -425,10 +431,12 @@ class GangIncomplete(NotNow, frozen=True):
 
 
 class NodesClosed(NotNow, frozen=True):
-    """The nodes that could hold it are lost, cordoned or broken."""
+    """The nodes that could hold it are lost, cordoned or have broken GPUs."""
 
-    text = "All {nodes} nodes that could hold it are closed, lost or have broken GPUs at the moment."
+    text = "It needs {needed} nodes; of {nodes} that could hold it, {open} are open and whole at the moment."
+    needed: int
     nodes: int
+    open: int
 
 
 class ClassQuotaFull(NotNow, frozen=True):

@@ -45,5 +45,6 @@ class Settings(Value, frozen=True):
     retry_delay_seconds: float = 2.0
     """Wait before the first retry of a failed task; doubled each time."""
     retry_delay_max_seconds: float = 300.0
+    """Never more than this."""
     remember_ended: int = 10_000
     """How many ended tasks are remembered, so that new tasks can name them as dependencies."""

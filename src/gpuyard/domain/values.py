@@ -1,7 +1,7 @@
 """The base of every value, and the small words the others are written in.
 
 A value is frozen, compared by content and never tracked by the garbage collector (`gc=False`: values hold only other
-values, so they can not form cycles). msgspec makes one in a tenth of the time a frozen dataclass needs and gives the
+values, so they can not form cycles). msgspec makes one in about an eighth of the time a frozen dataclass needs and gives the
 journal its codec for free; docs/decisions/0002 has the figures.
 """
 

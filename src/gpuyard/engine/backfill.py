@@ -184,14 +184,14 @@ def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
     return islice(all_of_them(), depth)
 
 
-def holds_before(state: State, task: Task, need_milli: int, at: float) -> list[Hold]:
-    """The reservations of others that go before a task."""
-    holds = state.holds.values()
+def holds_before(state: State, task: Task, at: float) -> list[Hold]:
+    """The reservations a task has to respect: of those who go before it, and all for whom others are being stopped."""
+    holds = [hold for hold in state.holds.values() if hold.task is not task]
     if state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW:
-        key, number = task.key, task.id
-        return [hold for hold in holds if hold.task.key < key or (hold.task.key == key and hold.task.id < number)]
-    mine = standing(state, task, need_milli, at)
-    return [hold for hold in holds if standing(state, hold.task, hold.shape.need_milli, at) < mine]
+        mine = (task.key, task.id)
+        return [hold for hold in holds if hold.claim or (hold.task.key, hold.task.id) < mine]
+    place = standing(state, task, at)
+    return [hold for hold in holds if hold.claim or standing(state, hold.task, at) < place]
 
 
 def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> BaySet:

@@ -7,6 +7,7 @@ anyone outside learns of them. Time is monotone: an instant earlier than the las
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import isfinite
 from typing import Any
 
 from gpuyard.domain import commands as command
@@ -14,6 +15,7 @@ from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import NewTask
 from gpuyard.domain.validation import check_dependencies, check_estimate, check_spec, check_split, check_tenant
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
@@ -28,6 +30,9 @@ from gpuyard.placement.shape import Shape
 
 Facts = list[fact.Event]
 
+ROUNDING = 1e-6
+"""Seconds: a task looked at in the very instant of its timeout has reached it, whatever the last bit says."""
+ABOVE_ZERO = ("reservations", "search_depth", "ageing_seconds", "fair_share_half_life_seconds")
 LOOK_AGAIN_SECONDS = 60.0
 """After so long a reservation that should have begun is looked at again."""
 
@@ -79,7 +84,7 @@ class Engine:
             return
         if number < 0:
             if line := state.queue.by_number.get(-number):
-                state.queue.wake(line)
+                state.queue.retry(line)
             return
         task = state.tasks.get(number)
         if task is None:
@@ -93,7 +98,7 @@ class Engine:
             if hold is not None and not hold.claim and hold.starts_at is not None and hold.starts_at <= at:
                 self._promise_again(task)
         elif isinstance(phase, Running):
-            if spec.timeout_seconds is not None and phase.since + spec.timeout_seconds <= at:
+            if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
                 self._emit(fact.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
             elif state.policy.changes_at is not None:
                 state.queue.wake_all()
@@ -102,7 +107,7 @@ class Engine:
         """The promised instant has come and the nodes are not free: promise the next one."""
         state = self.state
         hold = state.holds[task.id]
-        before = holds_before(state, task, hold.shape.need_milli, state.now)
+        before = holds_before(state, task, state.now)
         found = promise(state, task, hold.shape, state.now, before)
         if found is None or (found.starts_at is not None and found.starts_at <= state.now):
             heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
@@ -342,7 +347,7 @@ class Engine:
             self._end(task, TaskStatus.FAILED, cause)
             return
         settings = self.state.settings
-        delay = min(settings.retry_delay_seconds * 2**task.failures, settings.retry_delay_max_seconds)
+        delay = min(settings.retry_delay_seconds * 2.0 ** min(task.failures, 60), settings.retry_delay_max_seconds)
         self._requeue(task, cause, delay)
 
     def _requeue(self, task: Task, cause: Cause, delay: float) -> None:
@@ -497,17 +502,15 @@ class Engine:
             return no.UnknownPolicy(settings.policy, tuple(POLICIES))
         if settings.score not in SCORES:
             return no.UnknownScore(settings.score, tuple(SCORES))
-        for field in ("reservations", "search_depth", "ageing_seconds", "fair_share_half_life_seconds"):
-            if getattr(settings, field) <= 0:
-                return no.NotPositive(field, getattr(settings, field))
-        for field in (
-            "preemption_min_run_seconds",
-            "preemption_limit",
-            "tiresias_threshold_gpu_seconds",
-            "retry_delay_seconds",
-        ):
-            if getattr(settings, field) < 0:
-                return no.NegativeCount(field, getattr(settings, field))
+        for field in Settings.__struct_fields__:
+            value = getattr(settings, field)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                if not isfinite(value):
+                    return no.NotFinite(field)
+                if value < 0:
+                    return no.NegativeCount(field, value)
+                if value == 0 and field in ABOVE_ZERO:
+                    return no.NotPositive(field, value)
         for hold in list(self.state.holds.values()):
             self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.SETTINGS_CHANGED)))
         self._emit(fact.SettingsChanged(settings))

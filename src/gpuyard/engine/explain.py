@@ -106,7 +106,7 @@ def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal 
 def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
     if choose(shape, state.index, state.order_for(shape.gpus)) is None:
         return why_not(shape, state.index)
-    before = holds_before(state, task, shape.need_milli, at)
+    before = holds_before(state, task, at)
     if before:
         return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id)
     first = min(_ahead(state, task, shape, at), key=lambda other: _rank(state, other, at), default=None)
@@ -117,8 +117,7 @@ def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal |
 
 
 def _rank(state: State, task: Task, at: float) -> tuple[int, float, float, TaskId]:
-    need = task.group.line.shape.need_milli if task.group else 0
-    return standing(state, task, need, at)
+    return standing(state, task, at)
 
 
 def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:

@@ -2,7 +2,7 @@
 
 Safety: no GPU held twice, no share above the card, nothing placed on a closed node, books equal what is held, gangs whole.
 Progress (after a pass): nothing is stranded: no waiting task could be placed now, unless a reservation or somebody who
-stands before it at a quota holds it back, by name. It is slow on purpose and shares no code with what it checks.
+stands before it at a quota holds it back, by name. It is slow on purpose: it looks at every task and every card.
 """
 
 from collections import Counter
@@ -159,10 +159,10 @@ def _could_start(state: State, task: Task) -> str:
         book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0
     ):
         return ""
-    mine = standing(state, task, need, state.now)
+    mine = standing(state, task, state.now)
     held = 0
     for hold in state.holds.values():
-        if hold.task is not task and standing(state, hold.task, hold.shape.need_milli, state.now) < mine:
+        if hold.task is not task and (hold.claim or standing(state, hold.task, state.now) < mine):
             held |= hold.bays
     in_class, in_tenant = _promised_before(state, task)
     if need and (book.used + in_class + need > book.limit or tenant.used + in_tenant + need > tenant.limit):
@@ -182,10 +182,10 @@ def _could_start(state: State, task: Task) -> str:
 def _promised_before(state: State, task: Task) -> tuple[int, int]:
     """How much of a task's class and tenant quota is promised to tasks with reservations that go before it."""
     assert task.group is not None
-    mine = standing(state, task, task.group.line.shape.need_milli, state.now)
+    mine = standing(state, task, state.now)
     in_class = in_tenant = 0
     for hold in state.holds.values():
-        if hold.task is not task and standing(state, hold.task, hold.shape.need_milli, state.now) < mine:
+        if hold.task is not task and (hold.claim or standing(state, hold.task, state.now) < mine):
             in_class += hold.shape.need_milli if hold.task.place == task.place else 0
             in_tenant += hold.shape.need_milli if hold.task.book is task.book else 0
     return in_class, in_tenant
@@ -197,7 +197,7 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         if other.group is None or other is task:
             continue
         shape = other.group.line.shape
-        if not shape.need_milli or standing(state, other, shape.need_milli, state.now) >= mine:
+        if not shape.need_milli or standing(state, other, state.now) >= mine:
             continue
         book, tenant = state.classes[other.place], other.book
         in_class, in_tenant = _promised_before(state, other)
@@ -225,8 +225,7 @@ def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> boo
 def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
     """Without backfill: whether a task that goes before, and lacks nothing but room, wants one of the same nodes."""
     return any(
-        other.group.line.shape.eligible & shape.eligible
-        and standing(state, other, other.group.line.shape.need_milli, state.now) < mine
+        other.group.line.shape.eligible & shape.eligible and standing(state, other, state.now) < mine
         for other in state.tasks.values()
         if other.group is not None and other is not task
     )

@@ -5,6 +5,8 @@ Two rights to stop a running task, and it must have allowed it in both cases:
 - the policy says the waiting task outranks it (`policy.outranks`);
 - the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own.
 
+A task that a quota stops may take GPUs only from those the same quota counts: its own class, its own tenant.
+
 What a stop costs is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed effort for
 one that is suspended or saves itself. On each node the cheapest victims are taken until there is room, then those that
 turned out not to be needed are spared; the cheapest node wins. The search looks at `search_depth` nodes.
@@ -84,11 +86,18 @@ class _Rights:
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
         self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
         self.any = self._outranks is not None or self._class_claim or self._tenant_claim
+        self.class_missing = max(0, mine.used + need - mine.limit)
+        self.tenant_missing = max(0, tenant.used + need - tenant.limit)
+        """What the victims have to give back to the quotas of class and tenant."""
 
     def may_stop(self, victim: Task) -> bool:
         """Whether a running task may be stopped for ours, and is old enough."""
         phase, settings = victim.phase, self._state.settings
         if not isinstance(phase, Running) or victim.spec.preemption is Preemption.NEVER:
+            return False
+        if (self.class_missing and victim.place != self._task.place) or (
+            self.tenant_missing and victim.book is not self._task.book
+        ):
             return False
         if victim.preemptions >= settings.preemption_limit or not (self.by_policy(victim) or self._by_quota(victim)):
             return False
@@ -97,6 +106,11 @@ class _Rights:
             self.retry_at = min(self.retry_at or old_enough_at, old_enough_at)
             return False
         return True
+
+    def are_enough(self, victims: Iterable[Task]) -> bool:
+        """Whether the quotas have room once these are gone."""
+        given_back = sum(victim.phase.placement.charge_milli for victim in victims)  # type: ignore[attr-defined]
+        return given_back >= max(self.class_missing, self.tenant_missing)
 
     def by_policy(self, victim: Task) -> bool:
         """Whether the policy gives the right."""
@@ -154,21 +168,21 @@ def _cheapest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) 
     """The cheapest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
     need, host = need_of(shape, bay), bay.host
     free = Amount(bay.free, host.cpus_free, host.memory_free)
-    if free.covers(need):
+    if free.covers(need) and rights.are_enough(()):
         return []
     running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
     running.sort(key=lambda victim: (loss(victim, at), victim.id))
     chosen: list[Task] = []
     for victim in running:
-        if free.covers(need):
+        if free.covers(need) and rights.are_enough(chosen):
             break
         chosen.append(victim)
         free = _free_without(bay, chosen)
-    if not free.covers(need):
+    if not free.covers(need) or not rights.are_enough(chosen):
         return None
     for victim in reversed(chosen[:-1]):
         others = [other for other in chosen if other is not victim]
-        if _free_without(bay, others).covers(need):
+        if _free_without(bay, others).covers(need) and rights.are_enough(others):
             chosen = others
     return chosen
 

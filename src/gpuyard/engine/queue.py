@@ -105,6 +105,8 @@ class Line:
             if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.parked is None:
                 return entry
             heappop(heads)
+            if group.listed is not None and group.listed[:2] == entry[:2]:
+                group.listed = None
             if top is not None and group.parked is None:
                 self.list(group, top)
         return None
@@ -143,6 +145,7 @@ class Queue:
         self.class_loosened = [False, False]
         self.waiting = 0
         self._count = 0
+        self._sweep_at = 256
 
     def push(self, task: Task, resources: Resources, pin: tuple[NodeId, ...], seconds: float) -> Line:
         """Queue a task under the key it has."""
@@ -150,6 +153,9 @@ class Queue:
         line_key = (resources, length, pin)
         line = self.lines.get(line_key)
         if line is None:
+            if len(self.lines) >= self._sweep_at:
+                self.forget_empty()
+                self._sweep_at = max(256, 2 * len(self.lines))
             self._count += 1
             line = self.lines[line_key] = Line(self._count, Shape(resources, pin), length)
             self.by_number[line.number] = line
@@ -194,6 +200,20 @@ class Queue:
         line.awake = True
         line.behind = False
         self.stirred[line.number] = line
+
+    def retry(self, line: Line) -> None:
+        """Try a line again even where a quota stops it: it may have the right to stop others now."""
+        line.parked = [False, False]
+        for group in line.groups.values():
+            group.parked = None
+            if top := group.top():
+                line.list(group, top)
+        self.wake(line)
+
+    def retry_all(self) -> None:
+        """Somebody running may be stopped by others than before."""
+        for line in self.lines.values():
+            self.retry(line)
 
     def wake_all(self) -> None:
         """Anything may be otherwise now."""

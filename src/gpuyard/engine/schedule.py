@@ -243,7 +243,7 @@ class Pass:
     def _may_use(self, head: Head, shape: Shape, line: Line, bay: Bay, held: list[Hold]) -> bool | None:
         """Whether a task may use a node that is promised to others: yes, no, or it takes a closer look."""
         for hold in held:
-            if hold.task.id == head[1] or (head[0], head[1]) < (hold.task.key, hold.task.id):
+            if hold.task.id == head[1] or (not hold.claim and (head[0], head[1]) < (hold.task.key, hold.task.id)):
                 continue
             spare = bay.usable.bit_count() - need_of(hold.shape, bay).gpus
             if spare >= shape.gpus or (hold.starts_at is not None and line.length >= 0) or hold.claim:
@@ -267,7 +267,7 @@ class Pass:
             self._give_up_promise(task)
             return True
         if state.holds:
-            before = holds_before(state, task, need, self.at)
+            before = holds_before(state, task, self.at)
             if before and _short_of(task, need, state.classes[group.place], tenant, before):
                 return False
         placement = Placement((Slice(bay.host.spec.id, bay.topology.pick(bay.free_mask, shape.gpus, Link.ANY)),))
@@ -315,7 +315,8 @@ class Pass:
                 while (first := queue.first_with_tenant(tenant_id, limit)) is not None:
                     shape = first[2].line.shape
                     shape.refresh(self.state.index)
-                    if self._plain and limit == TOTAL and not self._has_room(tenant, shape.need_milli):
+                    lined_up = limit == TOTAL and shape.need_milli <= tenant.limit
+                    if self._plain and lined_up and not self._has_room(tenant, shape.need_milli):
                         break
                     self._take_back(queue.unpark_from_tenant(first))
 
@@ -360,7 +361,7 @@ class Pass:
         """The best task of a line and class where standings change with every placement: all groups are compared."""
         state = self.state
         line.shape.refresh(state.index)
-        borrowing = is_borrowing(state, place, line.shape.need_milli)
+        borrowing = is_borrowing(state, place)
         tenant_key = state.policy.tenant_key
         entries: list[Ready] = []
         for key, task, group in line.tops(place):
@@ -392,7 +393,10 @@ class Pass:
             self._give_up_promise(task)
             return
         if need and (book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place))):
-            self._park_with_class(line, place, (task.key, task_id, group))
+            if self._raid(task, shape, line):
+                self._push(line, place)
+            else:
+                self._park_with_class(line, place, (task.key, task_id, group))
             return
         if need > tenant.limit:
             self._park_with_tenant(task, group, SOME)
@@ -402,7 +406,10 @@ class Pass:
             or (queue.with_tenant and self._first_at_tenant(task, TOTAL))
             or (tenant.tenant.budget is not None and not self._can_pay(tenant))
         ):
-            self._park_with_tenant(task, group, TOTAL)
+            if self._can_pay(tenant) and self._raid(task, shape, line):
+                self._push(line, place)
+            else:
+                self._park_with_tenant(task, group, TOTAL)
             return
         closed = self._closed_models(tenant, shape) if need and tenant.model_limits else 0
         limit = shape.resources.models[0] if len(shape.resources.models) == 1 else SOME
@@ -410,7 +417,7 @@ class Pass:
         if stopped and (limit != SOME or not without(shape.eligible, closed)):
             self._park_with_tenant(task, group, limit)
             return
-        before = holds_before(state, task, need, self.at) if state.holds else []
+        before = holds_before(state, task, self.at) if state.holds else []
         if before and need and (short := _short_of(task, need, book, tenant, before)):
             if short == "class":
                 self._park_with_class(line, place, (task.key, task_id, group))
@@ -459,7 +466,7 @@ class Pass:
 
     def _standing(self, task: Task) -> Standing:
         assert task.group is not None
-        return standing(self.state, task, task.group.line.shape.need_milli, self.at)
+        return standing(self.state, task, self.at)
 
     def _park_with_class(self, line: Line, place: int, head: Head) -> None:
         """Its class is at the limit, and everybody of the class who stands behind it waits with it."""
@@ -498,7 +505,7 @@ class Pass:
     def _somebody_first(self, task: Task, shape: Shape) -> bool:
         """Without backfill: whether a task that goes before wants any of the same nodes."""
         state = self.state
-        mine = standing(state, task, shape.need_milli, self.at)
+        mine = standing(state, task, self.at)
         return any(
             line.shape.eligible & shape.eligible and self._first_of(line, place, mine) is not None
             for line in state.queue.lines.values()
@@ -517,7 +524,7 @@ class Pass:
                 return None
             return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
         tops = [
-            (standing(state, state.tasks[task], need, self.at), state.tasks[task])
+            (standing(state, state.tasks[task], self.at), state.tasks[task])
             for _, task, group in line.tops(place)
             if not need or self._has_room(group.tenant, need)
         ]
@@ -552,8 +559,8 @@ class Pass:
         taken = self.state.index.bays_of(placement.nodes)
         for hold in list(self.state.holds.values()):
             if hold.bays & taken and not hold.claim:
-                mine = standing(self.state, task, hold.shape.need_milli, self.at)
-                if mine < standing(self.state, hold.task, hold.shape.need_milli, self.at):
+                mine = standing(self.state, task, self.at)
+                if mine < standing(self.state, hold.task, self.at):
                     self.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
 
     # --- reservations --------------------------------------------------------------------------------------------
@@ -568,8 +575,8 @@ class Pass:
         state = self.state
         if not depth or task.id in state.holds or not needs_reservation(shape):
             return
-        mine = standing(state, task, shape.need_milli, self.at)
-        before = holds_before(state, task, shape.need_milli, self.at)
+        mine = standing(state, task, self.at)
+        before = holds_before(state, task, self.at)
         before = [hold for hold in before if hold.shape.eligible & shape.eligible]
         if len([hold for hold in before if not hold.claim]) >= depth or self._is_at_limit(task, shape):
             return
@@ -604,9 +611,7 @@ class Pass:
     def _behind(self, mine: Standing, shape: Shape) -> list[Hold]:
         """Reservations of tasks further back in the same line, first of them first."""
         state = self.state
-        standings = [
-            (standing(state, hold.task, hold.shape.need_milli, self.at), hold) for hold in state.holds.values()
-        ]
+        standings = [(standing(state, hold.task, self.at), hold) for hold in state.holds.values()]
         behind = [
             pair
             for pair in standings
@@ -638,7 +643,7 @@ class Pass:
                 for place in PLACES:
                     task = self._first_of(line, place, LAST_OF_ALL)
                     if task is not None and task.id not in state.holds:
-                        firsts.append((standing(state, task, line.shape.need_milli, self.at), task, line.shape))
+                        firsts.append((standing(state, task, self.at), task, line.shape))
         for _, task, shape in sorted(firsts, key=lambda first: first[0]):
             self._reserve(task, shape)
         state.vacancy = False
@@ -673,7 +678,7 @@ class Pass:
         """Those whose victims are gone get the place that was cleared for them, first come first."""
         state = self.state
         claims = [hold for hold in state.holds.values() if hold.claim and not hold.victims]
-        for hold in sorted(claims, key=lambda hold: standing(state, hold.task, hold.shape.need_milli, self.at)):
+        for hold in sorted(claims, key=lambda hold: standing(state, hold.task, self.at)):
             task, shape = hold.task, hold.shape
             shape.refresh(state.index)
             book, tenant = state.classes[task.place], task.book
@@ -687,7 +692,7 @@ class Pass:
             if placement is not None:
                 self._place(task, placement)
             else:
-                self.emit(ReservationDropped(task.id, Cause(Why.OVERTAKEN)))
+                self.emit(ReservationDropped(task.id, Cause(Why.ROOM_LOST)))
 
 
 def _short_of(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> str:

@@ -73,6 +73,7 @@ class TaskRow(msgspec.Struct, omit_defaults=True):
     members: dict[NodeId, Outcome] = {}
     served_seconds: float = 0.0
     gpu_seconds: float = 0.0
+    attempt_seconds: float = 0.0
 
 
 class HoldRow(msgspec.Struct, omit_defaults=True):
@@ -132,6 +133,7 @@ def _row(task: Task) -> TaskRow:
         task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
         task.preemptions, task.held, tuple(sorted(task.waits_for or ())), tuple(task.dependents or ()),
         dict(task.members or {}), task.served_seconds, task.gpu_seconds,
+        task.attempt_seconds,
     )  # fmt: skip
 
 
@@ -187,6 +189,7 @@ def _load_task(state: State, row: TaskRow) -> None:
     task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate
     task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
     task.held, task.served_seconds, task.gpu_seconds = row.held, row.served_seconds, row.gpu_seconds
+    task.attempt_seconds = row.attempt_seconds
     task.waits_for = set(row.waits_for) or None
     task.dependents = list(row.dependents) or None
     task.members = dict(row.members) or None

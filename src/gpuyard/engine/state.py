@@ -118,13 +118,20 @@ class State:
 
     def fold(self, event: fact.Event) -> None:
         """Fold a fact at the present instant."""
-        _FOLDS[type(event)](self, event, self.now)
+        try:
+            _FOLDS[type(event)](self, event, self.now)
+        except KeyError as error:
+            raise UnknownFact(f"{type(event).__name__} speaks of {error}, which is not known here.") from error
 
-    def _move(self, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase]:
-        """The task a fact speaks of, after a look at the table: does the fact fit its phase?"""
+    def _known(self, task_id: TaskId, event: fact.Event) -> Task:
         task = self.tasks.get(task_id)
         if task is None:
             raise UnknownFact(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
+        return task
+
+    def _move(self, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase]:
+        """The task a fact speaks of, after a look at the table: does the fact fit its phase?"""
+        task = self._known(task_id, event)
         phase = task.phase
         if (type(phase), type(event)) not in TRANSITIONS:
             raise UnknownFact(f"{type(event).__name__} does not fit task {task_id}, which is {type(phase).__name__}.")
@@ -161,31 +168,35 @@ class State:
         task.waits_for = waits_for or None
 
     def _held(self, event: fact.TaskHeld, at: float) -> None:  # noqa: ARG002
-        task = self.tasks[event.task]
+        task = self._known(event.task, event)
         task.held = True
         self._leave_queue(task)
+        self._release_hold(task.id)
 
     def _released(self, event: fact.TaskReleased, at: float) -> None:
-        task = self.tasks[event.task]
+        task = self._known(event.task, event)
         task.held = False
         if isinstance(task.phase, Suspended):
             task.phase = Suspended(task.phase.attempt, task.phase.placement, task.phase.since, by_user=False)
         self.enqueue(task, at)
 
     def _priority_changed(self, event: fact.PriorityChanged, at: float) -> None:
-        task = self.tasks[event.task]
+        task = self._known(event.task, event)
         task.priority = event.priority
         self._requeue(task, at)
 
     def _estimate_revised(self, event: fact.EstimateRevised, at: float) -> None:
-        task = self.tasks[event.task]
+        task = self._known(event.task, event)
         task.estimate = event.estimate
         self._requeue(task, at)
 
     def _requeue(self, task: Task, at: float) -> None:
+        """A task stands elsewhere now: in the queue, or among those that others may stop."""
         if task.group is not None:
             self._leave_queue(task)
             self.enqueue(task, at)
+        elif isinstance(task.phase, Running) and self.may_preempt():
+            self.queue.retry_all()
 
     def _task_requeued(self, event: fact.TaskRequeued, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -233,6 +244,7 @@ class State:
         if self.holds:
             self._release_hold(task.id)
         task.attempts = event.attempt
+        task.attempt_seconds = 0.0
         task.members = None
         task.phase = Placed(event.attempt, placement, at)
         self.index.take(placement)
@@ -250,7 +262,7 @@ class State:
     def watch(self, task: Task, at: float) -> None:
         """A run begins: note when it has to be looked at."""
         if task.spec.timeout_seconds is not None:
-            heappush(self.timers, (at + task.spec.timeout_seconds, task.id))
+            heappush(self.timers, (at + task.spec.timeout_seconds - task.attempt_seconds, task.id))
         if self.policy.changes_at is not None:
             changes_at = self.policy.changes_at(task, at, self.settings)
             if changes_at is not None:
@@ -305,7 +317,7 @@ class State:
         self.note_victim(task, event.cause)
 
     def _member_ended(self, event: fact.MemberEnded, at: float) -> None:  # noqa: ARG002
-        task = self.tasks[event.task]
+        task = self._known(event.task, event)
         task.members = {**(task.members or {}), event.node: event.outcome}
 
     def _attempt_ended(self, event: fact.AttemptEnded, at: float) -> None:
@@ -343,6 +355,7 @@ class State:
     def _count_service(self, task: Task, phase: Running, at: float) -> None:
         seconds = at - phase.since
         task.served_seconds += seconds
+        task.attempt_seconds += seconds
         task.gpu_seconds += seconds * phase.placement.charge_milli / MILLI
 
     def note_victim(self, task: Task, cause: Cause) -> None:
@@ -440,11 +453,7 @@ class State:
         """Whether anything waiting could stop anything running."""
         if not self.prey or not self.settings.preemption:
             return False
-        return (
-            self.policy.outranks is not None
-            or self.split.mode == "borrow"
-            or self.default_tenant.guaranteed_gpus is not None
-        )
+        return self.policy.outranks is not None or self.reclaims
 
     def _asks(self, task: Task) -> tuple[Resources, tuple[NodeId, ...]]:
         """What a waiting task needs; a suspended one the same cards' model, on the nodes where its memory is."""
@@ -466,7 +475,7 @@ class State:
 
     def reserve(self, event: fact.ReservationMade, at: float) -> None:
         """Enter a reservation."""
-        task = self.tasks[event.task]
+        task = self._known(event.task, event)
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
         hold = self.holds[event.task] = Hold(task, shape, event, at)
         hold.bays = self.index.bays_of(event.nodes)
@@ -552,6 +561,12 @@ class State:
             self.note_guarantees()
             return
         book.settle(at, self.settings.fair_share_half_life_seconds)
+        if (
+            tenant.budget is None
+            or book.tenant.budget is None
+            or tenant.budget.period_seconds != book.tenant.budget.period_seconds
+        ):
+            book.period_began, book.spent_gpu_seconds = at, 0.0
         book.set(tenant)
         book.used_by_model = {}
         for task in self.tasks.values():

@@ -21,7 +21,7 @@ class Task:
     """One open task."""
 
     __slots__ = (
-        "attempts", "book", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key", "members",
+        "attempt_seconds", "attempts", "book", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key", "members",
         "phase", "place", "preemptions", "priority", "served_seconds", "spec", "submitted_at", "waits_for",
     )  # fmt: skip
 
@@ -36,6 +36,8 @@ class Task:
         self.priority = spec.priority
         self.estimate: Estimate | None = spec.estimate
         self.attempts = 0
+        self.attempt_seconds = 0.0
+        """How long the present attempt has run, not counting the run under way."""
         self.failures = 0
         self.preemptions = 0
         self.held = False
@@ -64,6 +66,12 @@ class Task:
         """Run time that brought it forward, up to now."""
         return self.served_seconds + (now - self.phase.since if isinstance(self.phase, Running) else 0.0)
 
+    def ran_at(self, now: float) -> float:
+        """How long the present attempt has run, up to now: what its timeout counts."""
+        if isinstance(self.phase, Waiting):
+            return 0.0
+        return self.attempt_seconds + (now - self.phase.since if isinstance(self.phase, Running) else 0.0)
+
     def gpu_seconds_at(self, now: float) -> float:
         """Service it got, up to now."""
         if isinstance(self.phase, Running):
@@ -82,8 +90,7 @@ class Task:
             if left <= 0:
                 left = 0.0 if side == "low" else max(60.0, served / 5)
         if self.spec.timeout_seconds is not None:
-            running = now - self.phase.since if isinstance(self.phase, Running) else 0.0
-            left = min(left, max(0.0, self.spec.timeout_seconds - running))
+            left = min(left, max(0.0, self.spec.timeout_seconds - self.ran_at(now)))
         return left
 
 

@@ -177,8 +177,9 @@ def why_not(shape: Shape, index: Index) -> no.Refusal:
         return never
     bays = [index.bay(number) for number in members(shape.eligible)]
     opened = [bay for bay in bays if bay.host.open and (bay.usable.bit_count() >= shape.gpus)]
-    if len({bay.host.spec.id for bay in opened}) < shape.nodes:
-        return no.NodesClosed(len(bays))
+    hosts = len({bay.host.spec.id for bay in opened})
+    if hosts < shape.nodes:
+        return no.NodesClosed(shape.nodes, len(index.hosts_of(shape.eligible)), hosts)
     if shape.nodes > 1:
         return no.GangIncomplete(shape.nodes, len(rooms(shape, index)))
     if shape.gpus or shape.share:

@@ -23,7 +23,6 @@ from gpuyard.engine.standing import standing
 from gpuyard.engine.state import holds_gpus
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
-from gpuyard.placement.shape import Shape
 
 NODES_WIDTH = 58
 HUES = ("#4878cf", "#d65f5f", "#3f9e5b", "#b47cc7", "#c4963c", "#3fa7b5", "#8c613c", "#d1679e", "#6b8e23", "#7a68d8")
@@ -159,10 +158,9 @@ class Picture:
 
     def _place(self, task: Task) -> tuple[bool, tuple[int, float, float, TaskId]]:
         """The order the engine goes by; tasks that are not in line yet come last."""
-        need = task.group.line.shape.need_milli if task.group else Shape(task.spec.resources).need_milli
         return (
             task.group is None and task.id not in self._stage.state.holds,
-            standing(self._stage.state, task, need, self._stage.now),
+            standing(self._stage.state, task, self._stage.now),
         )
 
     def _explain(self, task: TaskId) -> Explanation:
