@@ -159,6 +159,10 @@ class ReservationMade(Event, frozen=True):
     """When the nodes are expected to be free; none: nobody knows how long the tasks there run."""
     claim: bool = False
     """Its victims are already being stopped."""
+    borrowed: bool = False
+    """It was made while the task's class used more than its part: the other class need not respect it."""
+    tenant_key: float = 0.0
+    """The tenant's place in the order when it was made. A promise does not grow weaker because others used the yard since."""
 
 
 class ReservationDropped(Event, frozen=True):

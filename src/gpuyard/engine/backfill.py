@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import MILLI, NodeId
 from gpuyard.engine.phases import HOLDING, Stopping, Suspending
 from gpuyard.engine.standing import standing
@@ -187,11 +186,8 @@ def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
 def holds_before(state: State, task: Task, at: float) -> list[Hold]:
     """The reservations a task has to respect: of those who go before it, and all for whom others are being stopped."""
     holds = [hold for hold in state.holds.values() if hold.task is not task]
-    if state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW:
-        mine = (task.key, task.id)
-        return [hold for hold in holds if hold.claim or (hold.task.key, hold.task.id) < mine]
-    place = standing(state, task, at)
-    return [hold for hold in holds if hold.claim or standing(state, hold.task, at) < place]
+    mine = standing(state, task, at)
+    return [hold for hold in holds if hold.claim or hold.standing < mine]
 
 
 def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> BaySet:

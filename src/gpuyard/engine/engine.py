@@ -112,7 +112,8 @@ class Engine:
         if found is None or (found.starts_at is not None and found.starts_at <= state.now):
             heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
             return
-        self._emit(fact.ReservationMade(task.id, found.nodes, found.starts_at))
+        made = fact.ReservationMade(task.id, found.nodes, found.starts_at, False, hold.borrowed, hold.tenant_key)
+        self._emit(made)
 
     # --- tasks ---------------------------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ def _could_start(state: State, task: Task) -> str:
     mine = standing(state, task, state.now)
     held = 0
     for hold in state.holds.values():
-        if hold.task is not task and (hold.claim or standing(state, hold.task, state.now) < mine):
+        if hold.task is not task and (hold.claim or hold.standing < mine):
             held |= hold.bays
     in_class, in_tenant = _promised_before(state, task)
     if need and (book.used + in_class + need > book.limit or tenant.used + in_tenant + need > tenant.limit):
@@ -185,7 +185,7 @@ def _promised_before(state: State, task: Task) -> tuple[int, int]:
     mine = standing(state, task, state.now)
     in_class = in_tenant = 0
     for hold in state.holds.values():
-        if hold.task is not task and (hold.claim or standing(state, hold.task, state.now) < mine):
+        if hold.task is not task and (hold.claim or hold.standing < mine):
             in_class += hold.shape.need_milli if hold.task.place == task.place else 0
             in_tenant += hold.shape.need_milli if hold.task.book is task.book else 0
     return in_class, in_tenant

@@ -2,7 +2,7 @@
 
 Two rights to stop a running task, and it must have allowed it in both cases:
 
-- the policy says the waiting task outranks it (`policy.outranks`);
+- the policy says the waiting task outranks it (`policy.outranks`), unless ours borrows and the other's class does not;
 - the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own.
 
 A task that a quota stops may take GPUs only from those the same quota counts: its own class, its own tenant.
@@ -84,6 +84,7 @@ class _Rights:
         mine = state.classes[task.place]
         tenant = task.book
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
+        self._borrows = mine.limit > mine.guarantee and mine.used + need > mine.guarantee
         self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
         self.any = self._outranks is not None or self._class_claim or self._tenant_claim
         self.class_missing = max(0, mine.used + need - mine.limit)
@@ -113,7 +114,10 @@ class _Rights:
         return given_back >= max(self.class_missing, self.tenant_missing)
 
     def by_policy(self, victim: Task) -> bool:
-        """Whether the policy gives the right."""
+        """Whether the policy gives the right. Who borrows may not stop a class that uses no more than its part."""
+        theirs = self._state.classes[victim.place]
+        if self._borrows and victim.place != self._task.place and theirs.used <= theirs.guarantee:
+            return False
         return self._outranks is not None and self._outranks(self._task, victim, self._at, self._state.settings)
 
     def _by_quota(self, victim: Task) -> bool:

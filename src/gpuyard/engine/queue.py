@@ -241,8 +241,10 @@ class Queue:
         parked = self.with_tenant.setdefault(group.tenant.id, {}).setdefault(limit, [])
         heappush(parked, (top[0], top[1], group))
 
-    def park_with_class(self, line: Line, place: int, head: Head) -> None:
+    def park_with_class(self, line: Line, place: int) -> None:
         """The class is at its limit."""
+        head = line.head(place)
+        assert head is not None
         line.parked[place] = True
         heappush(self.with_class[place], (head[0], head[1], line))
 

@@ -299,12 +299,19 @@ class Pass:
                                 queue.wake(line)
 
     def _doubt_all(self) -> None:
-        """Where standings change with use, so may who goes before whom: whoever is kept back by another is asked again."""
+        """Where standings change with use, so may who goes before whom: all who are kept back are asked again.
+
+        A promise is renewed when its task stands better than when it was made, and never when it stands worse.
+        """
         queue = self.state.queue
         queue.loosen_all()
         for line in list(queue.lines.values()):
             if line.behind:
                 queue.wake(line)
+        for hold in list(self.state.holds.values()):
+            borrowed, tenant_key, _, _ = standing(self.state, hold.task, self.at)
+            if (borrowed, tenant_key) < hold.standing[:2]:
+                self.emit(ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, bool(borrowed), tenant_key))
 
     def _unpark_tenants(self) -> None:
         """Let groups take part again whose tenants have room for them, the first of each tenant first."""
@@ -347,11 +354,11 @@ class Pass:
             book, shape = self.state.classes[place], line.shape
             if shape.version != self.state.index.version:
                 shape.refresh(self.state.index)
-            if (
-                shape.eligible & self.state.index.open
-                and book.used + shape.need_milli > book.limit >= shape.need_milli > 0
-            ):
-                self._park_with_class(line, place, head)
+            at_limit = book.used + shape.need_milli > book.limit >= shape.need_milli > 0
+            if at_limit and shape.eligible & self.state.index.open and not self.state.may_preempt():
+                self.state.queue.park_with_class(line, place)  # it would be, as soon as it is tried
+                if self.state.holds:
+                    self._give_up_promise(self.state.tasks[head[1]])
             else:
                 heappush(self.ready, (head[0], head[1], line, head[2]))
         elif (entry := self._best(line, place)) is not None:
@@ -471,7 +478,7 @@ class Pass:
     def _park_with_class(self, line: Line, place: int, head: Head) -> None:
         """Its class is at the limit, and everybody of the class who stands behind it waits with it."""
         queue = self.state.queue
-        queue.park_with_class(line, place, head)
+        queue.park_with_class(line, place)
         queue.class_loosened[place] = False
         if self.state.holds:
             self._give_up_promise(self.state.tasks[head[1]])
@@ -560,7 +567,7 @@ class Pass:
         for hold in list(self.state.holds.values()):
             if hold.bays & taken and not hold.claim:
                 mine = standing(self.state, task, self.at)
-                if mine < standing(self.state, hold.task, self.at):
+                if mine < hold.standing:
                     self.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
 
     # --- reservations --------------------------------------------------------------------------------------------
@@ -586,7 +593,7 @@ class Pass:
         found = promise(state, task, shape, self.at, before)
         if found is None:
             return
-        self.emit(ReservationMade(task.id, found.nodes, found.starts_at))
+        self.emit(ReservationMade(task.id, found.nodes, found.starts_at, borrowed=bool(mine[0]), tenant_key=mine[1]))
         for hold in self._behind(mine, shape)[max(0, depth - len(before) - 1) :]:
             self.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
 
@@ -611,7 +618,7 @@ class Pass:
     def _behind(self, mine: Standing, shape: Shape) -> list[Hold]:
         """Reservations of tasks further back in the same line, first of them first."""
         state = self.state
-        standings = [(standing(state, hold.task, self.at), hold) for hold in state.holds.values()]
+        standings = [(hold.standing, hold) for hold in state.holds.values()]
         behind = [
             pair
             for pair in standings
@@ -665,7 +672,8 @@ class Pass:
         return True
 
     def _claim(self, task: Task, raid: Raid) -> None:
-        self.emit(ReservationMade(task.id, raid.nodes, self.at, claim=True))
+        borrowed, tenant_key, _, _ = standing(self.state, task, self.at)
+        self.emit(ReservationMade(task.id, raid.nodes, self.at, True, bool(borrowed), tenant_key))
         for victim in raid.victims:
             assert isinstance(victim.phase, Running)
             cause = Cause(raid.why, task=task.id)
@@ -678,7 +686,7 @@ class Pass:
         """Those whose victims are gone get the place that was cleared for them, first come first."""
         state = self.state
         claims = [hold for hold in state.holds.values() if hold.claim and not hold.victims]
-        for hold in sorted(claims, key=lambda hold: standing(state, hold.task, self.at)):
+        for hold in sorted(claims, key=lambda hold: hold.standing):
             task, shape = hold.task, hold.shape
             shape.refresh(state.index)
             book, tenant = state.classes[task.place], task.book

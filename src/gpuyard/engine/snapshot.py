@@ -118,7 +118,10 @@ def dump(state: State) -> dict[str, Any]:
         ],
         tasks=[_row(task) for task in state.tasks.values()],
         holds=[
-            HoldRow(ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim), hold.made_at)
+            HoldRow(
+                ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, hold.borrowed, hold.tenant_key),
+                hold.made_at,
+            )
             for hold in state.holds.values()
         ],
         ended=[(task, state.ended[task]) for task in state.ended_order],

@@ -54,7 +54,7 @@ OWN_FAILURES = (Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 class Hold:
     """A reservation in force: nodes that are promised to a waiting task."""
 
-    __slots__ = ("bays", "claim", "made_at", "nodes", "shape", "starts_at", "task", "victims")
+    __slots__ = ("bays", "borrowed", "claim", "made_at", "nodes", "shape", "starts_at", "task", "tenant_key", "victims")
 
     def __init__(self, task: Task, shape: Shape, event: fact.ReservationMade, at: float) -> None:
         self.task = task
@@ -63,9 +63,16 @@ class Hold:
         self.nodes = event.nodes
         self.starts_at = event.starts_at
         self.claim = event.claim
+        self.borrowed = event.borrowed
+        self.tenant_key = event.tenant_key
         self.bays: BaySet = 0
         self.victims: set[TaskId] = set()
         """Tasks being stopped for a claim."""
+
+    @property
+    def standing(self) -> tuple[int, float, float, TaskId]:
+        """Whom it goes before: as it was when the promise was made, whatever has been used since."""
+        return (int(self.borrowed), self.tenant_key, self.task.key, self.task.id)
 
 
 class State:

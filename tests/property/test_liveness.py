@@ -1,0 +1,50 @@
+"""Liveness, apart from safety: under policies that promise it, everything that could run starts in the end.
+
+Small tasks keep coming for ever; a large one, a gang and one of the lowest priority must start all the same.
+"""
+
+import pytest
+
+from gpuyard.engine.policies import POLICIES
+from gpuyard.testing import ClusterStory, gang, task
+
+PROMISING = sorted(name for name, policy in POLICIES.items() if policy.starts_all)
+
+
+@pytest.mark.parametrize("backfill", ["none", "easy", "conservative"])
+@pytest.mark.parametrize("policy", PROMISING)
+@pytest.mark.parametrize("estimate", [None, 50.0])
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_stream_of_small_tasks_starves_nobody(
+    policy: str, backfill: str, estimate: float | None, strict: bool
+) -> None:
+    cluster = ClusterStory(policy=policy, backfill=backfill, ageing_seconds=1.0)
+    if strict:
+        cluster.is_split(online=0.5)
+    cluster.has_nodes(3, gpus_each=4)
+    for place in range(12):
+        cluster.submits(task(f"early-{place}", runs_for=40.0 + place, estimate=estimate, online=place % 2 == 0))
+    cluster.submits(
+        task("large", gpus=4, runs_for=30, estimate=estimate, priority=0, tenant="large"),
+        gang("gang", members=2, gpus_each=2, runs_for=30, estimate=estimate, priority=0, tenant="gang"),
+        task("humble", runs_for=30, estimate=estimate, priority=0, tenant="humble"),
+    )
+    for place in range(400):
+        cluster.submits(task(f"small-{place}", runs_for=50.0, estimate=estimate, priority=100, online=place % 2 == 0))
+        cluster.passes(4)
+    started = set(cluster.placements())
+    assert {"large", "gang", "humble"} <= started
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_when_nothing_new_comes_everything_ends(policy: str) -> None:
+    cluster = ClusterStory(policy=policy)
+    cluster.has_nodes(2, gpus_each=4)
+    for place in range(60):
+        gpus = (1, 2, 4, 3)[place % 4]
+        cluster.submits(
+            task(f"t{place}", gpus=gpus, runs_for=10.0 + place, estimate=20.0 + place % 7, tenant=f"team-{place % 3}")
+        )
+    cluster.runs_out()
+    assert not cluster.state.tasks
+    assert len(cluster.state.ended) == 60
