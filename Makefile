@@ -2,7 +2,8 @@
 #   make run     the engine at work on a virtual cluster, in the terminal
 #   make test    set-up, checks and all tests: what has to pass before anything lands
 #   make check   style, types, import rules
-#   make bench   the benchmarks, as JSON, into build/
+#   make bench   the benchmarks, as JSON, into build/ (the engine both as it is and compiled)
+#   make fast    a copy of the package in build/fast with a compiled core, and the stories run on it
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make clean   away with everything that can be made again
 
@@ -12,7 +13,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 WORKERS ?= 2
 
-.PHONY: run test check bench docs clean
+.PHONY: run test check bench fast docs clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
@@ -26,11 +27,18 @@ check: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 
-bench: $(VENV)/.core
-	@mkdir -p build
+bench: build/fast/.made
 	$(BIN)/gpuyard bench engine --json > build/bench-engine.json
+	PYTHONPATH=build/fast $(BIN)/gpuyard bench engine --json > build/bench-engine-compiled.json
 	$(BIN)/gpuyard bench journal --json > build/bench-journal.json
-	@echo "written: build/bench-engine.json build/bench-journal.json"
+	@echo "written: build/bench-engine.json build/bench-engine-compiled.json build/bench-journal.json"
+
+fast: build/fast/.made
+	PYTHONPATH=build/fast $(BIN)/pytest -q tests/simulation tests/property -n $(WORKERS)
+
+build/fast/.made: $(VENV)/.dev benchmarks/compile_core.py $(shell find src -name '*.py')
+	@$(BIN)/python benchmarks/compile_core.py
+	@touch $@
 
 docs: $(VENV)/.core
 	@$(BIN)/gpuyard docs --out docs/manual

@@ -1,4 +1,4 @@
-"""Journals are read for ever: every journal that a version ever wrote is read here, fact by fact."""
+"""Journals are read for ever: every journal that a version ever wrote is read and replayed here, fact by fact."""
 
 import json
 import shutil
@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from gpuyard.domain.events import EVENTS
+from gpuyard.engine import invariants, snapshot
+from gpuyard.engine.state import State
 from gpuyard.journal.records import Record
 from gpuyard.journal.stores.sqlite import SqliteJournal, read_folder
+from tests.replay.recovery import document, recovered, replayed
 
 JOURNALS = Path(__file__).parent / "journals"
 VERSIONS = sorted(path.name for path in JOURNALS.iterdir())
@@ -43,14 +46,33 @@ def test_it_can_be_read_without_being_opened(folder: Path) -> None:
     assert as_lines(read_folder(folder)) == expected(folder)
 
 
-def test_its_snapshot_is_still_usable(folder: Path) -> None:
-    journal = SqliteJournal.open(folder)
-    snapshot = journal.newest_snapshot()
+def test_the_facts_add_up_to_the_state_they_always_added_up_to(folder: Path) -> None:
+    state = replayed(read_folder(folder))
 
-    assert snapshot is not None
-    assert snapshot.state["facts"] == snapshot.position.seq
-    assert len(list(journal.read(snapshot.position.seq))) == journal.head.seq - snapshot.position.seq
+    invariants.check(state)
+    assert json.loads(document(state)) == json.loads((folder / "state.json").read_text(encoding="utf-8"))
+
+
+def test_from_its_snapshot_on_the_facts_add_up_to_the_same(folder: Path) -> None:
+    journal = SqliteJournal.open(folder)
+    newest = journal.newest_snapshot()
+
+    assert newest is not None
+    assert 0 < newest.position.seq < journal.head.seq
+    state = recovered(journal)
+    invariants.check(state)
+    assert document(state) == document(replayed(read_folder(folder)))
     journal.close()
+
+
+def test_its_snapshot_is_what_the_facts_before_it_add_up_to(folder: Path) -> None:
+    journal = SqliteJournal.open(folder)
+    newest = journal.newest_snapshot()
+    journal.close()
+
+    assert newest is not None
+    before = replayed(record for record in read_folder(folder) if record.seq <= newest.position.seq)
+    assert document(snapshot.load(newest.state)) == document(before)
 
 
 def test_every_type_of_fact_is_in_some_journal() -> None:
@@ -61,3 +83,10 @@ def test_every_type_of_fact_is_in_some_journal() -> None:
         f"No journal in tests/replay/journals holds a {' or a '.join(missing)}. Add it to the story in "
         "tests/replay/write_journal.py and run that for the new version; never change the journal of an old one."
     )
+
+
+def test_a_journal_of_no_facts_adds_up_to_an_empty_yard(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path)
+
+    assert document(recovered(journal)) == document(State())
+    journal.close()

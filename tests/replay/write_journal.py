@@ -4,7 +4,8 @@
 
 Run it when a version is tagged, or when a test asks for it because there is a new type of fact: first add that fact to
 the story below. The journals of versions that were released are never written again: they are what users have.
-Beside each one stands `expected.jsonl`, the facts as they are read today, a line each.
+Beside each one stands `expected.jsonl`, the facts as they are read today, a line each, and `state.json`, what they add up
+to. The snapshot on the way is a real one, so both ways of recovery can be tried for ever.
 """
 
 import sys
@@ -63,12 +64,14 @@ from gpuyard.domain.values import (
     TaskStatus,
     TenantId,
 )
+from gpuyard.engine import snapshot
+from gpuyard.engine.state import State
 from gpuyard.journal.records import Entry, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
 
 JOURNALS = Path(__file__).parent / "journals"
 
-GANG, SHARED, SMALL = TaskId(1), TaskId(2), TaskId(3)
+GANG, SHARED, SMALL, LONG, NOTEBOOK, LARGE, LATER, URGENT = (TaskId(number) for number in range(1, 9))
 NORTH, SOUTH, WEST = NodeId("north"), NodeId("south"), NodeId("west")
 
 
@@ -116,6 +119,12 @@ SMALL_SPEC = TaskSpec(
     require_fit=True,
 )
 
+LONG_SPEC = TaskSpec(TenantId("vision"), Resources(gpus=2, cpus=8), preemption=Preemption.REQUEUE)
+URGENT_SPEC = TaskSpec(TenantId("speech"), Resources(gpus=4, whole_nodes=True), task_class=TaskClass.ONLINE, priority=90)
+NOTEBOOK_SPEC = TaskSpec(TenantId("speech"), Resources(gpus=1, memory_mib=8192), preemption=Preemption.SUSPEND)
+LARGE_SPEC = TaskSpec(TenantId("vision"), Resources(gpus=4), estimate=Estimate(600.0, 300.0, 900.0))
+LATER_SPEC = TaskSpec(TenantId("students"), Resources(cpus=4), after_success=(LARGE,), timeout_seconds=60.0)
+
 STORY: list[tuple[str, Event]] = [
     ("admin", YardFounded("lab")),
     ("admin", SettingsChanged(Settings(policy="fair_share", backfill=Backfill.CONSERVATIVE, retry_delay_seconds=4.0))),
@@ -141,7 +150,8 @@ STORY: list[tuple[str, Event]] = [
     ("", EstimateRevised(SMALL, Estimate(60.5, 30.25, 121.0))),
     ("", EstimateRevised(SMALL, None)),
     ("", ReservationMade(SMALL, (NORTH, SOUTH), 4600.0, claim=True)),
-    ("", ReservationMade(SMALL, (NORTH,), None)),
+    ("", ReservationDropped(SMALL, Cause(Why.ROOM_LOST))),
+    ("", ReservationMade(SMALL, (NORTH,), None, borrowed=True, tenant_key=7201.5)),
     ("", ReservationDropped(SMALL, Cause(Why.OVERTAKEN, task=GANG))),
     ("north", MemberEnded(GANG, 1, NORTH, Outcome.FAILED, 139)),
     ("", AttemptStopping(GANG, 1, Cause(Why.MEMBER_FAILED, node=NORTH))),
@@ -168,11 +178,33 @@ STORY: list[tuple[str, Event]] = [
     ("west", NodeReturned(WEST)),
     ("admin", NodeCordoned(WEST)),
     ("admin", NodeRemoved(WEST)),
+    # The end is in the middle of things: a victim is being stopped, one sleeps in host memory, one is promised a node.
+    ("alice", TaskSubmitted(LONG, LONG_SPEC)),
+    ("", TaskPlaced(LONG, 1, Placement((Slice(SOUTH, (0, 1), cpus=8),)))),
+    ("south", AttemptStarted(LONG, 1)),
+    ("bob", TaskSubmitted(NOTEBOOK, NOTEBOOK_SPEC)),
+    ("", TaskPlaced(NOTEBOOK, 1, Placement((Slice(NORTH, (3,), memory_mib=8192),)))),
+    ("north", AttemptStarted(NOTEBOOK, 1)),
+    ("bob", AttemptSuspending(NOTEBOOK, 1, Cause(Why.SUSPENDED_BY_USER))),
+    ("north", AttemptSuspended(NOTEBOOK, 1)),
+    ("alice", TaskSubmitted(LARGE, LARGE_SPEC)),
+    ("", ReservationMade(LARGE, (NORTH,), 4600.0, tenant_key=3600.25)),
+    ("carol", TaskSubmitted(LATER, LATER_SPEC)),
+    ("bob", TaskSubmitted(URGENT, URGENT_SPEC)),
+    ("", ReservationMade(URGENT, (SOUTH,), 1014.0, claim=True, tenant_key=1800.5)),
+    ("", AttemptStopping(LONG, 1, Cause(Why.RECLAIMED, task=URGENT))),
 ]
 
 
 def story() -> list[Entry]:
     return [Entry(1000.0 + number / 4, fact, by) for number, (by, fact) in enumerate(STORY)]
+
+
+def folded(entries: list[Entry]) -> State:
+    state = State()
+    for entry in entries:
+        state.apply(entry.fact, entry.at)
+    return state
 
 
 def write(folder: Path) -> None:
@@ -181,14 +213,14 @@ def write(folder: Path) -> None:
     journal = SqliteJournal.open(folder, segment_facts=20)
     for first in range(0, len(entries), 5):
         head = journal.append(entries[first : first + 5])
-        if head.seq == 30:
-            journal.save_snapshot(
-                Snapshot(head, {"note": "the state of the engine would stand here", "facts": head.seq})
-            )
+        if head.seq == 25:
+            journal.save_snapshot(Snapshot(head, snapshot.dump(folded(entries[: head.seq]))))
     lines = [msgspec.json.encode(record) + b"\n" for record in journal.read()]
     journal.close()
     (folder / "lock").unlink()
     (folder / "expected.jsonl").write_bytes(b"".join(lines))
+    state = msgspec.json.encode(snapshot.dump(folded(entries)))
+    (folder / "state.json").write_bytes(msgspec.json.format(state, indent=2) + b"\n")
 
 
 if __name__ == "__main__":

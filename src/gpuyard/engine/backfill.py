@@ -167,6 +167,18 @@ def promise(
     return Promise(nodes, None if latest == UNKNOWN else latest)
 
 
+def promised_start(state: State, hold: Hold, at: float) -> float | None:
+    """When the nodes of a reservation will be free, as things are now."""
+    before = holds_before(state, hold.task, at)
+    seconds = hold.task.left_seconds(at)
+    starts = at
+    for node in hold.nodes:
+        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
+        free = [earliest(state, bay, hold.shape, seconds, at, holds=before, not_before=at) for bay in bays]
+        starts = max(starts, min(free, default=UNKNOWN))
+    return None if starts == UNKNOWN else starts
+
+
 def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
     """The nodes worth looking at, emptiest first, no more than the settings allow (but enough for a gang)."""
     index, depth = state.index, max(state.settings.search_depth, 2 * shape.nodes)

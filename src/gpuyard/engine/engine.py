@@ -19,7 +19,7 @@ from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import NewTask
 from gpuyard.domain.validation import check_dependencies, check_estimate, check_spec, check_split, check_tenant
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
-from gpuyard.engine.backfill import holds_before, promise
+from gpuyard.engine.backfill import promised_start
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.schedule import Pass
@@ -104,16 +104,18 @@ class Engine:
                 state.queue.wake_all()
 
     def _promise_again(self, task: Task) -> None:
-        """The promised instant has come and the nodes are not free: promise the next one."""
+        """The promised instant has passed and the nodes are not free: say anew when they will be.
+
+        The nodes stay the same. Nothing new comes to them, so they are free in the end; a promise that moved from
+        node to node with every task that overruns would never be kept.
+        """
         state = self.state
         hold = state.holds[task.id]
-        before = holds_before(state, task, state.now)
-        found = promise(state, task, hold.shape, state.now, before)
-        if found is None or (found.starts_at is not None and found.starts_at <= state.now):
+        starts_at = promised_start(state, hold, state.now)
+        if starts_at is not None and starts_at <= state.now:
             heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
             return
-        made = fact.ReservationMade(task.id, found.nodes, found.starts_at, False, hold.borrowed, hold.tenant_key)
-        self._emit(made)
+        self._emit(fact.ReservationMade(task.id, hold.nodes, starts_at, False, hold.borrowed, hold.tenant_key))
 
     # --- tasks ---------------------------------------------------------------------------------------------------
 

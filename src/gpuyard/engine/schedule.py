@@ -70,8 +70,8 @@ class Pass:
             return
         self.at = at
         self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
-        one_freed = len(state.freed) == 1 and not (queue.stirred or state.vacancy or queue.loosened)
-        if one_freed and self._plain and self._refill():
+        alone = not (state.vacancy or queue.loosened) and len(state.freed) + len(queue.stirred) == 1
+        if alone and self._plain and (self._refill() if state.freed else self._admit()):
             return
         if state.freed:
             self._wake_for_freed()
@@ -182,6 +182,42 @@ class Pass:
         queue.class_loosened[ONLINE] = queue.class_loosened[BATCH] = False
         return not (queue.stirred or state.vacancy or (state.holds and self._recall_promises()))
 
+    def _admit(self) -> bool:
+        """The short way for the next commonest case: a task joined a line that may have room, and nothing else happened."""
+        state = self.state
+        queue, index = state.queue, state.index
+        line = next(iter(queue.stirred.values()))
+        shape = line.shape
+        if not line.awake or not shape.plain or shape.version != index.version or shape.link is not Link.ANY:
+            return False
+        if state.held_bays & shape.eligible or state.settings.backfill is Backfill.NONE or True in line.parked:
+            return False
+        order = state.order_for(shape.gpus)
+        while (head := line.head(ONLINE) or line.head(BATCH)) is not None:
+            group = head[2]
+            if group.place == ONLINE and (other := line.head(BATCH)) is not None and other < head:
+                head, group = other, other[2]
+            if queue.with_class[group.place] or not self._quotas_allow(state.tasks[head[1]], group, shape.need_milli):
+                return False
+            placement = choose(shape, index, order)
+            if placement is None:
+                return False
+            self._place(state.tasks[head[1]], placement)
+        queue.stirred = {}
+        return not (state.vacancy or (state.holds and self._recall_promises()))
+
+    def _quotas_allow(self, task: Task, group: Group, need: int) -> bool:
+        """Whether nothing but room is missing; no where it takes a closer look."""
+        state = self.state
+        book, tenant = state.classes[group.place], group.tenant
+        if book.used + need > book.limit or tenant.used + need > tenant.limit:
+            return False
+        if tenant.model_limits or tenant.tenant.budget is not None:
+            return False
+        if state.queue.with_tenant and self._first_at_tenant(task, TOTAL):
+            return False
+        return not (state.holds and _short_of(task, need, book, tenant, holds_before(state, task, self.at)))
+
     def _first_with_quota(self) -> Head | None:
         """The best of those parked with a class whom the quota lets through now, if there is room for them somewhere."""
         queue = self.state.queue
@@ -258,18 +294,12 @@ class Pass:
         _, task_id, group = head
         task, tenant, shape = state.tasks[task_id], group.tenant, group.line.shape
         need = shape.need_milli
-        if tenant.model_limits or tenant.tenant.budget is not None:
-            return False
-        if need > tenant.limit:
-            return False
-        if tenant.used + need > tenant.limit or (state.queue.with_tenant and self._first_at_tenant(task, TOTAL)):
+        if tenant.used + need > tenant.limit >= need and not (tenant.model_limits or tenant.tenant.budget):
             state.queue.park_with_tenant(group, TOTAL)
             self._give_up_promise(task)
             return True
-        if state.holds:
-            before = holds_before(state, task, self.at)
-            if before and _short_of(task, need, state.classes[group.place], tenant, before):
-                return False
+        if not self._quotas_allow(task, group, need):
+            return False
         placement = Placement((Slice(bay.host.spec.id, bay.topology.pick(bay.free_mask, shape.gpus, Link.ANY)),))
         self._place(task, placement)
         return True
@@ -311,7 +341,9 @@ class Pass:
         for hold in list(self.state.holds.values()):
             borrowed, tenant_key, _, _ = standing(self.state, hold.task, self.at)
             if (borrowed, tenant_key) < hold.standing[:2]:
-                self.emit(ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, bool(borrowed), tenant_key))
+                self.emit(
+                    ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, bool(borrowed), tenant_key)
+                )
 
     def _unpark_tenants(self) -> None:
         """Let groups take part again whose tenants have room for them, the first of each tenant first."""

@@ -6,7 +6,6 @@ afterwards, by `explain` only, and looks at everything again.
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from operator import itemgetter
 
 from gpuyard.domain import refusals as no
 from gpuyard.domain.placement import Placement, Slice
@@ -83,11 +82,19 @@ def _first(shape: Shape, index: Index, order: Sequence[int], eligible: BaySet) -
     if shape.whole_nodes:
         candidates &= index.idle
     for bays in _by_preference(shape, index, order, candidates):
-        fitting = (bay for number in members(bays) if fits_now(shape, bay := index.bay(number)))
+        fitting = _fitting(shape, index, bays)
         first = next(fitting, None)
         if first is not None:
             return first if shape.link is Link.ANY else _closest(shape, first, fitting)
     return None
+
+
+def _fitting(shape: Shape, index: Index, bays: BaySet) -> Iterator[Bay]:
+    """Those of the bays where one part of a shape finds room now."""
+    for number in members(bays):
+        bay = index.bay(number)
+        if fits_now(shape, bay):
+            yield bay
 
 
 def _by_preference(shape: Shape, index: Index, order: Sequence[int], candidates: BaySet) -> list[BaySet]:
@@ -137,12 +144,17 @@ def _choose_share(shape: Shape, index: Index, eligible: BaySet) -> Placement | N
     candidates = _candidates(shape, index) & eligible
     assert shape.share is not None
     for bays in index.by_share.upward(max(shape.share.fraction_milli, 1)):
-        fitting = (
-            (bay.shared[card].milli - shape.share_of(bay)[0], bay, card)
-            for number in members(candidates & bays)
-            if fits_now(shape, bay := index.bay(number)) and (card := _share_card(shape, bay)) is not None
-        )
-        tightest = min(islice(fitting, SHARE_CHOICES), key=itemgetter(0), default=None)
+        tightest: tuple[int, Bay, int] | None = None
+        looked = 0
+        for bay in _fitting(shape, index, candidates & bays):
+            card = _share_card(shape, bay)
+            if card is not None:
+                left = bay.shared[card].milli - shape.share_of(bay)[0]
+                if tightest is None or left < tightest[0]:
+                    tightest = (left, bay, card)
+                looked += 1
+                if looked == SHARE_CHOICES:
+                    break
         if tightest is not None:
             return Placement((_share_slice(shape, tightest[1], tightest[2]),))
     for free in range(1, len(index.by_free)):

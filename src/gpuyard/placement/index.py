@@ -381,4 +381,6 @@ class Index:
 
     def all_bays(self) -> Iterator[Bay]:
         """Every bay, in order of number."""
-        return (bay for bay in self.bays if bay is not None)
+        for bay in self.bays:
+            if bay is not None:
+                yield bay

@@ -24,6 +24,7 @@ from gpuyard.domain.settings import Backfill, Settings
 from gpuyard.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import NodeId, Outcome, Preemption, TaskClass, TaskId, TenantId
+from gpuyard.engine import schedule
 from gpuyard.engine.engine import Engine
 
 SIZES = (200, 1_600, 16_000, 100_000)
@@ -151,7 +152,9 @@ def run(gpus: Sequence[int] = SIZES, events: int = 20_000, progress: Progress | 
         row["naive_decision_us_p50"] = _naive(size)
         row["naive_over_engine"] = round(row["naive_decision_us_p50"] / row["decision_us_p50"], 1)
         runs.append(row)
+    core = "python" if str(schedule.__file__).endswith(".py") else "compiled"
     return {
+        "core": core,
         "backlog": BACKLOG,
         "events": events,
         "runs": runs,

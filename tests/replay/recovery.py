@@ -1,0 +1,30 @@
+"""The two ways a scheduler comes back to where it was, and the bytes to compare states by."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuyard.engine import snapshot
+from gpuyard.engine.state import State
+from gpuyard.journal.port import Journal
+from gpuyard.journal.records import Record
+
+
+def document(state: State) -> bytes:
+    return msgspec.json.encode(snapshot.dump(state))
+
+
+def replayed(records: Iterable[Record], state: State | None = None) -> State:
+    """All facts, one after the other."""
+    state = state or State()
+    for record in records:
+        state.apply(record.fact, record.at)
+    return state
+
+
+def recovered(journal: Journal) -> State:
+    """The newest snapshot, and the facts behind it."""
+    newest = journal.newest_snapshot()
+    if newest is None:
+        return replayed(journal.read())
+    return replayed(journal.read(newest.position.seq), snapshot.load(newest.state))
