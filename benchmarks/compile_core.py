@@ -14,7 +14,19 @@ CORE = [
     *(f"gpuyard/placement/{name}.py" for name in ("bayset", "topology", "index", "shape", "choose")),
     *(
         f"gpuyard/engine/{name}.py"
-        for name in ("quota", "task", "queue", "state", "standing", "backfill", "preemption", "schedule", "engine")
+        for name in (
+            "quota",
+            "task",
+            "queue",
+            "state",
+            "standing",
+            "backfill",
+            "preemption",
+            "deeds",
+            "schedule",
+            "short_ways",
+            "engine",
+        )
     ),
 ]
 

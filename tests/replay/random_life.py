@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -30,7 +31,7 @@ class RandomLife:
     def __init__(self, seed: int) -> None:
         self.draw = Random(seed)
         self.count = 0
-        settings = {"policy": self.draw.choice(sorted(POLICIES)), "preemption_min_run_seconds": 20.0}
+        settings: dict[str, Any] = {"policy": self.draw.choice(sorted(POLICIES)), "preemption_min_run_seconds": 20.0}
         backfill = self.draw.choice(("none", "greedy", "easy", "conservative"))
         self.story = ClusterStory(backfill=backfill, **settings)
         for place in range(4):
@@ -46,7 +47,7 @@ class RandomLife:
     def submits(self) -> None:
         self.count += 1
         draw, name = self.draw, f"t{self.count}"
-        more = {
+        more: dict[str, Any] = {
             "tenant": draw.choice(TENANTS),
             "online": draw.random() < 0.4,
             "priority": draw.choice((0, 50, 100)),

@@ -120,7 +120,9 @@ SMALL_SPEC = TaskSpec(
 )
 
 LONG_SPEC = TaskSpec(TenantId("vision"), Resources(gpus=2, cpus=8), preemption=Preemption.REQUEUE)
-URGENT_SPEC = TaskSpec(TenantId("speech"), Resources(gpus=4, whole_nodes=True), task_class=TaskClass.ONLINE, priority=90)
+URGENT_SPEC = TaskSpec(
+    TenantId("speech"), Resources(gpus=4, whole_nodes=True), task_class=TaskClass.ONLINE, priority=90
+)
 NOTEBOOK_SPEC = TaskSpec(TenantId("speech"), Resources(gpus=1, memory_mib=8192), preemption=Preemption.SUSPEND)
 LARGE_SPEC = TaskSpec(TenantId("vision"), Resources(gpus=4), estimate=Estimate(600.0, 300.0, 900.0))
 LATER_SPEC = TaskSpec(TenantId("students"), Resources(cpus=4), after_success=(LARGE,), timeout_seconds=60.0)

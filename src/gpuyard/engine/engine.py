@@ -22,7 +22,7 @@ from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, Ta
 from gpuyard.engine.backfill import promised_start
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.policies import POLICIES
-from gpuyard.engine.schedule import Pass
+from gpuyard.engine.short_ways import Scheduler
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.scores import SCORES
@@ -43,7 +43,7 @@ class Engine:
     def __init__(self, state: State | None = None) -> None:
         self.state = state or State()
         self._facts: Facts = []
-        self._pass = Pass(self.state, self._emit)
+        self._scheduler = Scheduler(self.state, self._emit)
 
     def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
         """Answer a command with facts, or refuse it and change nothing."""
@@ -61,7 +61,7 @@ class Engine:
         timers = state.timers
         while timers and timers[0][0] <= state.now:
             self._look(heappop(timers)[1])
-        self._pass.run(state.now)
+        self._scheduler.decide(state.now)
         return self._facts
 
     def next_wakeup(self) -> float | None:

@@ -224,8 +224,10 @@ def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> boo
 
 def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
     """Without backfill: whether a task that goes before, and lacks nothing but room, wants one of the same nodes."""
-    return any(
-        other.group.line.shape.eligible & shape.eligible and standing(state, other, state.now) < mine
-        for other in state.tasks.values()
-        if other.group is not None and other is not task
-    )
+    for other in state.tasks.values():
+        if other.group is not None and other is not task and standing(state, other, state.now) < mine:
+            theirs = Shape(other.group.line.shape.resources, other.group.line.shape.pin)
+            theirs.refresh(state.index)
+            if theirs.eligible & shape.eligible:
+                return True
+    return False

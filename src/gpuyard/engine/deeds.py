@@ -1,0 +1,251 @@
+"""What a pass does for a task once it is clear whose turn it is: place it, promise it nodes, or stop others for it.
+
+The rules behind it are in `backfill` (promises) and `preemption` (raids); here they become facts. A promise is taken
+back from a task that a quota stops, and made anew when somebody who goes before takes the node.
+"""
+
+from collections.abc import Callable
+from heapq import heappush
+
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.events import (
+    AttemptResuming,
+    AttemptStopping,
+    AttemptSuspending,
+    Event,
+    ReservationDropped,
+    ReservationMade,
+    TaskPlaced,
+)
+from gpuyard.domain.placement import Placement, Slice
+from gpuyard.domain.settings import Backfill
+from gpuyard.domain.values import Preemption, TaskId
+from gpuyard.engine.backfill import holds_before, promise
+from gpuyard.engine.phases import Running, Suspended
+from gpuyard.engine.preemption import Raid, find_raid
+from gpuyard.engine.queue import Line
+from gpuyard.engine.quota import BATCH, ONLINE, ClassBook, TenantBook
+from gpuyard.engine.standing import Standing, standing
+from gpuyard.engine.state import Hold, State, needs_reservation
+from gpuyard.engine.task import Task
+from gpuyard.placement.bayset import BaySet, without
+from gpuyard.placement.choose import choose
+from gpuyard.placement.shape import Shape
+
+Emit = Callable[[Event], None]
+
+PLACES = (ONLINE, BATCH)
+LAST = (float("inf"), TaskId(1 << 62))
+LAST_OF_ALL = (2, *LAST[:1], *LAST)
+"""Behind everybody, by key and by standing."""
+
+
+class Deeds:
+    """What can be done for a task, at one instant."""
+
+    def __init__(self, state: State, emit: Emit) -> None:
+        self.state = state
+        self.at = 0.0
+        self.emit = emit
+        self._plain = True
+        """A task's key is its standing: no tenant keys, no borrowing."""
+
+    def _place(self, task: Task, placement: Placement) -> None:
+        phase = task.phase
+        if isinstance(phase, Suspended):
+            self.emit(AttemptResuming(task.id, phase.attempt, _with_memory(placement, phase.placement)))
+        else:
+            self.emit(TaskPlaced(task.id, task.attempts + 1, placement))
+        if self.state.holds:
+            self._drop_overtaken(task, placement)
+
+    def _drop_overtaken(self, task: Task, placement: Placement) -> None:
+        """A task that goes before took a promised node: the promise may not hold any more, so it is made anew."""
+        taken = self.state.index.bays_of(placement.nodes)
+        for hold in list(self.state.holds.values()):
+            if hold.bays & taken and not hold.claim:
+                mine = standing(self.state, task, self.at)
+                if mine < hold.standing:
+                    self.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+
+    # --- promises ----------------------------------------------------------------------------------------------------
+
+    def _depth(self) -> int:
+        settings = self.state.settings
+        return {Backfill.EASY: 1, Backfill.CONSERVATIVE: settings.reservations}.get(settings.backfill, 0)
+
+    def _reserve(self, task: Task, shape: Shape) -> None:
+        """Promise nodes to a task that found no room, if it is among the first in line for them."""
+        depth = self._depth()
+        state = self.state
+        if not depth or task.id in state.holds or not needs_reservation(shape):
+            return
+        mine = standing(state, task, self.at)
+        before = holds_before(state, task, self.at)
+        before = [hold for hold in before if hold.shape.eligible & shape.eligible]
+        if len([hold for hold in before if not hold.claim]) >= depth or self._is_at_limit(task, shape):
+            return
+        need = shape.need_milli
+        if need and short_of(task, need, state.classes[task.place], task.book, before):
+            return
+        found = promise(state, task, shape, self.at, before)
+        if found is None:
+            return
+        self.emit(ReservationMade(task.id, found.nodes, found.starts_at, borrowed=bool(mine[0]), tenant_key=mine[1]))
+        for hold in self._behind(mine, shape)[max(0, depth - len(before) - 1) :]:
+            self.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+
+    def _behind(self, mine: Standing, shape: Shape) -> list[Hold]:
+        """Reservations of tasks further back in the same line, first of them first."""
+        state = self.state
+        standings = [(hold.standing, hold) for hold in state.holds.values()]
+        behind = [
+            pair
+            for pair in standings
+            if pair[0] > mine and pair[1].shape.eligible & shape.eligible and not pair[1].claim
+        ]
+        return [hold for _, hold in sorted(behind, key=lambda pair: pair[0])]
+
+    def _promise_more(self) -> bool:
+        """Give a reservation to everyone in the sleeping lines who is due one; whether any line was woken by it."""
+        state = self.state
+        if not self._depth():
+            return False
+        firsts = []
+        for line in state.queue.lines.values():
+            if not line.awake and needs_reservation(line.shape):
+                line.shape.refresh(state.index)
+                for place in PLACES:
+                    task = self._first_of(line, place, LAST_OF_ALL)
+                    if task is not None and task.id not in state.holds:
+                        firsts.append((standing(state, task, self.at), task, line.shape))
+        for _, task, shape in sorted(firsts, key=lambda first: first[0]):
+            self._reserve(task, shape)
+        state.vacancy = False
+        return bool(state.queue.stirred)
+
+    def _first_of(self, line: Line, place: int, before: Standing) -> Task | None:
+        """The best task of a sleeping line and class that only lacks room, if it goes before."""
+        state, need = self.state, line.shape.need_milli
+        if need and state.classes[place].used + need > state.classes[place].limit:
+            return None
+        if self._plain:
+            head = line.head(place)
+            if head is None or (need and not self._has_room(head[2].tenant, need)):
+                return None
+            return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
+        tops = [
+            (standing(state, state.tasks[task], self.at), state.tasks[task])
+            for _, task, group in line.tops(place)
+            if not need or self._has_room(group.tenant, need)
+        ]
+        first = min(tops, key=lambda top: top[0], default=None)
+        return first[1] if first is not None and first[0] < before else None
+
+    def _recall_promises(self) -> bool:
+        """Take reservations back from tasks that a quota stops now; their lines are tried again, without."""
+        state = self.state
+        stopped = [hold for hold in state.holds.values() if not hold.claim and self._is_at_limit(hold.task, hold.shape)]
+        for hold in stopped:
+            self._give_up_promise(hold.task)
+            if hold.task.group is not None:
+                state.queue.wake(hold.task.group.line)
+        return bool(stopped)
+
+    def _give_up_promise(self, task: Task) -> None:
+        if task.id in self.state.holds:
+            self.emit(ReservationDropped(task.id, Cause(Why.AT_LIMIT)))
+
+    # --- raids -------------------------------------------------------------------------------------------------------
+
+    def _raid(self, task: Task, shape: Shape, line: Line) -> bool:
+        """Stop others for a task that found no room, if it has the right to; it gets their place when they are gone."""
+        state = self.state
+        if not state.may_preempt():
+            return False
+        raid, retry_at = find_raid(state, task, shape, self.at)
+        if raid is None:
+            if retry_at is not None:
+                heappush(state.timers, (retry_at, TaskId(-line.number)))
+            return False
+        self._claim(task, raid)
+        return True
+
+    def _claim(self, task: Task, raid: Raid) -> None:
+        borrowed, tenant_key, _, _ = standing(self.state, task, self.at)
+        self.emit(ReservationMade(task.id, raid.nodes, self.at, True, bool(borrowed), tenant_key))
+        for victim in raid.victims:
+            assert isinstance(victim.phase, Running)
+            cause = Cause(raid.why, task=task.id)
+            if victim.spec.preemption is Preemption.SUSPEND:
+                self.emit(AttemptSuspending(victim.id, victim.phase.attempt, cause))
+            else:
+                self.emit(AttemptStopping(victim.id, victim.phase.attempt, cause))
+
+    def _try_claims(self) -> None:
+        """Those whose victims are gone get the place that was cleared for them, first come first."""
+        state = self.state
+        claims = [hold for hold in state.holds.values() if hold.claim and not hold.victims]
+        for hold in sorted(claims, key=lambda hold: hold.standing):
+            task, shape = hold.task, hold.shape
+            shape.refresh(state.index)
+            book, tenant = state.classes[task.place], task.book
+            allowed = book.used + shape.need_milli <= book.limit and tenant.used + shape.need_milli <= tenant.limit
+            closed = self._closed_models(tenant, shape) | without(state.index.everywhere, hold.bays)
+            placement = (
+                choose(shape, state.index, state.order_for(shape.gpus), closed)
+                if allowed and self._can_pay(tenant)
+                else None
+            )
+            if placement is not None:
+                self._place(task, placement)
+            else:
+                self.emit(ReservationDropped(task.id, Cause(Why.ROOM_LOST)))
+
+    # --- quotas ------------------------------------------------------------------------------------------------------
+
+    def _is_at_limit(self, task: Task, shape: Shape) -> bool:
+        book, tenant = self.state.classes[task.place], task.book
+        if not shape.need_milli:
+            return False
+        if book.used + shape.need_milli > book.limit or not self._has_room(tenant, shape.need_milli):
+            return True
+        return bool(tenant.model_limits and self._closed_models(tenant, shape) & shape.eligible)
+
+    def _has_room(self, tenant: TenantBook, need: int) -> bool:
+        return tenant.used + need <= tenant.limit and self._can_pay(tenant)
+
+    def _can_pay(self, tenant: TenantBook) -> bool:
+        if tenant.tenant.budget is None or tenant.budget_left(self.at) > 0:
+            return True
+        heappush(self.state.timers, (tenant.renews_at(self.at), TaskId(0)))
+        return False
+
+    def _closed_models(self, tenant: TenantBook, shape: Shape) -> BaySet:
+        """Bays of the models of which the tenant may not have so many more."""
+        closed: BaySet = 0
+        for model, limit in tenant.model_limits.items():
+            if tenant.used_by_model.get(model, 0) + shape.need_milli > limit:
+                closed |= self.state.index.by_model.get(model, 0)
+        return closed
+
+
+def short_of(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> str:
+    """Which quota has not enough left for those who were promised nodes and go before: "class", "tenant" or none."""
+    in_class, in_tenant = book.used + need, tenant.used + need
+    for hold in before:
+        if hold.task.place == task.place:
+            in_class += hold.shape.need_milli
+        if hold.task.book is tenant:
+            in_tenant += hold.shape.need_milli
+    return "class" if in_class > book.limit else "tenant" if in_tenant > tenant.limit else ""
+
+
+def _with_memory(placement: Placement, before: Placement) -> Placement:
+    """A suspended attempt goes on with the host memory it never gave up."""
+    had = {part.node: part.memory_mib for part in before.slices}
+    parts = (
+        Slice(part.node, part.gpus, part.milli, part.gpu_memory_mib, part.cpus, had[part.node])
+        for part in placement.slices
+    )
+    return Placement(tuple(parts))
