@@ -56,7 +56,9 @@ class RandomLife:
             "runs_for": draw.choice((None, 15.0, 80.0)),
             "retries": draw.choice((0, 2)),
             "timeout_seconds": draw.choice((None, 50.0)),
-            "after_any": (draw.choice(sorted(self.story.numbers)),) if self.count > 1 and draw.random() < 0.2 else (),
+            "after_any": (draw.choice(sorted(self.story.numbers)),)
+            if self.story.numbers and draw.random() < 0.2
+            else (),
         }
         kinds: tuple[Callable[[], TaskBuilder], ...] = (
             lambda: task(name, gpus=draw.choice((1, 1, 2, 4, 8)), **more),

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gpuyard.domain.tenant import Budget, QuotaMode, Split
-from gpuyard.domain.values import Link, Preemption
-from gpuyard.testing import ClusterStory, node, share, task
+from gpuyard.domain.values import Link, Preemption, TenantId
+from gpuyard.testing import ClusterStory, gang, node, share, task
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "README.zh-CN.md")
@@ -200,6 +200,58 @@ def test_the_least_work_is_lost_as_in_the_manual() -> None:
     cluster.passes(300)
     cluster.submits(task("urgent", gpus=4, priority=80))
     assert cluster.running() == ["hour", "urgent"]
+
+
+def test_preemption_at_a_quota_is_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.is_split(online=0.5)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits_many(2, task("web", online=True, priority=20, preemption=Preemption.REQUEUE))
+    cluster.submits_many(2, task("night", preemption=Preemption.REQUEUE))
+    cluster.passes(120)
+    cluster.submits(task("urgent", online=True, priority=80))
+    running = cluster.running()
+    assert (len(running), "urgent" in running, running.count("night-1") + running.count("night-2")) == (4, True, 2)
+
+
+def test_borrowing_changes_no_order_within_a_class_as_in_the_manual() -> None:
+    cluster = ClusterStory(policy="fifo")
+    cluster.is_split(online=0.5, mode=QuotaMode.BORROW)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("first"))
+    cluster.submits(task("filler", gpus=3))
+    cluster.submits(task("large", gpus=3), task("small"))
+    cluster.finishes("filler")
+    assert cluster.running() == ["first", "large"]
+
+
+def test_a_budget_begins_when_it_is_set_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("long", gpus=4, tenant="lab"))
+    cluster.passes(7200)
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=8.0, period_seconds=86400.0))
+    book = cluster.state.tenants[TenantId("lab")]
+    assert (book.period_began, book.budget_left(7200.0)) == (7200.0, 8 * 3600.0)
+    cluster.passes(3600)
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=6.0, period_seconds=86400.0))
+    assert (book.period_began, book.budget_left(10800.0)) == (7200.0, 2 * 3600.0)
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=6.0, period_seconds=3600.0))
+    assert (book.period_began, book.budget_left(10800.0)) == (10800.0, 6 * 3600.0)
+
+
+def test_refusals_of_placement_are_as_in_the_manual() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(3, gpus_each=8)
+    cluster.submits(task("busy", gpus=8))
+    page = (ROOT / "docs/manual/placement.md").read_text(encoding="utf-8")
+    cluster.submits(gang("three", members=3, gpus_each=8))
+    assert cluster.explains("three").sentence() in page
+    cluster.cordons("node-1")
+    assert cluster.explains("three").sentence() in page
+    cluster.submits(task("model", models=("H200",)), task("nine", gpus=9), task("memory", gpu_memory_mib=80_000))
+    for name in ("model", "nine", "memory"):
+        assert cluster.explains(name).sentence() in page
 
 
 @pytest.mark.parametrize(("score", "large_runs"), [("best_fit", True), ("fragmentation", True), ("spread", False)])

@@ -115,7 +115,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("score", sorted(SCORES))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(sizes=specs, life=steps)
 def test_a_placement_is_found_exactly_when_brute_force_finds_one(
     score: str, sizes: list[tuple[int, str, int, str]], life: list[object]
@@ -195,14 +195,14 @@ def test_a_share_goes_to_the_fullest_card_that_has_room() -> None:
         assert placement is not None
         cards.append(placement.slices[0].gpus[0])
         index.take(placement)
-    assert cards == [0, 0, 1, 1, 0]
+    assert cards[0] == cards[1] == cards[4] != cards[2] == cards[3]
 
 
 def test_a_task_without_gpus_takes_a_node_without_gpus_if_there_is_one() -> None:
     index = Index()
     for name, gpus in (("a", 8), ("b", 0), ("c", 8)):
         index.join(node(name, gpus=gpus, cpus=4))
-    chosen = []
+    chosen: list[NodeId] = []
     for _ in range(3):
         shape = Shape(Resources(cpus=4))
         shape.refresh(index)

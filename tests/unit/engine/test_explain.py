@@ -1,0 +1,148 @@
+"""Explain at its edges: what is not known is not made up, and of several reasons the one that lasts longest is told."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuyard.domain import commands as command
+from gpuyard.domain import refusals as no
+from gpuyard.domain.task import Estimate
+from gpuyard.domain.tenant import Budget, QuotaMode
+from gpuyard.domain.values import Preemption, TaskId, TaskStatus
+from gpuyard.engine.explain import AHEAD, Explanation, explain
+from gpuyard.testing import ClusterStory, gang, task
+
+
+@pytest.fixture
+def cluster() -> ClusterStory:
+    """One node of four GPUs, all of them for batch work, and no quota in the way."""
+    cluster = ClusterStory()
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    cluster.has_nodes(1, gpus_each=4)
+    return cluster
+
+
+def test_a_task_nobody_knows(cluster: ClusterStory) -> None:
+    told = explain(cluster.state, TaskId(99), 0.0)
+    assert told == Explanation(TaskId(99), TaskStatus.PENDING, no.UnknownTask(TaskId(99)))
+
+
+def test_a_task_that_runs_and_one_that_is_over_do_not_wait(cluster: ClusterStory) -> None:
+    cluster.submits(task("a", runs_for=10), task("b"))
+    cluster.passes(10)
+    assert cluster.explains("a") == Explanation(TaskId(1), TaskStatus.SUCCESS, None)
+    assert cluster.explains("b") == Explanation(TaskId(2), TaskStatus.RUNNING, None)
+    assert cluster.explains("b").sentence() == "It does not wait."
+
+
+def test_dependencies_come_before_a_hold_and_a_hold_before_all_else(cluster: ClusterStory) -> None:
+    cluster.submits(task("first"), task("then", gpus=9, after=("first",)))
+    cluster.holds("then")
+    assert cluster.why("then") == no.WaitingForTasks(TaskId(1), 1)
+    cluster.finishes("first")
+    assert cluster.why("then") == no.OnHold()
+    cluster.releases("then")
+    assert cluster.why("then") == no.NodeTooSmall(9, 4)
+    assert cluster.explains("then").starts_at is None
+
+
+def test_back_off_says_until_when(cluster: ClusterStory) -> None:
+    cluster.submits(task("flaky", retries=3))
+    cluster.fails("flaky")
+    assert cluster.why("flaky") == no.BackingOff(2.0)
+
+
+def test_a_task_suspended_on_request_is_on_hold_and_one_suspended_for_others_waits_for_room() -> None:
+    cluster = ClusterStory(preemption_min_run_seconds=0.0)
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("a", gpus=4, priority=10, preemption=Preemption.SUSPEND))
+    cluster.tells(command.SuspendTask(cluster.numbers["a"]))
+    assert (cluster.why("a"), cluster.status("a")) == (no.OnHold(), TaskStatus.SUSPENDED)
+    cluster.tells(command.ResumeTask(cluster.numbers["a"]))
+    cluster.submits(task("b", gpus=4, priority=90))
+    assert cluster.is_suspended("a")
+    assert isinstance(cluster.why("a"), no.NoRoom)
+
+
+def test_a_task_for_which_others_are_being_stopped_says_how_many() -> None:
+    cluster = ClusterStory(preemption_min_run_seconds=0.0)
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    cluster.world.stop_seconds = 30.0
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits_many(4, task("small", priority=10, preemption=Preemption.REQUEUE))
+    cluster.submits(task("urgent", gpus=3, priority=90))
+    told = cluster.explains("urgent")
+    assert told.reason == no.WaitingForVictims(3, cluster.state.holds[cluster.numbers["urgent"]].nodes[0])
+    assert (told.starts_at, told.nodes) == (0.0, ("node-1",))
+
+
+def test_closed_nodes_are_told_from_full_ones() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(3, gpus_each=4)
+    cluster.cordons("node-1")
+    cluster.submits(gang("three", members=3, gpus_each=2))
+    assert cluster.why("three") == no.NodesClosed(3, 3, 2)
+    cluster.uncordons("node-1")
+    assert cluster.is_running("three")
+
+
+def test_a_spent_budget_says_when_the_next_period_begins_and_so_does_the_expected_start(cluster: ClusterStory) -> None:
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=1.0, period_seconds=7200.0))
+    cluster.submits(task("a", gpus=4, tenant="lab", runs_for=1800))
+    cluster.passes(1800)
+    cluster.submits(task("b", tenant="lab", estimate=60))
+    assert cluster.why("b") == no.BudgetSpent("lab", 1.0, 7200.0)  # type: ignore[arg-type]
+    assert cluster.explains("b").starts_at == 7200.0
+
+
+def test_with_too_many_ahead_no_start_is_made_up(cluster: ClusterStory) -> None:
+    cluster.submits(task("now", gpus=4, estimate=10))
+    cluster.submits_many(AHEAD + 1, task("ahead", gpus=4, estimate=10))
+    cluster.submits(task("last", gpus=4, estimate=10))
+    assert cluster.explains("last").ahead == AHEAD + 1
+    assert cluster.explains("last").starts_at is None
+    assert cluster.explains("ahead-2").starts_at == 20.0
+
+
+def test_without_an_estimate_in_the_way_no_start_is_made_up(cluster: ClusterStory) -> None:
+    cluster.submits(task("somebody", gpus=4))
+    cluster.submits(task("next", gpus=4, estimate=10))
+    assert cluster.explains("next").starts_at is None
+
+
+@pytest.mark.xfail(reason="known: at a quota only what runs is counted on, not the end of those ahead", strict=True)
+def test_a_start_behind_others_at_a_quota_is_known_if_all_estimates_are(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.0)
+    cluster.submits(task("now", gpus=4, estimate=10), task("next", gpus=4, estimate=10), task("last", estimate=10))
+    assert cluster.explains("next").starts_at == 10.0
+    assert cluster.explains("last").starts_at == 20.0
+
+
+@pytest.mark.xfail(
+    reason="known: a longer run of others may leave a gap, and the band is not put in order", strict=True
+)
+def test_the_band_holds_its_middle_even_where_a_longer_run_of_others_leaves_a_gap(cluster: ClusterStory) -> None:
+    cluster.submits_many(3, task("short", estimate=10))
+    cluster.submits(task("maybe", estimate=Estimate(10.0, 10.0, 20.0)))
+    cluster.submits(task("large", gpus=4, estimate=10))
+    cluster.submits(task("last", estimate=10))
+    told = cluster.explains("last")
+    assert (told.starts_at, told.starts_high) == (20.0, 20.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(1.0, 500.0), st.floats(0.1, 1.0), st.floats(1.0, 4.0)), max_size=10))
+def test_the_band_holds_its_middle(tasks: list[tuple[float, float, float]]) -> None:
+    cluster = ClusterStory(policy="fifo")
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    cluster.has_nodes(1, gpus_each=4)
+    for place, (seconds, low, high) in enumerate(tasks):
+        cluster.submits(task(f"t{place}", gpus=4, estimate=Estimate(seconds, seconds * low, seconds * high)))
+    for name in cluster.numbers:
+        told = cluster.explains(name)
+        if told.reason is not None:
+            assert told.starts_low is not None
+            assert told.starts_at is not None
+            assert told.starts_high is not None
+            assert cluster.now <= told.starts_low <= told.starts_at <= told.starts_high
