@@ -154,10 +154,6 @@ WHOLE = Resources(gpus=4)
 LAB, POOR = TenantId("lab"), TenantId("poor")
 
 
-GROWS = pytest.mark.xfail(reason="known: it grows without bound; take this mark away with the mending", strict=True)
-BORROWING_GROWS = [QuotaMode.STRICT, pytest.param(QuotaMode.BORROW, marks=GROWS)]
-
-
 @pytest.fixture(params=list(QuotaMode))
 def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
     """All GPUs are for batch work."""
@@ -174,19 +170,16 @@ def _fill(yard: Yard) -> None:
     assert yard.state.queue.waiting == 1
 
 
-@pytest.mark.parametrize("yard", BORROWING_GROWS, indirect=True)
 def test_ended_tasks_leave_nothing_among_the_heads_of_their_lines(yard: Yard) -> None:
     live(yard, 1_000)
     assert _in_heads(yard.state) <= 100
 
 
-@GROWS
 def test_ended_tasks_leave_no_timers_for_timeouts_and_deadlines_far_away(yard: Yard) -> None:
     live(yard, 1_000, timeout_seconds=1e8)
     assert len(yard.state.timers) <= 100
 
 
-@pytest.mark.parametrize("yard", BORROWING_GROWS, indirect=True)
 def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer_whatever_others_do(yard: Yard) -> None:
     yard.tell(command.SetTenant(Tenant(POOR, budget=Budget(gpu_hours=0.001, period_seconds=1e7))))
     yard.tell(_submit(1, TaskSpec(POOR, ONE)))
@@ -200,7 +193,6 @@ def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer_whatever_others
     assert len(yard.state.timers) <= 100
 
 
-@GROWS
 def test_cancelled_tasks_leave_nothing_behind_one_that_waits(yard: Yard) -> None:
     _fill(yard)
     for number in range(6, 506):
@@ -209,7 +201,6 @@ def test_cancelled_tasks_leave_nothing_behind_one_that_waits(yard: Yard) -> None
     assert _in_heaps(yard.state) <= 100
 
 
-@GROWS
 def test_a_task_that_changes_its_priority_again_and_again_stands_in_the_queue_once(yard: Yard) -> None:
     _fill(yard)
     yard.tell(_submit(6, TaskSpec(LAB, ONE)))

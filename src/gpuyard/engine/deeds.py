@@ -23,7 +23,7 @@ from gpuyard.domain.values import Preemption, TaskId
 from gpuyard.engine.backfill import holds_before, promise
 from gpuyard.engine.phases import Running, Suspended
 from gpuyard.engine.preemption import Raid, find_raid
-from gpuyard.engine.queue import Line
+from gpuyard.engine.queue import SOME, Line
 from gpuyard.engine.quota import BATCH, ONLINE, ClassBook, TenantBook
 from gpuyard.engine.standing import Standing, standing
 from gpuyard.engine.state import Hold, State, needs_reservation
@@ -47,10 +47,13 @@ class Deeds:
         self.state = state
         self.at = 0.0
         self.emit = emit
+        self.placed = 0
+        """How many tasks this pass has placed."""
         self._plain = True
         """A task's key is its standing: no tenant keys, no borrowing."""
 
     def _place(self, task: Task, placement: Placement) -> None:
+        self.placed += 1
         phase = task.phase
         if isinstance(phase, Suspended):
             self.emit(AttemptResuming(task.id, phase.attempt, _with_memory(placement, phase.placement)))
@@ -58,6 +61,24 @@ class Deeds:
             self.emit(TaskPlaced(task.id, task.attempts + 1, placement))
         if self.state.holds:
             self._drop_overtaken(task, placement)
+
+    def _first_with_class(self, place: int) -> tuple[float, TaskId, Line] | None:
+        """The first line parked with a class whose best task could ever have what it wants; others stand in nobody's way."""
+        queue, limit = self.state.queue, self.state.classes[place].limit
+        while (first := queue.first_with_class(place)) is not None:
+            line = first[2]
+            line.shape.refresh(self.state.index)
+            head = line.head(place)
+            if line.shape.need_milli > limit:
+                queue.park_for_good(queue.unpark_from_class(place), place)
+            elif head is not None and line.shape.need_milli > head[2].tenant.limit:
+                queue.unpark_from_class(place)
+                queue.park_with_tenant(head[2], SOME)
+                if line.head(place) is not None:
+                    queue.park_with_class(line, place)
+            else:
+                return first
+        return None
 
     def _drop_overtaken(self, task: Task, placement: Placement) -> None:
         """A task that goes before took a promised node: the promise may not hold any more, so it is made anew."""
@@ -218,7 +239,10 @@ class Deeds:
     def _can_pay(self, tenant: TenantBook) -> bool:
         if tenant.tenant.budget is None or tenant.budget_left(self.at) > 0:
             return True
-        heappush(self.state.timers, (tenant.renews_at(self.at), TaskId(0)))
+        renews_at = tenant.renews_at(self.at)
+        if tenant.awaited != renews_at:
+            tenant.awaited = renews_at
+            heappush(self.state.timers, (renews_at, TaskId(0)))
         return False
 
     def _closed_models(self, tenant: TenantBook, shape: Shape) -> BaySet:

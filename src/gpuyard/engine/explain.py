@@ -6,7 +6,7 @@ side of all estimates, once with the likely one, once with the high one. Where s
 no honest answer, and none is given. The search looks at `AHEAD` tasks at the most.
 """
 
-from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from gpuyard.domain import refusals as no
 from gpuyard.domain.events import ReservationMade
@@ -15,6 +15,7 @@ from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
 from gpuyard.engine.backfill import expected_end, holds_before, promise
 from gpuyard.engine.phases import Suspended, Waiting
+from gpuyard.engine.quota import UNLIMITED
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
 from gpuyard.engine.task import UNKNOWN, Side, Task
@@ -22,6 +23,7 @@ from gpuyard.placement.choose import choose, why_not
 from gpuyard.placement.shape import Shape
 
 AHEAD = 200
+SIDES: tuple[Side, ...] = ("low", "likely", "high")
 
 
 class Explanation(Value, frozen=True):
@@ -60,8 +62,14 @@ def explain(state: State, task_id: TaskId, now: float) -> Explanation:
     reason = _reason(state, task, shape, at)
     ahead = _ahead(state, task, shape, at) if task.group else []
     hold = state.holds.get(task_id)
-    low, likely, high = (_starts(state, task, shape, ahead, at, side) for side in ("low", "likely", "high"))
+    low, likely, high = _band([_starts(state, task, shape, ahead, at, side) for side in SIDES])
     return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, hold.nodes if hold else ())
+
+
+def _band(starts: list[float | None]) -> list[float | None]:
+    """Longer runs can open a gap, so the latest is not always the one with the longest runs: put them in order."""
+    known = sorted(start for start in starts if start is not None)
+    return list(known) if len(known) == len(starts) else starts
 
 
 # --- why ----------------------------------------------------------------------------------------------------------
@@ -145,7 +153,7 @@ def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float
     hold = state.holds.get(task.id)
     if hold is not None and hold.claim:
         return at
-    when = _quota_frees_at(state, task, shape, ahead, at, side)
+    when = _quota_frees_at(state, task, ahead, at, side)
     if when == UNKNOWN:
         return None
     holds: list[Hold] = []
@@ -169,31 +177,39 @@ def _pretend(state: State, task: Task, shape: Shape, holds: list[Hold], at: floa
     return [hold]
 
 
-def _quota_frees_at(state: State, task: Task, shape: Shape, ahead: list[Task], at: float, side: Side) -> float:
-    """When class and tenant have room for it, and for those ahead of it there."""
+def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side: Side) -> float:
+    """When class and tenant have room for it, after those ahead of it there."""
     when = at
     book, tenant = state.classes[task.place], task.book
     if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
         when = tenant.renews_at(at)
-    for used, limit, mine in (
-        (book.used, book.limit, [other for other in state.tasks.values() if other.place == task.place]),
-        (tenant.used, tenant.limit, [other for other in state.tasks.values() if other.book is tenant]),
-    ):
-        queued = sum(other.group.line.shape.need_milli for other in ahead if other.group is not None and other in mine)
-        missing = used + queued + shape.need_milli - limit
-        if missing > 0:
-            when = max(when, _enough_ended_at(mine, missing, at, side))
+    in_class = [other for other in state.tasks.values() if other.place == task.place]
+    in_tenant = [other for other in state.tasks.values() if other.book is tenant]
+    for used, limit, counted in ((book.used, book.limit, in_class), (tenant.used, tenant.limit, in_tenant)):
+        if limit < UNLIMITED:
+            numbers = {other.id for other in counted}
+            first = [other for other in ahead if other.id in numbers]
+            when = max(when, _turn_at(counted, [*first, task], used, limit, at, side))
     return when
 
 
-def _enough_ended_at(tasks: Iterable[Task], missing: int, at: float, side: Side) -> float:
-    ends = sorted(
-        (expected_end(task, at, side), task.id, task.phase.placement.charge_milli)  # type: ignore[attr-defined]
-        for task in tasks
-        if holds_gpus(task.phase)
-    )
-    for ends_at, _, charge in ends:
-        missing -= charge
-        if missing <= 0:
-            return ends_at
-    return UNKNOWN
+def _turn_at(counted: list[Task], queued: list[Task], used: int, limit: int, at: float, side: Side) -> float:
+    """When the last of the queued gets through a quota, if each goes through as soon as there is room for it."""
+    ends = []
+    for other in counted:
+        if holds_gpus(other.phase):
+            charge = other.phase.placement.charge_milli  # type: ignore[attr-defined]
+            ends.append((expected_end(other, at, side), charge))
+    heapify(ends)
+    now = at
+    for other in queued:
+        need = other.group.line.shape.need_milli if other.group else 0
+        while used + need > limit:
+            if not ends:
+                return UNKNOWN
+            ended_at, charge = heappop(ends)
+            now = max(now, ended_at)
+            used -= charge
+        used += need
+        heappush(ends, (now + other.left_seconds(at, side), need))
+    return now

@@ -25,6 +25,8 @@ from gpuyard.engine.task import UNKNOWN, Task
 from gpuyard.placement.shape import Shape
 
 TOTAL, SOME = "", "*"
+SLACK = 64
+"""How many stale entries a heap may hold before it is tidied."""
 
 Entry = tuple[float, TaskId, Task]
 Head = tuple[float, TaskId, "Group"]
@@ -34,7 +36,7 @@ Head = tuple[float, TaskId, "Group"]
 class Group:
     """Waiting tasks of one line, tenant and class."""
 
-    __slots__ = ("heap", "line", "listed", "parked", "place", "tenant")
+    __slots__ = ("heap", "line", "listed", "parked", "place", "size", "tenant")
 
     def __init__(self, line: "Line", tenant: TenantBook, place: int) -> None:
         self.line = line
@@ -42,6 +44,8 @@ class Group:
         self.place = place
         """ONLINE or BATCH."""
         self.heap: list[Entry] = []
+        self.size = 0
+        """How many tasks wait in it; the heap may hold more entries, of tasks that left."""
         self.listed: Entry | None = None
         """The entry that stands for the group among the heads."""
         self.parked: str | None = None
@@ -49,6 +53,11 @@ class Group:
 
     def __lt__(self, other: "Group") -> bool:
         return False  # two entries for one task are equal, whichever comes first
+
+    def tidy(self) -> None:
+        """Throw away the entries of tasks that left."""
+        real = {entry[1]: entry for entry in self.heap if entry[2].group is self and entry[2].key == entry[0]}
+        self.heap[:] = sorted(real.values())
 
     def top(self) -> Entry | None:
         """The best task of the group."""
@@ -115,7 +124,10 @@ class Line:
         """Let a group's best task stand for it."""
         if group.listed != top:
             group.listed = top
-            heappush(self.heads[group.place], (top[0], top[1], group))
+            heads = self.heads[group.place]
+            heappush(heads, (top[0], top[1], group))
+            if len(heads) > SLACK + 2 * len(self.groups):
+                heads[:] = sorted(self.tops(group.place))
 
     def tops(self, place: int) -> Iterator[Head]:
         """The best task of every group of a class that is not parked, in no order."""
@@ -166,14 +178,17 @@ class Queue:
         if group is None:
             group = line.groups[group_key] = Group(line, task.book, place)
         task.group = group
+        group.size += 1
         entry = (task.key, task.id, task)
         heappush(group.heap, entry)
+        if len(group.heap) > SLACK + 2 * group.size:
+            group.tidy()
         if group.heap[0][1] == task.id:
             if group.parked is not None:
                 heappush(self.with_tenant[task.spec.tenant][group.parked], (task.key, task.id, group))
             else:
                 line.list(group, entry)
-                if line.parked[place]:
+                if line.parked[place] and line.number not in self.for_good[place]:
                     heappush(self.with_class[place], (task.key, task.id, line))
         self.waiting += 1
         return line
@@ -183,6 +198,7 @@ class Queue:
         group, task.group = task.group, None
         if group is not None:
             self.waiting -= 1
+            group.size -= 1
             if group.parked is not None:
                 self.loosened[group.tenant.id] = group.tenant
             elif group.line.parked[group.place]:
@@ -291,7 +307,7 @@ class Queue:
         assert top is not None
         line = group.line
         line.list(group, top)
-        if line.parked[group.place]:
+        if line.parked[group.place] and line.number not in self.for_good[group.place]:
             heappush(self.with_class[group.place], (top[0], top[1], line))
         return line
 

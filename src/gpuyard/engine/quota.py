@@ -31,7 +31,7 @@ class TenantBook:
     """What one tenant uses, used, and may use."""
 
     __slots__ = (
-        "guarantee", "limit", "model_limits", "period_began", "since", "spent_gpu_seconds", "tenant", "usage",
+        "awaited", "guarantee", "limit", "model_limits", "period_began", "since", "spent_gpu_seconds", "tenant", "usage",
         "used", "used_by_model",
     )  # fmt: skip
 
@@ -44,6 +44,8 @@ class TenantBook:
         self.spent_gpu_seconds = 0.0
         """GPU-seconds of this budget period."""
         self.period_began = at
+        self.awaited = 0.0
+        """The beginning of a period that somebody waits for already."""
         self.since = at
         self.set(tenant)
 
@@ -85,7 +87,8 @@ class TenantBook:
         if budget is None:
             return float("inf")
         if at >= self.period_began + budget.period_seconds:
-            return budget.gpu_hours * 3600
+            into_the_period = (at - self.period_began) % budget.period_seconds
+            return budget.gpu_hours * 3600 - self.used / MILLI * into_the_period
         return budget.gpu_hours * 3600 - self.spent_gpu_seconds - self.used / MILLI * max(0.0, at - self.since)
 
     def renews_at(self, at: float) -> float:

@@ -42,6 +42,7 @@ class Pass(Deeds):
         queue = state.queue
         self.at = at
         self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
+        self.placed = 0
         if state.freed:
             self._wake_for_freed()
         if not self._plain:
@@ -53,7 +54,11 @@ class Pass(Deeds):
         if state.vacancy:
             self._fill_vacancy()
         self._drain()
-        while (state.holds and self._recall_promises()) or state.vacancy:
+        while (state.holds and self._recall_promises()) or state.vacancy or (self.placed and not self._plain):
+            if not self._plain:
+                self.placed = 0
+                self._doubt_all()
+                self._unpark_tenants()
             if state.vacancy:
                 self._fill_vacancy()
             self._drain()
@@ -87,13 +92,8 @@ class Pass(Deeds):
             if not self._plain:
                 self._unpark_all(place)
                 continue
-            first = queue.first_with_class(place)
-            if first is not None:
-                first[2].shape.refresh(self.state.index)
-            if (
-                first is None
-                or books[place].used + first[2].shape.need_milli > books[place].limit >= first[2].shape.need_milli
-            ):
+            first = self._first_with_class(place)
+            if first is None or books[place].used + first[2].shape.need_milli > books[place].limit:
                 queue.class_loosened[place] = False
             elif not ready or first[:2] < ready[0][:2]:
                 line = queue.unpark_from_class(place)
@@ -202,7 +202,9 @@ class Pass(Deeds):
             book, shape = self.state.classes[place], line.shape
             if shape.version != self.state.index.version:
                 shape.refresh(self.state.index)
-            at_limit = book.used + shape.need_milli > book.limit >= shape.need_milli > 0
+            at_limit = book.used + shape.need_milli > book.limit and 0 < shape.need_milli <= min(
+                book.limit, head[2].tenant.limit
+            )
             if at_limit and shape.eligible & self.state.index.open and not self.state.may_preempt():
                 self.state.queue.park_with_class(line, place)  # it would be, as soon as it is tried
                 if self.state.holds:
@@ -215,6 +217,7 @@ class Pass(Deeds):
     def _best(self, line: Line, place: int) -> Ready | None:
         """The best task of a line and class where standings change with every placement: all groups are compared."""
         state = self.state
+        line.head(place)  # throws stale entries away
         line.shape.refresh(state.index)
         borrowing = is_borrowing(state, place)
         tenant_key = state.policy.tenant_key
@@ -247,14 +250,14 @@ class Pass(Deeds):
             queue.park_for_good(line, place)
             self._give_up_promise(task)
             return
+        if need > tenant.limit:
+            self._park_with_tenant(task, group, SOME)
+            return
         if need and (book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place))):
             if self._raid(task, shape, line):
                 self._push(line, place)
             else:
                 self._park_with_class(line, place, (task.key, task_id, group))
-            return
-        if need > tenant.limit:
-            self._park_with_tenant(task, group, SOME)
             return
         if need and (
             tenant.used + need > tenant.limit
@@ -330,7 +333,7 @@ class Pass(Deeds):
     def _first_at_class(self, task: Task, place: int) -> bool:
         """Whether somebody who goes before waits for room in the class."""
         if self._plain:
-            first = self.state.queue.first_with_class(place)
+            first = self._first_with_class(place)
             return first is not None and first[:2] < (task.key, task.id)
         lines = {entry[2].number: entry[2] for entry in self.state.queue.with_class[place] if entry[2].parked[place]}
         bests = (self._best(line, place) for line in lines.values())

@@ -89,10 +89,8 @@ class Scheduler(Pass):
         for place in PLACES:
             book = self.state.classes[place]
             while queue.class_loosened[place]:
-                first = queue.first_with_class(place)
-                if first is not None:
-                    first[2].shape.refresh(self.state.index)
-                if first is None or book.used + first[2].shape.need_milli > book.limit >= first[2].shape.need_milli:
+                first = self._first_with_class(place)
+                if first is None or book.used + first[2].shape.need_milli > book.limit:
                     queue.class_loosened[place] = False
                 elif not first[2].awake:
                     queue.unpark_from_class(place)  # it has quota and no room: it sleeps like the others

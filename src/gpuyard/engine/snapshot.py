@@ -1,7 +1,8 @@
 """The state as a plain document, and back. Readable JSON, nothing derived in it, byte for byte the same for the same facts.
 
 What can be computed from the rest (the queue, the index's sets, timers) is left out and built again. Bay numbers and the
-order of everything are kept, so an engine that goes on from a snapshot decides exactly as one that never stopped.
+order of everything are kept, so an engine that goes on from a snapshot goes on from exactly the same state. It asks all
+that wait again, so it may promise anew or use a right to stop others that came with time.
 """
 
 from heapq import heappush
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.domain.errors import JournalDamaged
+from gpuyard.domain.errors import JournalDamaged, UnknownFact
 from gpuyard.domain.events import ReservationMade
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement, Slice
@@ -148,6 +149,13 @@ def load(plain: dict[str, Any]) -> State:
         raise JournalDamaged(f"The snapshot is not one of this version: {error}.") from error
     if document.format != FORMAT:
         raise JournalDamaged(f"The snapshot has format {document.format}; this version reads format {FORMAT}.")
+    try:
+        return _build(document)
+    except (KeyError, ValueError, AssertionError, UnknownFact) as error:
+        raise JournalDamaged(f"The snapshot contradicts itself: {error}.") from error
+
+
+def _build(document: Document) -> State:
     state = State()
     state.yard, state.now = document.yard, document.now
     state.settings, state.split = document.settings, document.split

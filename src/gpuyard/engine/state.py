@@ -148,6 +148,8 @@ class State:
 
     def _submitted(self, event: fact.TaskSubmitted, at: float) -> None:
         spec = event.spec
+        if event.task <= self.last_task:
+            raise UnknownFact(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
         task = self.tasks[event.task] = Task(event.task, spec, self.book(spec.tenant), at)
         self.last_task = event.task
         if self.awaited:
@@ -229,6 +231,12 @@ class State:
             del self.ended[self.ended_order.popleft()]
         for dependent in task.dependents or ():
             self._dependency_ended(dependent, task.id, event.status)
+        if len(self.timers) > 64 + 8 * len(self.tasks):
+            self._tidy_timers()
+
+    def _tidy_timers(self) -> None:
+        """Throw away the timers of tasks that are over, and doubles."""
+        self.timers[:] = sorted({timer for timer in self.timers if timer[1] <= 0 or timer[1] in self.tasks})
 
     def _dependency_ended(self, dependent: TaskId, task: TaskId, status: TaskStatus) -> None:
         """A task that succeeded, or was only waited for, is out of the way; otherwise the engine ends the dependent."""
@@ -325,6 +333,8 @@ class State:
 
     def _member_ended(self, event: fact.MemberEnded, at: float) -> None:  # noqa: ARG002
         task = self._known(event.task, event)
+        if not isinstance(task.phase, ACTIVE):
+            raise UnknownFact(f"MemberEnded does not fit task {task.id}, which is {type(task.phase).__name__}.")
         task.members = {**(task.members or {}), event.node: event.outcome}
 
     def _attempt_ended(self, event: fact.AttemptEnded, at: float) -> None:
@@ -494,8 +504,10 @@ class State:
 
     def _dropped(self, event: fact.ReservationDropped, at: float) -> None:
         hold = self.holds.get(event.task)
+        if hold is None:
+            raise UnknownFact(f"ReservationDropped speaks of task {event.task}, which holds no reservation.")
         self._release_hold(event.task)
-        if hold is not None and hold.claim:
+        if hold.claim:
             self.enqueue(hold.task, at)
 
     def _release_hold(self, task: TaskId) -> None:
@@ -515,6 +527,8 @@ class State:
     # nodes
 
     def _joined(self, event: fact.NodeJoined, at: float) -> None:  # noqa: ARG002
+        if event.node.id in self.index.hosts:
+            raise UnknownFact(f"NodeJoined speaks of node {event.node.id}, which is there already.")
         self.index.join(event.node)
         self.on_node[event.node.id] = {}
         self._nodes_changed(event.node.id)
@@ -555,6 +569,8 @@ class State:
     # the yard
 
     def _founded(self, event: fact.YardFounded, at: float) -> None:  # noqa: ARG002
+        if self.yard:
+            raise UnknownFact(f"YardFounded speaks of a yard that is founded already, as {self.yard}.")
         self.yard = event.yard
 
     def _tenant_set(self, event: fact.TenantSet, at: float) -> None:

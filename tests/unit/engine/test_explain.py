@@ -111,7 +111,6 @@ def test_without_an_estimate_in_the_way_no_start_is_made_up(cluster: ClusterStor
     assert cluster.explains("next").starts_at is None
 
 
-@pytest.mark.xfail(reason="known: at a quota only what runs is counted on, not the end of those ahead", strict=True)
 def test_a_start_behind_others_at_a_quota_is_known_if_all_estimates_are(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.submits(task("now", gpus=4, estimate=10), task("next", gpus=4, estimate=10), task("last", estimate=10))
@@ -119,9 +118,6 @@ def test_a_start_behind_others_at_a_quota_is_known_if_all_estimates_are(cluster:
     assert cluster.explains("last").starts_at == 20.0
 
 
-@pytest.mark.xfail(
-    reason="known: a longer run of others may leave a gap, and the band is not put in order", strict=True
-)
 def test_the_band_holds_its_middle_even_where_a_longer_run_of_others_leaves_a_gap(cluster: ClusterStory) -> None:
     cluster.submits_many(3, task("short", estimate=10))
     cluster.submits(task("maybe", estimate=Estimate(10.0, 10.0, 20.0)))

@@ -20,9 +20,6 @@ def test_a_task_larger_than_its_class_keeps_nobody_waiting(cluster: ClusterStory
     assert cluster.running() == ["small"]
 
 
-@pytest.mark.xfail(
-    reason="known: Queue.push puts a line that is parked for good among those parked with the class", strict=True
-)
 def test_nor_does_a_second_one_that_joins_its_line_and_goes_before_it(cluster: ClusterStory) -> None:
     cluster.submits(task("never", gpus=8, priority=10))
     cluster.submits(task("never2", gpus=8, priority=90))
@@ -57,7 +54,6 @@ def test_tasks_that_name_one_model_line_up_at_its_limit(cluster: ClusterStory) -
     assert cluster.running() == ["large", "small"]
 
 
-@pytest.mark.xfail(reason="known: the class is asked before the tenant's limit, which rules the task out", strict=True)
 def test_nor_does_one_that_stands_first_at_the_class_and_is_larger_than_its_tenant_may_have_now(
     cluster: ClusterStory,
 ) -> None:

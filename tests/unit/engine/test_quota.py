@@ -89,9 +89,6 @@ def test_what_runs_within_a_period_is_counted_before_it_is_settled() -> None:
     assert book.budget_left(600.0) == 3600.0 - 1200.0
 
 
-@pytest.mark.xfail(
-    reason="known: budget_left forgets what ran since a new period began until it is settled", strict=True
-)
 def test_what_runs_on_into_a_new_period_is_counted_before_it_is_settled() -> None:
     book = TenantBook(Tenant(LAB, budget=Budget(1.0, 1000.0)), 0.0)
     book.used = 2000

@@ -92,10 +92,7 @@ DEEP_DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
     "damage",
     [
         *DAMAGE.values(),
-        *(
-            pytest.param(change, marks=pytest.mark.xfail(reason="known: not told as JournalDamaged", strict=True))
-            for change in DEEP_DAMAGE.values()
-        ),
+        *DEEP_DAMAGE.values(),
     ],
     ids=[*DAMAGE, *DEEP_DAMAGE],
 )
