@@ -51,6 +51,8 @@ class Pass(Deeds):
             self._unpark_tenants()
         if state.holds:
             self._try_claims()
+            if not self._plain:
+                self._try_promised()
         if state.vacancy:
             self._fill_vacancy()
         self._drain()
@@ -59,9 +61,25 @@ class Pass(Deeds):
                 self.placed = 0
                 self._doubt_all()
                 self._unpark_tenants()
+                self._try_promised()
             if state.vacancy:
                 self._fill_vacancy()
             self._drain()
+
+    def _try_promised(self) -> None:
+        """Where standings change with use, a promise may be older than its task's place in the line: keep it first."""
+        state = self.state
+        for hold in sorted(state.holds.values(), key=lambda hold: hold.standing):
+            task, shape = hold.task, hold.shape
+            if hold.claim or task.group is None or task.id not in state.holds or self._is_at_limit(task, shape):
+                continue
+            shape.refresh(state.index)
+            before = holds_before(state, task, self.at)
+            before = [other for other in before if other.claim or other.standing < hold.standing]
+            if not short_of(task, shape.need_milli, state.classes[task.place], task.book, before):
+                placement, _ = self._find(task, shape, 0, before)
+                if placement is not None:
+                    self._place(task, placement)
 
     def _drain(self) -> None:
         """Try everything that takes part, in order of standing, until nothing is left to try."""

@@ -576,6 +576,7 @@ class State:
     def _tenant_set(self, event: fact.TenantSet, at: float) -> None:
         tenant = event.tenant
         self.vacancy = True
+        self.queue.class_loosened = [True, True]
         if tenant.id == DEFAULT_TENANT:
             self.default_tenant = tenant
         book = self.tenants.get(tenant.id)
