@@ -51,8 +51,6 @@ class Pass(Deeds):
             self._unpark_tenants()
         if state.holds:
             self._try_claims()
-            if not self._plain:
-                self._try_promised()
         if state.vacancy:
             self._fill_vacancy()
         self._drain()
@@ -61,29 +59,15 @@ class Pass(Deeds):
                 self.placed = 0
                 self._doubt_all()
                 self._unpark_tenants()
-                self._try_promised()
             if state.vacancy:
                 self._fill_vacancy()
             self._drain()
 
-    def _try_promised(self) -> None:
-        """Where standings change with use, a promise may be older than its task's place in the line: keep it first."""
-        state = self.state
-        for hold in sorted(state.holds.values(), key=lambda hold: hold.standing):
-            task, shape = hold.task, hold.shape
-            if hold.claim or task.group is None or task.id not in state.holds or self._is_at_limit(task, shape):
-                continue
-            shape.refresh(state.index)
-            before = holds_before(state, task, self.at)
-            before = [other for other in before if other.claim or other.standing < hold.standing]
-            if not short_of(task, shape.need_milli, state.classes[task.place], task.book, before):
-                placement, _ = self._find(task, shape, 0, before)
-                if placement is not None:
-                    self._place(task, placement)
-
     def _drain(self) -> None:
         """Try everything that takes part, in order of standing, until nothing is left to try."""
         self._push_stirred()
+        if not self._plain:
+            self._push_promised()
         ready, loosened = self.ready, self.state.queue.class_loosened
         while True:
             if loosened[ONLINE] or loosened[BATCH]:
@@ -95,10 +79,12 @@ class Pass(Deeds):
             rank, task, line, group = heappop(ready)
             if not line.awake:
                 continue
-            if not self._plain and (best := self._best(line, group.place)) != (rank, task, line, group):
-                if best is not None:
-                    heappush(ready, best)  # others were placed meanwhile: it stands further back now
-                continue
+            if not self._plain and not self._is_promised(task, rank):
+                best = self._best(line, group.place)
+                if best != (rank, task, line, group):
+                    if best is not None:
+                        heappush(ready, best)  # others were placed meanwhile: it stands further back now
+                    continue
             self._try(task, line, group)
 
     def _first_of_a_class(self) -> Line | None:
@@ -208,6 +194,17 @@ class Pass(Deeds):
                 if line.awake:
                     self._push(line, ONLINE)
                     self._push(line, BATCH)
+
+    def _push_promised(self) -> None:
+        """Where standings change with use, who was promised nodes takes part with the standing of the promise."""
+        for hold in self.state.holds.values():
+            group = hold.task.group
+            if group is not None and not hold.claim and group.parked is None and group.line.awake:
+                heappush(self.ready, (hold.standing[:3], hold.task.id, group.line, group))
+
+    def _is_promised(self, task: TaskId, rank: Any) -> bool:
+        hold = self.state.holds.get(task)
+        return hold is not None and hold.standing[:3] == rank
 
     def _push(self, line: Line, place: int) -> None:
         """Let the best task of a line and class take part in the pass."""
