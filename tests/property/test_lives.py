@@ -24,7 +24,7 @@ from gpuyard.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
 from tests.property.lives import count_life
 
-LIVES_EACH = int(os.environ.get("GPUYARD_LIVES", "60"))
+LIVES_EACH = int(os.environ.get("GPUYARD_LIVES", "120"))
 PHASES = tuple(Phase) if "GPUYARD_NO_SHRINK" not in os.environ else (Phase.generate,)
 TENANTS = ("red", "green", "blue")
 MODELS = ("A100", "H100")
