@@ -252,51 +252,17 @@ class Pass(Deeds):
         if task is None or task.group is not group or group.parked is not None or line.parked[place]:
             self._push(line, place)
             return
-        shape, index, queue = line.shape, state.index, state.queue
+        shape, index = line.shape, state.index
         if shape.version != index.version:
             shape.refresh(index)
-        need = shape.need_milli
-        book, tenant = state.classes[place], group.tenant
         if not shape.eligible & index.open:
-            queue.sleep(line, behind=False)
+            state.queue.sleep(line, behind=False)
             self._give_up_promise(task)
-            return
-        if need > book.limit:
-            queue.park_for_good(line, place)
-            self._give_up_promise(task)
-            return
-        if need > tenant.limit:
-            self._park_with_tenant(task, group, SOME)
-            return
-        if need and (book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place))):
-            if self._raid(task, shape, line):
-                self._push(line, place)
-            else:
-                self._park_with_class(line, place, (task.key, task_id, group))
-            return
-        if need and (
-            tenant.used + need > tenant.limit
-            or (queue.with_tenant and self._first_at_tenant(task, TOTAL))
-            or (tenant.tenant.budget is not None and not self._can_pay(tenant))
-        ):
-            if self._can_pay(tenant) and self._raid(task, shape, line):
-                self._push(line, place)
-            else:
-                self._park_with_tenant(task, group, TOTAL)
-            return
-        closed = self._closed_models(tenant, shape) if need and tenant.model_limits else 0
-        limit = shape.resources.models[0] if len(shape.resources.models) == 1 else SOME
-        stopped = closed & shape.eligible or (tenant.model_limits and self._first_at_tenant(task, limit))
-        if stopped and (limit != SOME or not without(shape.eligible, closed)):
-            self._park_with_tenant(task, group, limit)
             return
         before = holds_before(state, task, self.at) if state.holds else []
-        if before and need and (short := short_of(task, need, book, tenant, before)):
-            if short == "class":
-                self._park_with_class(line, place, (task.key, task_id, group))
-            else:
-                self._park_with_tenant(task, group, TOTAL)
+        if shape.need_milli and self._stopped_by_quota(task, line, group, before):
             return
+        closed = self._closed_models(group.tenant, shape) if shape.need_milli and group.tenant.model_limits else 0
         if before or state.settings.backfill is Backfill.NONE:
             placement, behind = self._find(task, shape, closed, before)
         else:
@@ -309,10 +275,48 @@ class Pass(Deeds):
         elif self._raid(task, shape, line):
             self._push(line, place)
         elif closed & shape.eligible:
-            self._park_with_tenant(task, group, limit)
+            self._park_with_tenant(task, group, _model_limit(shape))
         else:
-            queue.sleep(line, behind=behind)
+            state.queue.sleep(line, behind=behind)
             self._reserve(task, shape)
+
+    def _stopped_by_quota(self, task: Task, line: Line, group: Group, before: list[Hold]) -> bool:
+        """Park a task that class or tenant have no room for, unless it may stop others of theirs; whether it was dealt with."""
+        state, shape, place, tenant = self.state, line.shape, group.place, group.tenant
+        queue, book, need = state.queue, state.classes[place], shape.need_milli
+        if need > book.limit:
+            queue.park_for_good(line, place)
+            self._give_up_promise(task)
+            return True
+        if need > tenant.limit:
+            self._park_with_tenant(task, group, SOME)
+            return True
+        if book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place)):
+            if self._raid(task, shape, line):
+                self._push(line, place)
+            else:
+                self._park_with_class(line, place, (task.key, task.id, group))
+            return True
+        can_pay = tenant.tenant.budget is None or self._can_pay(tenant)
+        first = bool(queue.with_tenant) and self._first_at_tenant(task, TOTAL)
+        if not can_pay or first or tenant.used + need > tenant.limit:
+            if can_pay and self._raid(task, shape, line):
+                self._push(line, place)
+            else:
+                self._park_with_tenant(task, group, TOTAL)
+            return True
+        if tenant.model_limits:
+            closed, limit = self._closed_models(tenant, shape), _model_limit(shape)
+            stopped = closed & shape.eligible or self._first_at_tenant(task, limit)
+            if stopped and (limit != SOME or not without(shape.eligible, closed)):
+                self._park_with_tenant(task, group, limit)
+                return True
+        short = short_of(task, need, book, tenant, before) if before else ""
+        if short == "class":
+            self._park_with_class(line, place, (task.key, task.id, group))
+        elif short == "tenant":
+            self._park_with_tenant(task, group, TOTAL)
+        return bool(short)
 
     def _find(self, task: Task, shape: Shape, closed: BaySet, before: list[Hold]) -> tuple[Placement | None, bool]:
         """Room that is promised to nobody who goes before; else whether only such promises stand in the way."""
@@ -385,3 +389,8 @@ class Pass(Deeds):
         self.state.queue.park_with_tenant(group, limit)
         self._give_up_promise(task)
         self._push(group.line, group.place)
+
+
+def _model_limit(shape: Shape) -> str:
+    """The limit on models a shape falls under: of its one model, or of several."""
+    return shape.resources.models[0] if len(shape.resources.models) == 1 else SOME
