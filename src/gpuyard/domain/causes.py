@@ -23,7 +23,6 @@ class Why(StrEnum):
     SUSPENDED_BY_USER = "suspended_by_user"
     NODES_CHANGED = "nodes_changed"
     OVERTAKEN = "overtaken"
-    OVERDUE = "overdue"
     SETTINGS_CHANGED = "settings_changed"
     AT_LIMIT = "at_limit"
     ROOM_LOST = "room_lost"
@@ -45,7 +44,6 @@ _SENTENCES = {
     Why.SUSPENDED_BY_USER: "It was suspended on request.",
     Why.NODES_CHANGED: "Node {node} is not what it was.",
     Why.OVERTAKEN: "Task {task}, which goes before it, took the place.",
-    Why.OVERDUE: "The tasks it waits for run longer than estimated.",
     Why.SETTINGS_CHANGED: "The settings changed.",
     Why.ROOM_LOST: "The room that was made for it is gone again.",
     Why.AT_LIMIT: "Its tenant or class is at a limit now.",

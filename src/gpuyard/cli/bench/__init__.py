@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 GPUS = "200,1600,16000,100000"
+SMALLEST = 200
 
 Json = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Write the figures to this file too, as JSON.")]
@@ -32,7 +33,7 @@ def bench(context: typer.Context) -> None:
 @app.command()
 def engine(
     gpus: Annotated[str, typer.Option(help="Sizes of the yards, in GPUs, with commas between them.")] = GPUS,
-    events: Annotated[int, typer.Option(min=1, help="Decisions measured for each size.")] = 20_000,
+    events: Annotated[int, typer.Option(min=1000, help="Decisions measured for each size.")] = 20_000,
     as_json: Json = False,
     out: Out = None,
 ) -> None:
@@ -66,6 +67,10 @@ def _sizes(text: str) -> tuple[int, ...]:
         sizes = ()
     if not sizes or min(sizes) < 1:
         raise typer.BadParameter(f"{text!r} is not a list of GPU counts such as 200,1600", param_hint="'--gpus'")
+    if min(sizes) < SMALLEST:
+        raise typer.BadParameter(
+            f"{min(sizes)} GPUs are too few to measure; take {SMALLEST} or more", param_hint="'--gpus'"
+        )
     return sizes
 
 
