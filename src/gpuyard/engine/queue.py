@@ -184,14 +184,28 @@ class Queue:
         if len(group.heap) > SLACK + 2 * group.size:
             group.tidy()
         if group.heap[0][1] == task.id:
-            if group.parked is not None:
-                heappush(self.with_tenant[task.spec.tenant][group.parked], (task.key, task.id, group))
-            else:
-                line.list(group, entry)
-                if line.parked[place] and line.number not in self.for_good[place]:
-                    heappush(self.with_class[place], (task.key, task.id, line))
+            self._line_up(group, entry)
         self.waiting += 1
         return line
+
+    def _line_up(self, group: Group, top: Entry) -> None:
+        """A group has a new best task: it takes its place among the heads, or where its group or line is parked.
+
+        Whoever comes first at a parking place is asked at once: it may want less than the one it overtook.
+        """
+        line, place = group.line, group.place
+        if group.parked is not None:
+            parked = self.with_tenant[group.tenant.id][group.parked]
+            heappush(parked, (top[0], top[1], group))
+            if parked[0][1] == top[1]:
+                self.loosened[group.tenant.id] = group.tenant
+            return
+        line.list(group, top)
+        if line.parked[place] and line.number not in self.for_good[place]:
+            lines = self.with_class[place]
+            heappush(lines, (top[0], top[1], line))
+            if lines[0][1] == top[1]:
+                self.class_loosened[place] = True
 
     def remove(self, task: Task) -> None:
         """Take a task out; its entries are cleaned when they come up."""

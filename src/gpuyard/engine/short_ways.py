@@ -38,7 +38,7 @@ class Scheduler(Pass):
         if not (state.vacancy or queue.loosened) and len(state.freed) + len(queue.stirred) == 1:
             self.at = at
             self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
-            if self._plain and (self._refill() if state.freed else self._admit()):
+            if self._plain and (self._refill() if state.freed else True not in queue.class_loosened and self._admit()):
                 return
         self.run(at)
 

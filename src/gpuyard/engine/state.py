@@ -457,10 +457,12 @@ class State:
             self._consider(line, task)
 
     def _consider(self, line: Line, task: Task) -> None:
-        """A task joined a sleeping line: it may still stop others, or go before whoever holds a reservation."""
+        """A task joined a sleeping line: it may still stop others, or go before those the line sleeps behind."""
         if self.may_preempt() and (head := line.head(task.place)) is not None and head[1] == task.id:
             line.awake = True
             self.queue.stirred[line.number] = line
+        elif self.settings.backfill is Backfill.NONE and line.behind:
+            self.queue.wake(line)
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
             room = self.settings.backfill is Backfill.CONSERVATIVE and len(self.holds) < self.settings.reservations
             first = not self.holds or task.key < max(hold.task.key for hold in self.holds.values())

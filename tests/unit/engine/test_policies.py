@@ -149,12 +149,31 @@ def test_the_tenant_that_used_less_for_its_weight_goes_first() -> None:
 
 
 def test_gpus_held_now_count_as_an_hour_of_use() -> None:
-    assert tenant_key(book(used=1000), 0.0) == 3600.0
+    assert tenant_key(book(used=1000), 0.0) == tenant_key(book(usage=3600.0), 0.0)
     assert tenant_key(book(used=1000), 60.0) > tenant_key(book(used=1000), 0.0)
 
 
 def test_use_fades_by_half_in_a_half_life() -> None:
-    assert tenant_key(book(usage=100.0), SETTINGS.fair_share_half_life_seconds) == pytest.approx(50.0)
+    of_today = book(usage=50.0)
+    of_today.since = SETTINGS.fair_share_half_life_seconds
+    assert tenant_key(book(usage=100.0), 0.0) == pytest.approx(tenant_key(of_today, 0.0))
+
+
+@given(usage=st.floats(0, 1e12), weight=st.floats(0.001, 1000), times=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)))
+def test_time_alone_never_moves_a_tenant_that_uses_nothing(
+    usage: float, weight: float, times: tuple[float, float]
+) -> None:
+    idle = book(usage=usage, weight=weight)
+    assert tenant_key(idle, times[0]) == tenant_key(idle, times[1])
+
+
+@given(usage=st.floats(0, 1e12), used=st.integers(1, 10**6), times=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)))
+def test_time_moves_a_tenant_that_uses_gpus_only_backwards(
+    usage: float, used: int, times: tuple[float, float]
+) -> None:
+    busy = book(used=used, usage=usage)
+    earlier, later = sorted(times)
+    assert tenant_key(busy, earlier) <= tenant_key(busy, later) + 1e-9
 
 
 def test_an_empty_yard_is_dealt_out_evenly_in_one_pass() -> None:

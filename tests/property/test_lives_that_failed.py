@@ -1,0 +1,24 @@
+"""Lives that once broke a promise, kept as they were drawn, and some hundred others that nobody has looked at."""
+
+import pytest
+
+from tests.replay.random_life import RandomLife
+
+ONCE_FAILED = {
+    170: "a task that overtook all who wait for their class's quota was not asked, though it wanted less",
+    184: "the same, for a line of several tenants",
+    378: "use faded, and a task went before a promise by time alone",
+    1055: "without backfill, a task that goes before everybody joined a sleeping line and was not asked",
+    1247: "the same, for a task without GPUs",
+}
+
+
+@pytest.mark.parametrize("seed", sorted(ONCE_FAILED))
+def test_what_failed_once_holds(seed: int) -> None:
+    RandomLife(seed).lives(50)
+
+
+@pytest.mark.parametrize("hundred", range(20, 24))
+def test_a_hundred_lives_strand_nothing(hundred: int) -> None:
+    for seed in range(hundred * 100, hundred * 100 + 100):
+        RandomLife(seed).lives(50)
