@@ -10,6 +10,10 @@ ONCE_FAILED = {
     378: "use faded, and a task went before a promise by time alone",
     1055: "without backfill, a task that goes before everybody joined a sleeping line and was not asked",
     1247: "the same, for a task without GPUs",
+    2146: "room came to a line in which nobody stood, and it slept on",
+    3036: "a task waited behind one that its class may never have, because both were at their tenant's limit",
+    3097: "a promise was given up in the middle of a pass, and who had waited behind it was not asked again",
+    5873: "a task waited behind one that no open node could hold any more, because both were at their class's limit",
 }
 
 

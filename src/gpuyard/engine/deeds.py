@@ -71,6 +71,8 @@ class Deeds:
             head = line.head(place)
             if line.shape.need_milli > limit:
                 queue.park_for_good(queue.unpark_from_class(place), place)
+            elif not line.shape.eligible & self.state.index.open:
+                queue.sleep(queue.unpark_from_class(place), behind=False)
             elif head is not None and line.shape.need_milli > head[2].tenant.limit:
                 queue.unpark_from_class(place)
                 queue.park_with_tenant(head[2], SOME)

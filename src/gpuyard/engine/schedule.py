@@ -54,14 +54,21 @@ class Pass(Deeds):
         if state.vacancy:
             self._fill_vacancy()
         self._drain()
-        while (state.holds and self._recall_promises()) or state.vacancy or (self.placed and not self._plain):
+        while self._is_unsettled():
             if not self._plain:
                 self.placed = 0
                 self._doubt_all()
+            if queue.loosened:
                 self._unpark_tenants()
             if state.vacancy:
                 self._fill_vacancy()
             self._drain()
+
+    def _is_unsettled(self) -> bool:
+        """Whether what the pass did may let somebody through who was stopped before."""
+        state = self.state
+        recalled = bool(state.holds) and self._recall_promises()
+        return recalled or state.vacancy or bool(state.queue.loosened) or (self.placed > 0 and not self._plain)
 
     def _drain(self) -> None:
         """Try everything that takes part, in order of standing, until nothing is left to try."""
@@ -165,7 +172,9 @@ class Pass(Deeds):
                 while (first := queue.first_with_tenant(tenant_id, limit)) is not None:
                     shape = first[2].line.shape
                     shape.refresh(self.state.index)
-                    lined_up = limit == TOTAL and shape.need_milli <= tenant.limit
+                    may_have = min(tenant.limit, self.state.classes[first[2].place].limit)
+                    can_start = shape.need_milli <= may_have and bool(shape.eligible & self.state.index.open)
+                    lined_up = limit == TOTAL and can_start
                     if self._plain and lined_up and not self._has_room(tenant, shape.need_milli):
                         break
                     self._take_back(queue.unpark_from_tenant(first))

@@ -121,14 +121,19 @@ class Scheduler(Pass):
                 if not shape.eligible & bit:
                     continue
                 need = shape.need_milli
+                nobody = True
                 for place in PLACES:
                     if not line.heads[place]:
                         continue
                     if need > room[place]:
                         stopped.append((line, place))
+                        nobody = False
                         continue
                     head = line.head(place)
-                    if head is None or (best is not None and best < head):
+                    if head is None:
+                        continue
+                    nobody = False
+                    if best is not None and best < head:
                         continue
                     if parked[place] and parked[place][0][:2] < head[:2]:
                         stopped.append((line, place))
@@ -136,6 +141,8 @@ class Scheduler(Pass):
                         best = head
                     elif answer is None:
                         return NO_ANSWER
+                if nobody:
+                    line.awake = True  # whoever joins it next finds room here, perhaps
         return best
 
     def _may_use(self, head: Head, shape: Shape, line: Line, bay: Bay, held: list[Hold]) -> bool | None:

@@ -550,6 +550,7 @@ class State:
 
     def _cordoned(self, event: fact.NodeCordoned, at: float) -> None:  # noqa: ARG002
         self.index.set_state(event.node, cordoned=True, draining=event.draining)
+        self.queue.loosen_all()  # nobody waits behind a task that only this node could have held
 
     def _uncordoned(self, event: fact.NodeUncordoned, at: float) -> None:  # noqa: ARG002
         self.index.set_state(event.node, cordoned=False, draining=False)
@@ -618,7 +619,7 @@ class State:
         """Give each class its part of the GPUs there are now."""
         self.vacancy = True
         set_parts(*self.classes, self.split, self.index.gpus_up)
-        self.queue.class_loosened = [True, True]
+        self.queue.loosen_all()
         self.queue.unpark_all_for_good()
 
     def _settings_changed(self, event: fact.SettingsChanged, at: float) -> None:
