@@ -168,9 +168,7 @@ def test_time_alone_never_moves_a_tenant_that_uses_nothing(
 
 
 @given(usage=st.floats(0, 1e12), used=st.integers(1, 10**6), times=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)))
-def test_time_moves_a_tenant_that_uses_gpus_only_backwards(
-    usage: float, used: int, times: tuple[float, float]
-) -> None:
+def test_time_moves_a_tenant_that_uses_gpus_only_backwards(usage: float, used: int, times: tuple[float, float]) -> None:
     busy = book(used=used, usage=usage)
     earlier, later = sorted(times)
     assert tenant_key(busy, earlier) <= tenant_key(busy, later) + 1e-9
