@@ -14,6 +14,7 @@ ONCE_FAILED = {
     3036: "a task waited behind one that its class may never have, because both were at their tenant's limit",
     3097: "a promise was given up in the middle of a pass, and who had waited behind it was not asked again",
     5873: "a task waited behind one that no open node could hold any more, because both were at their class's limit",
+    8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
 }
 
 

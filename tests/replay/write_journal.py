@@ -23,6 +23,8 @@ from gpuyard.domain.events import (
     AttemptStopping,
     AttemptSuspended,
     AttemptSuspending,
+    EpochBegan,
+    EpochEnded,
     EstimateRevised,
     Event,
     GpuHealthChanged,
@@ -129,6 +131,9 @@ LATER_SPEC = TaskSpec(TenantId("students"), Resources(cpus=4), after_success=(LA
 
 STORY: list[tuple[str, Event]] = [
     ("admin", YardFounded("lab")),
+    ("", EpochBegan(1, "0.1.0")),
+    ("", EpochEnded(1, 1060.0)),
+    ("", EpochBegan(2, "0.1.0")),
     ("admin", SettingsChanged(Settings(policy="fair_share", backfill=Backfill.CONSERVATIVE, retry_delay_seconds=4.0))),
     ("admin", SplitSet(Split(0.25, 0.75, QuotaMode.BORROW))),
     ("admin", TenantSet(Tenant(TenantId("vision"), 8, (("A100", 8),), 2, 2.0, Budget(1000.0, 604_800.0)))),

@@ -6,7 +6,8 @@ books that add up, and that the facts alone give the same state.
 
 import pytest
 
-from gpuyard.domain.causes import Why
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.commands import BeginEpoch, EndEpoch, ReportEnded
 from gpuyard.domain.events import AttemptEnded, ReservationMade, TaskEnded, TaskRequeued
 from gpuyard.domain.refusals import (
     BudgetSpent,
@@ -22,7 +23,7 @@ from gpuyard.domain.refusals import (
 )
 from gpuyard.domain.task import Estimate
 from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import GpuHealth, Link, OnLost, Preemption, TaskStatus, TenantId
+from gpuyard.domain.values import GpuHealth, Link, NodeId, OnLost, Outcome, Preemption, TaskStatus, TenantId
 from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 
@@ -304,6 +305,41 @@ def test_a_gpu_somebody_else_uses_is_left_alone(cluster: ClusterStory) -> None:
     assert cluster.gpus_of("one") == [("node-1", (1,))]
     cluster.gpu_becomes("node-1", 0, GpuHealth.OK)
     assert cluster.gpus_of("two") == [("node-1", (0,))]
+
+
+def test_a_gang_that_loses_a_node_is_stopped_on_the_others_and_starts_again_elsewhere(cluster: ClusterStory) -> None:
+    cluster.has_nodes(3, gpus_each=8)
+    cluster.submits(gang("train", members=2, gpus_each=8))
+    lost = cluster.nodes_of("train")[0]
+    cluster.loses(lost)
+    cluster.passes(1)
+    assert cluster.is_running("train")
+    assert lost not in cluster.nodes_of("train")
+    cluster.gets_back(lost)
+    assert cluster.is_running("train")
+
+
+def test_what_a_node_lost_track_of_is_tried_again_and_not_counted_as_a_failure(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("train"))
+    cluster.tells(ReportEnded(cluster.numbers["train"], 1, Outcome.LOST, message="The supervisor was killed."))
+    assert cluster.is_running("train")
+    (requeued,) = [event for event in cluster.facts_of("train") if isinstance(event, TaskRequeued)]
+    assert requeued.cause == Cause(Why.ATTEMPT_LOST, node=NodeId("node-1"))
+
+
+def test_a_node_may_end_a_task_at_its_timeout_by_itself(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("train", retries=3, timeout_seconds=60.0))
+    cluster.tells(ReportEnded(cluster.numbers["train"], 1, Outcome.TIMED_OUT))
+    assert cluster.status("train") == "timeout"
+
+
+def test_every_scheduler_that_takes_over_counts_one_further(cluster: ClusterStory) -> None:
+    cluster.tells(BeginEpoch("0.1.0"))
+    cluster.tells(EndEpoch(60.0))
+    cluster.tells(BeginEpoch("0.1.0"))
+    assert (cluster.state.epoch, cluster.state.patient_until) == (2, 60.0)
 
 
 def test_one_failing_member_ends_the_gang_and_all_of_it_is_tried_again(cluster: ClusterStory) -> None:

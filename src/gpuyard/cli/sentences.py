@@ -146,6 +146,10 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.NodeCordoned: lambda _, it: f"Node {it.node} {'is being emptied' if it.draining else 'is closed'}.",
     fact.NodeUncordoned: lambda _, it: f"Node {it.node} is open again.",
     fact.GpuHealthChanged: lambda _, it: f"GPU {it.gpu} of {it.node} is {it.health}.",
+    fact.EpochBegan: lambda _, it: f"A scheduler took over (epoch {it.epoch}).",
+    fact.EpochEnded: lambda _, it: (
+        f"The scheduler stopped; nodes wait for the next one until {clock(it.patient_until)}."
+    ),
     fact.TenantSet: lambda _, it: f"Tenant {it.tenant.id} {_limits(it.tenant.max_gpus)}.",
     fact.SplitSet: lambda _, it: (
         f"Online work gets {it.split.online_percent:.0%} of the GPUs, batch the rest ({it.split.mode})."

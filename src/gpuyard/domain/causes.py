@@ -20,6 +20,7 @@ class Why(StrEnum):
     RECLAIMED = "reclaimed"
     DRAINED = "drained"
     NODE_LOST = "node_lost"
+    ATTEMPT_LOST = "attempt_lost"
     SUSPENDED_BY_USER = "suspended_by_user"
     NODES_CHANGED = "nodes_changed"
     OVERTAKEN = "overtaken"
@@ -41,6 +42,7 @@ _SENTENCES = {
     Why.RECLAIMED: "Task {task} took back GPUs that are its own by quota.",
     Why.DRAINED: "Node {node} is being emptied.",
     Why.NODE_LOST: "Node {node} was lost.",
+    Why.ATTEMPT_LOST: "Node {node} does not know what became of it.",
     Why.SUSPENDED_BY_USER: "It was suspended on request.",
     Why.NODES_CHANGED: "Node {node} is not what it was.",
     Why.OVERTAKEN: "Task {task}, which goes before it, took the place.",

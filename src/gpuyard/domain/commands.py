@@ -15,6 +15,10 @@ class SubmitTasks(Command, frozen=True):
     """Accept all of these or none. They may depend on each other in any order."""
 
     tasks: tuple[NewTask, ...]
+    key: str = ""
+    """The client's name for this request: said twice, it is accepted once."""
+    digest: str = ""
+    """Of the request's body: under one key it must be the same."""
 
 
 class CancelTask(Command, frozen=True):
@@ -94,6 +98,10 @@ class ReportEnded(Command, frozen=True):
     exit_code: int | None = None
     node: NodeId | None = None
     """Which part; none: all of it."""
+    signal: int | None = None
+    """Which signal ended it."""
+    message: str = ""
+    """What the node has to say about it, one sentence."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -151,6 +159,18 @@ class FoundYard(Command, frozen=True):
     """Begin a journal."""
 
     yard: str
+
+
+class BeginEpoch(Command, frozen=True):
+    """A scheduler takes over: from now on only its word counts."""
+
+    version: str
+
+
+class EndEpoch(Command, frozen=True):
+    """A scheduler stops for a while, on purpose, and has told the nodes to be patient."""
+
+    patience_seconds: float
 
 
 class SetTenant(Command, frozen=True):

@@ -27,6 +27,10 @@ class TaskSubmitted(Event, frozen=True):
 
     task: TaskId
     spec: TaskSpec
+    key: str = ""
+    """The client's name for the request it came with, if it gave one."""
+    digest: str = ""
+    """Of that request's body."""
 
 
 class TaskHeld(Event, frozen=True):
@@ -136,6 +140,8 @@ class MemberEnded(Event, frozen=True):
     node: NodeId
     outcome: Outcome
     exit_code: int | None = None
+    signal: int | None = None
+    message: str = ""
 
 
 class AttemptEnded(Event, frozen=True):
@@ -145,6 +151,10 @@ class AttemptEnded(Event, frozen=True):
     attempt: int
     outcome: Outcome
     exit_code: int | None = None
+    signal: int | None = None
+    """Which signal ended it."""
+    message: str = ""
+    """What the node has to say about it, one sentence."""
 
 
 # --- reservations -----------------------------------------------------------------------------------------------------
@@ -229,6 +239,20 @@ class YardFounded(Event, frozen=True):
     yard: str
 
 
+class EpochBegan(Event, frozen=True):
+    """A scheduler took over. Nodes obey the highest epoch they have seen, so its predecessor has no say any more."""
+
+    epoch: int
+    version: str
+
+
+class EpochEnded(Event, frozen=True):
+    """A scheduler stopped on purpose; until then nodes wait for the next one, and nobody counts them as lost."""
+
+    epoch: int
+    patient_until: float
+
+
 class TenantSet(Event, frozen=True):
     """A tenant has these limits from now on."""
 
@@ -254,6 +278,6 @@ EVENTS: tuple[type[Event], ...] = (
     AttemptStopping, MemberEnded, AttemptEnded,
     ReservationMade, ReservationDropped,
     NodeJoined, NodeLost, NodeReturned, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
-    TenantSet, SplitSet, SettingsChanged,
+    EpochBegan, EpochEnded, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
 """Every fact there is. A test holds this list and the classes above together."""

@@ -13,6 +13,8 @@ class Gpu(Value, frozen=True):
     """The NUMA domain it hangs on."""
     nvlink: int | None = None
     """Cards with the same number reach each other over NVLink; none: it has no such link."""
+    virtual: bool = False
+    """It is only played by the agent: tasks are real processes, the card is not there."""
 
 
 class NodeSpec(Value, frozen=True):

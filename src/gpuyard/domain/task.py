@@ -73,6 +73,10 @@ class TaskSpec(Value, frozen=True):
     estimate: Estimate | None = None
     require_fit: bool = False
     """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
+    secrets: tuple[str, ...] = ()
+    """Names of environment variables whose values only the nodes that run it are told."""
+    model_name: str = ""
+    """Which machine-learning model it trains or serves, in the user's words."""
 
 
 class NewTask(Value, frozen=True):

@@ -77,6 +77,8 @@ class Outcome(StrEnum):
     """Its node was lost, or the node does not know it any more."""
     NOT_LAUNCHED = "not_launched"
     """The node could not start it."""
+    TIMED_OUT = "timed_out"
+    """The node ended it at its time-out; it need not wait for the scheduler to say so."""
 
 
 class GpuHealth(StrEnum):

@@ -10,6 +10,8 @@ from heapq import heappop, heappush
 from math import isfinite
 from typing import Any
 
+from msgspec.structs import replace
+
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
@@ -134,7 +136,7 @@ class Engine:
         if linked and (refusal := check_dependencies(asked.tasks, _Known(self.state))):
             return refusal
         for new in asked.tasks:
-            self._emit(fact.TaskSubmitted(new.id, new.spec))
+            self._emit(fact.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
         if linked:
             self._end_hopeless(asked.tasks)
         return None
@@ -298,7 +300,7 @@ class Engine:
         nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
         if asked.node is not None and len(nodes) > 1:
             return self._member_ended(task, nodes, asked)
-        self._finish(task, asked.outcome, asked.exit_code)
+        self._finish(task, asked)
         return None
 
     def _member_ended(self, task: Task, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> Refusal | None:
@@ -308,20 +310,28 @@ class Engine:
             return no.UnknownNode(asked.node)
         if asked.node in (task.members or {}):
             return None
-        self._emit(fact.MemberEnded(task.id, asked.attempt, asked.node, asked.outcome, asked.exit_code))
+        self._emit(
+            fact.MemberEnded(
+                task.id, asked.attempt, asked.node, asked.outcome, asked.exit_code, asked.signal, asked.message
+            )
+        )
         outcomes = task.members or {}
         if len(outcomes) == len(nodes):
             failed = next((how for how in outcomes.values() if how not in {Outcome.SUCCEEDED, Outcome.STOPPED}), None)
             stopped = Outcome.STOPPED if Outcome.STOPPED in outcomes.values() else Outcome.SUCCEEDED
-            self._finish(task, failed or stopped, asked.exit_code)
+            outcome = failed or stopped
+            self._finish(task, replace(asked, outcome=outcome))
         elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
             self._emit(fact.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))
         return None
 
-    def _finish(self, task: Task, outcome: Outcome, exit_code: int | None) -> None:
+    def _finish_as_lost(self, task: Task) -> None:
+        self._finish(task, command.ReportEnded(task.id, task.attempts, Outcome.LOST))
+
+    def _finish(self, task: Task, ended: command.ReportEnded) -> None:
         """An attempt is over: decide in the same step whether the task is."""
-        phase = task.phase
-        self._emit(fact.AttemptEnded(task.id, task.attempts, outcome, exit_code))
+        phase, outcome = task.phase, ended.outcome
+        self._emit(fact.AttemptEnded(task.id, task.attempts, outcome, ended.exit_code, ended.signal, ended.message))
         settling = task.phase
         assert isinstance(settling, Settling)
         cause, why = settling.cause, settling.cause.why if settling.cause else None
@@ -331,9 +341,14 @@ class Engine:
             self._end(task, status, cause)
         elif outcome is Outcome.SUCCEEDED:
             self._end(task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED))
+        elif outcome is Outcome.TIMED_OUT:
+            self._end(task, TaskStatus.TIMEOUT, Cause(Why.TIMEOUT))
         elif outcome is Outcome.LOST:
-            node = phase.placement.nodes[0]  # type: ignore[attr-defined]
-            self._requeue(task, Cause(Why.NODE_LOST, node=node), delay=0.0)
+            nodes = phase.placement.nodes  # type: ignore[attr-defined]
+            hosts = self.state.index.hosts
+            lost = next((node for node in nodes if hosts[node].lost), None)
+            why = Why.ATTEMPT_LOST if lost is None else Why.NODE_LOST
+            self._requeue(task, Cause(why, node=lost or ended.node or nodes[0]), delay=0.0)
         elif cause is not None and why is not Why.MEMBER_FAILED:
             self._requeue(task, cause, delay=0.0)
         else:
@@ -407,7 +422,7 @@ class Engine:
             report = command.ReportEnded(task.id, task.attempts, Outcome.LOST, node=node)
             self._member_ended(task, nodes, report)
         else:
-            self._finish(task, Outcome.LOST, None)
+            self._finish_as_lost(task)
 
     def _return(self, asked: command.ReturnNode) -> Refusal | None:
         if refusal := self._known_node(asked.node):
@@ -428,7 +443,7 @@ class Engine:
         if not state.index.hosts[asked.node].lost:
             self._emit(fact.NodeLost(asked.node))
         for task in here:
-            self._finish(task, Outcome.LOST, None)
+            self._finish_as_lost(task)
         self._emit(fact.NodeRemoved(asked.node))
         return None
 
@@ -485,6 +500,18 @@ class Engine:
         if not asked.yard:
             return no.EmptyName("yard")
         self._emit(fact.YardFounded(asked.yard))
+        return None
+
+    def _begin_epoch(self, asked: command.BeginEpoch) -> Refusal | None:
+        self._emit(fact.EpochBegan(self.state.epoch + 1, asked.version))
+        return None
+
+    def _end_epoch(self, asked: command.EndEpoch) -> Refusal | None:
+        if not isfinite(asked.patience_seconds):
+            return no.NotFinite("patience_seconds")
+        if asked.patience_seconds < 0:
+            return no.NegativeCount("patience_seconds", asked.patience_seconds)
+        self._emit(fact.EpochEnded(self.state.epoch, self.state.now + asked.patience_seconds))
         return None
 
     def _set_tenant(self, asked: command.SetTenant) -> Refusal | None:
@@ -556,6 +583,8 @@ _HANDLERS: dict[type[command.Command], Callable[[Engine, Any], Refusal | None]] 
     command.UncordonNode: Engine._uncordon,
     command.SetGpuHealth: Engine._set_health,
     command.FoundYard: Engine._found,
+    command.BeginEpoch: Engine._begin_epoch,
+    command.EndEpoch: Engine._end_epoch,
     command.SetTenant: Engine._set_tenant,
     command.SetSplit: Engine._set_split,
     command.ChangeSettings: Engine._change_settings,

@@ -84,9 +84,10 @@ class Pass(Deeds):
             if not ready:
                 return
             rank, task, line, group = heappop(ready)
-            if not line.awake:
-                continue
-            if not self._plain and not self._is_promised(task, rank):
+            promised = not self._plain and self._is_promised(task, rank)
+            if not line.awake and not promised:
+                continue  # whoever was promised nodes may have room there though others of its line have none
+            if not self._plain and not promised:
                 best = self._best(line, group.place)
                 if best != (rank, task, line, group):
                     if best is not None:

@@ -100,6 +100,8 @@ class Document(msgspec.Struct):
     tasks: list[TaskRow]
     holds: list[HoldRow]
     ended: list[tuple[TaskId, TaskStatus]]
+    epoch: int
+    patient_until: float
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -126,6 +128,8 @@ def dump(state: State) -> dict[str, Any]:
             for hold in state.holds.values()
         ],
         ended=[(task, state.ended[task]) for task in state.ended_order],
+        epoch=state.epoch,
+        patient_until=state.patient_until,
     )  # fmt: skip
     plain: dict[str, Any] = msgspec.to_builtins(document)
     return plain
@@ -158,6 +162,7 @@ def load(plain: dict[str, Any]) -> State:
 def _build(document: Document) -> State:
     state = State()
     state.yard, state.now = document.yard, document.now
+    state.epoch, state.patient_until = document.epoch, document.patient_until
     state.settings, state.split = document.settings, document.split
     state.policy = POLICIES[document.settings.policy]
     state.default_tenant, state.last_task, state.demand = document.default_tenant, document.last_task, document.demand

@@ -82,6 +82,10 @@ class State:
         self.yard = ""
         self.now = 0.0
         """The instant of the last fact; time never runs backwards."""
+        self.epoch = 0
+        """Which scheduler's word counts."""
+        self.patient_until = 0.0
+        """No node counts as lost before this instant: the last scheduler said it would be back."""
         self.settings = Settings()
         self.policy: Policy = POLICIES[self.settings.policy]
         self.split = Split()
@@ -576,6 +580,12 @@ class State:
             raise UnknownFact(f"YardFounded speaks of a yard that is founded already, as {self.yard}.")
         self.yard = event.yard
 
+    def _epoch_began(self, event: fact.EpochBegan, at: float) -> None:  # noqa: ARG002
+        self.epoch = event.epoch
+
+    def _epoch_ended(self, event: fact.EpochEnded, at: float) -> None:  # noqa: ARG002
+        self.patient_until = event.patient_until
+
     def _tenant_set(self, event: fact.TenantSet, at: float) -> None:
         tenant = event.tenant
         self.vacancy = True
@@ -686,6 +696,8 @@ _FOLDS: dict[type[fact.Event], Callable[[State, Any, float], None]] = {
     fact.NodeCordoned: State._cordoned,
     fact.NodeUncordoned: State._uncordoned,
     fact.GpuHealthChanged: State._health_changed,
+    fact.EpochBegan: State._epoch_began,
+    fact.EpochEnded: State._epoch_ended,
     fact.TenantSet: State._tenant_set,
     fact.SplitSet: State._split_set,
     fact.SettingsChanged: State._settings_changed,

@@ -100,7 +100,8 @@ class World:
             by_itself = isinstance(asked, command.ReportEnded) and asked.outcome is not Outcome.STOPPED
             if by_itself and (self._ends.get(asked.task) != entry or not isinstance(task.phase, Running)):
                 return
-            if self._lost & set(task.phase.placement.nodes):
+            part = asked.node if isinstance(asked, command.ReportEnded) else None
+            if self._lost & ({part} if part else set(task.phase.placement.nodes)):
                 self._unsaid.append((entry, asked))
                 return
         self.tell(asked)
@@ -127,4 +128,8 @@ class World:
         elif isinstance(event, fact.AttemptSuspending):
             self.later(self.now + self.stop_seconds, command.ReportSuspended(event.task, event.attempt))
         elif isinstance(event, fact.AttemptStopping):
-            self.later(self.now + self.stop_seconds, command.ReportEnded(event.task, event.attempt, Outcome.STOPPED))
+            phase = self.engine.state.tasks[event.task].phase
+            assert isinstance(phase, ACTIVE)
+            for node in phase.placement.nodes:
+                report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node)
+                self.later(self.now + self.stop_seconds, report)

@@ -96,9 +96,9 @@ class ClusterStory:
         self.passes(0)
         return list(numbers.values())
 
-    def submits_many(self, count: int, builder: TaskBuilder) -> None:
+    def submits_many(self, count: int, builder: TaskBuilder) -> list[TaskId] | Refusal:
         """So many like this one: name-1, name-2, …"""
-        self.submits(*(replace(builder, name=f"{builder.name}-{place + 1}") for place in range(count)))
+        return self.submits(*(replace(builder, name=f"{builder.name}-{place + 1}") for place in range(count)))
 
     def passes(self, seconds: float) -> None:
         """Time passes."""
@@ -249,6 +249,7 @@ class ClusterStory:
 
     def _ends(self, name: str, outcome: Outcome, exit_code: int) -> None:
         number = self.numbers[name]
+        assert number in self.state.tasks, f"{name} is over already: {self.status(name)}"
         self._tell(command.ReportEnded(number, self.state.tasks[number].attempts, outcome, exit_code))
 
     def _check_quotas(self) -> None:

@@ -14,6 +14,8 @@ from gpuyard.domain.tenant import Budget, Split, Tenant
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TenantId
 from gpuyard.engine import snapshot
 from gpuyard.engine.engine import Engine
+from gpuyard.engine.policies import POLICIES
+from gpuyard.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 TEAM = TenantId("team")
@@ -87,12 +89,14 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     "no name": (command.SetTenant(Tenant(TenantId(""))), no.EmptyName("tenant")),
     "an unknown policy": (
         command.ChangeSettings(Settings(policy="astrology")),
-        no.UnknownPolicy("astrology", ("fifo", "priority", "fair_share", "sjf", "srtf", "tiresias")),
+        no.UnknownPolicy("astrology", tuple(POLICIES)),
     ),
     "an unknown score": (
         command.ChangeSettings(Settings(score="taste")),
-        no.UnknownScore("taste", ("best_fit", "fragmentation", "spread")),
+        no.UnknownScore("taste", tuple(SCORES)),
     ),
+    "no patience": (command.EndEpoch(-1.0), no.NegativeCount("patience_seconds", -1.0)),
+    "endless patience": (command.EndEpoch(inf), no.NotFinite("patience_seconds")),
     "no ageing": (command.ChangeSettings(Settings(ageing_seconds=0.0)), no.NotPositive("ageing_seconds", 0.0)),
     "endless ageing": (command.ChangeSettings(Settings(ageing_seconds=inf)), no.NotFinite("ageing_seconds")),
     "a negative memory of the past": (

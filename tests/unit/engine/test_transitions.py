@@ -136,6 +136,8 @@ def test_a_placement_on_an_unknown_node_and_a_card_that_is_not_there_are_refused
 def test_all_other_facts_can_be_folded_into_an_empty_yard() -> None:
     free = {
         fact.YardFounded: fact.YardFounded("lab"),
+        fact.EpochBegan: fact.EpochBegan(1, "0.1.0"),
+        fact.EpochEnded: fact.EpochEnded(1, 60.0),
         fact.TaskSubmitted: fact.TaskSubmitted(TASK, SPEC),
         fact.NodeJoined: fact.NodeJoined(node("n")),
         fact.TenantSet: fact.TenantSet(Tenant(TenantId("team"))),

@@ -1,0 +1,431 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Registration(_message.Message):
+    __slots__ = ("protocol", "version", "node", "instance", "join_token", "yard", "seq", "epoch", "attempts", "address")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    YARD_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    node: Node
+    instance: str
+    join_token: str
+    yard: str
+    seq: int
+    epoch: int
+    attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
+    address: str
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., instance: _Optional[str] = ..., join_token: _Optional[str] = ..., yard: _Optional[str] = ..., seq: _Optional[int] = ..., epoch: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("id", "gpus", "cpus", "memory_mib", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    gpus: _containers.RepeatedCompositeFieldContainer[Gpu]
+    cpus: int
+    memory_mib: int
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, id: _Optional[str] = ..., gpus: _Optional[_Iterable[_Union[Gpu, _Mapping]]] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Gpu(_message.Message):
+    __slots__ = ("model", "memory_mib", "uuid", "numa", "nvlink", "virtual", "pci", "driver")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    NUMA_FIELD_NUMBER: _ClassVar[int]
+    NVLINK_FIELD_NUMBER: _ClassVar[int]
+    VIRTUAL_FIELD_NUMBER: _ClassVar[int]
+    PCI_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    memory_mib: int
+    uuid: str
+    numa: int
+    nvlink: int
+    virtual: bool
+    pci: str
+    driver: str
+    def __init__(self, model: _Optional[str] = ..., memory_mib: _Optional[int] = ..., uuid: _Optional[str] = ..., numa: _Optional[int] = ..., nvlink: _Optional[int] = ..., virtual: _Optional[bool] = ..., pci: _Optional[str] = ..., driver: _Optional[str] = ...) -> None: ...
+
+class Attempt(_message.Message):
+    __slots__ = ("task", "attempt", "state")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[Attempt.State]
+        PREPARED: _ClassVar[Attempt.State]
+        RUNNING: _ClassVar[Attempt.State]
+        SUSPENDED: _ClassVar[Attempt.State]
+        ENDED: _ClassVar[Attempt.State]
+    UNKNOWN: Attempt.State
+    PREPARED: Attempt.State
+    RUNNING: Attempt.State
+    SUSPENDED: Attempt.State
+    ENDED: Attempt.State
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    attempt: int
+    state: Attempt.State
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[Attempt.State, str]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("yard", "epoch", "seq", "session", "heartbeat_seconds", "offline_after_seconds", "version")
+    YARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OFFLINE_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    yard: str
+    epoch: int
+    seq: int
+    session: str
+    heartbeat_seconds: float
+    offline_after_seconds: float
+    version: str
+    def __init__(self, yard: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., session: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ..., offline_after_seconds: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+
+class AgentMessage(_message.Message):
+    __slots__ = ("reports", "heartbeat")
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    reports: _containers.RepeatedCompositeFieldContainer[Report]
+    heartbeat: Heartbeat
+    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("number", "task", "attempt", "prepared", "started", "ended", "suspended", "resumed")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    task: int
+    attempt: int
+    prepared: Prepared
+    started: Started
+    ended: Ended
+    suspended: Suspended
+    resumed: Resumed
+    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
+
+class Prepared(_message.Message):
+    __slots__ = ("port",)
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    def __init__(self, port: _Optional[int] = ...) -> None: ...
+
+class Started(_message.Message):
+    __slots__ = ("at", "pid")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    pid: int
+    def __init__(self, at: _Optional[float] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("outcome", "exit_code", "signal", "at", "message")
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[Ended.Outcome]
+        SUCCEEDED: _ClassVar[Ended.Outcome]
+        FAILED: _ClassVar[Ended.Outcome]
+        STOPPED: _ClassVar[Ended.Outcome]
+        LOST: _ClassVar[Ended.Outcome]
+        NOT_LAUNCHED: _ClassVar[Ended.Outcome]
+        TIMED_OUT: _ClassVar[Ended.Outcome]
+        FENCED: _ClassVar[Ended.Outcome]
+    UNKNOWN: Ended.Outcome
+    SUCCEEDED: Ended.Outcome
+    FAILED: Ended.Outcome
+    STOPPED: Ended.Outcome
+    LOST: Ended.Outcome
+    NOT_LAUNCHED: Ended.Outcome
+    TIMED_OUT: Ended.Outcome
+    FENCED: Ended.Outcome
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    outcome: Ended.Outcome
+    exit_code: int
+    signal: int
+    at: float
+    message: str
+    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Suspended(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Resumed(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("at", "host", "gpus", "strays")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    STRAYS_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    host: Host
+    gpus: _containers.RepeatedCompositeFieldContainer[GpuUse]
+    strays: _containers.RepeatedCompositeFieldContainer[Stray]
+    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ...) -> None: ...
+
+class Host(_message.Message):
+    __slots__ = ("cpu_percent", "memory_used_mib", "memory_mib", "load", "disk_free_mib")
+    CPU_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_MIB_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_MIB_FIELD_NUMBER: _ClassVar[int]
+    cpu_percent: float
+    memory_used_mib: int
+    memory_mib: int
+    load: float
+    disk_free_mib: int
+    def __init__(self, cpu_percent: _Optional[float] = ..., memory_used_mib: _Optional[int] = ..., memory_mib: _Optional[int] = ..., load: _Optional[float] = ..., disk_free_mib: _Optional[int] = ...) -> None: ...
+
+class GpuUse(_message.Message):
+    __slots__ = ("index", "health", "why", "utilization_percent", "memory_used_mib", "temperature_c", "power_watts", "power_limit_watts", "fan_percent", "processes")
+    class Health(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OK: _ClassVar[GpuUse.Health]
+        EXTERNAL: _ClassVar[GpuUse.Health]
+        OFFLINE: _ClassVar[GpuUse.Health]
+    OK: GpuUse.Health
+    EXTERNAL: GpuUse.Health
+    OFFLINE: GpuUse.Health
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    UTILIZATION_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_MIB_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    POWER_WATTS_FIELD_NUMBER: _ClassVar[int]
+    POWER_LIMIT_WATTS_FIELD_NUMBER: _ClassVar[int]
+    FAN_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    health: GpuUse.Health
+    why: str
+    utilization_percent: float
+    memory_used_mib: int
+    temperature_c: float
+    power_watts: float
+    power_limit_watts: float
+    fan_percent: float
+    processes: _containers.RepeatedCompositeFieldContainer[GpuProcess]
+    def __init__(self, index: _Optional[int] = ..., health: _Optional[_Union[GpuUse.Health, str]] = ..., why: _Optional[str] = ..., utilization_percent: _Optional[float] = ..., memory_used_mib: _Optional[int] = ..., temperature_c: _Optional[float] = ..., power_watts: _Optional[float] = ..., power_limit_watts: _Optional[float] = ..., fan_percent: _Optional[float] = ..., processes: _Optional[_Iterable[_Union[GpuProcess, _Mapping]]] = ...) -> None: ...
+
+class GpuProcess(_message.Message):
+    __slots__ = ("pid", "memory_mib", "user", "display", "task")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    memory_mib: int
+    user: str
+    display: bool
+    task: int
+    def __init__(self, pid: _Optional[int] = ..., memory_mib: _Optional[int] = ..., user: _Optional[str] = ..., display: _Optional[bool] = ..., task: _Optional[int] = ...) -> None: ...
+
+class Stray(_message.Message):
+    __slots__ = ("task", "attempt", "since")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    attempt: int
+    since: float
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., since: _Optional[float] = ...) -> None: ...
+
+class SchedulerMessage(_message.Message):
+    __slots__ = ("epoch", "seq", "received", "commands")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    seq: int
+    received: int
+    commands: _containers.RepeatedCompositeFieldContainer[Command]
+    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("task", "attempt", "launch", "start", "stop", "suspend", "resume", "send_log", "stray")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    SEND_LOG_FIELD_NUMBER: _ClassVar[int]
+    STRAY_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    attempt: int
+    launch: Launch
+    start: Start
+    stop: Stop
+    suspend: Suspend
+    resume: Resume
+    send_log: SendLog
+    stray: Stray
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ...) -> None: ...
+
+class Launch(_message.Message):
+    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "grace_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SecretsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    SHELL_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    WORK_DIR_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    BY_OWNER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
+    MILLI_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    lease: bool
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    shell: str
+    env: _containers.ScalarMap[str, str]
+    secrets: _containers.ScalarMap[str, str]
+    work_dir: str
+    gpus: _containers.RepeatedScalarFieldContainer[int]
+    tenant: str
+    user: str
+    by_owner: bool
+    timeout_seconds: float
+    grace_seconds: float
+    fence: bool
+    wait: bool
+    milli: int
+    gpu_memory_mib: int
+    array_index: int
+    cpus: int
+    memory_mib: int
+    name: str
+    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., grace_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("master_addr", "master_port", "node_rank", "nodes", "rank", "world_size")
+    MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
+    MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
+    NODE_RANK_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    master_addr: str
+    master_port: int
+    node_rank: int
+    nodes: int
+    rank: int
+    world_size: int
+    def __init__(self, master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., node_rank: _Optional[int] = ..., nodes: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("grace_seconds", "why")
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    grace_seconds: float
+    why: str
+    def __init__(self, grace_seconds: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Suspend(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("gpus",)
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    gpus: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, gpus: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SendLog(_message.Message):
+    __slots__ = ("request", "offset", "limit", "follow")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    offset: int
+    limit: int
+    follow: bool
+    def __init__(self, request: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class LogChunk(_message.Message):
+    __slots__ = ("request", "data", "offset", "error")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request: str
+    data: bytes
+    offset: int
+    error: str
+    def __init__(self, request: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class LogReceipt(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
