@@ -121,7 +121,7 @@ class AgentMessage(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("number", "task", "attempt", "prepared", "started", "ended", "suspended", "resumed")
+    __slots__ = ("number", "task", "attempt", "prepared", "started", "ended", "suspended", "resumed", "not_suspended", "not_resumed")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +130,8 @@ class Report(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    NOT_SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    NOT_RESUMED_FIELD_NUMBER: _ClassVar[int]
     number: int
     task: int
     attempt: int
@@ -138,7 +140,9 @@ class Report(_message.Message):
     ended: Ended
     suspended: Suspended
     resumed: Resumed
-    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
+    not_suspended: Suspended
+    not_resumed: Resumed
+    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., not_suspended: _Optional[_Union[Suspended, _Mapping]] = ..., not_resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("port",)
@@ -187,12 +191,20 @@ class Ended(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Suspended(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("round", "message")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    message: str
+    def __init__(self, round: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Resumed(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("round", "message")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    message: str
+    def __init__(self, round: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("at", "host", "gpus", "strays")
@@ -277,16 +289,20 @@ class Stray(_message.Message):
     def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., since: _Optional[float] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("epoch", "seq", "received", "commands")
+    __slots__ = ("epoch", "seq", "received", "commands", "heard", "patience_seconds")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    PATIENCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     seq: int
     received: int
     commands: _containers.RepeatedCompositeFieldContainer[Command]
-    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
+    heard: float
+    patience_seconds: float
+    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("task", "attempt", "launch", "start", "stop", "suspend", "resume", "send_log", "stray")
@@ -393,14 +409,18 @@ class Stop(_message.Message):
     def __init__(self, grace_seconds: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Suspend(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("round",)
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    def __init__(self, round: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("gpus",)
+    __slots__ = ("gpus", "round")
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
     gpus: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, gpus: _Optional[_Iterable[int]] = ...) -> None: ...
+    round: int
+    def __init__(self, gpus: _Optional[_Iterable[int]] = ..., round: _Optional[int] = ...) -> None: ...
 
 class SendLog(_message.Message):
     __slots__ = ("request", "offset", "limit", "follow")

@@ -1,0 +1,455 @@
+"""The agent's line to the scheduler: found among its addresses, kept up, and told everything it may not have heard.
+
+What runs is the supervisor's to know; the agent only carries. What the supervisor says becomes a report, what the
+scheduler says becomes a command to the supervisor. An end is forgotten only when the scheduler has it durably, so it does
+not matter who of the three is killed when:
+
+    scheduler gone    ends wait with the supervisor and are reported at the next registration
+    agent gone        the next agent asks the supervisor what there is, and registers with that
+    supervisor gone   the next supervisor reads its log, adopts what still runs, and reports the rest as lost
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from gpuyard import __version__
+from gpuyard.agent.processes import Processes
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.witness import Witness
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
+
+FENCE_SECONDS = 12.0
+"""A fenced attempt goes on for so long after the last heartbeat the scheduler has answered."""
+MOST_IN_A_MESSAGE = 500
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_STATES = {
+    said.Phase.WAITING: pb.Attempt.PREPARED,
+    said.Phase.RUNNING: pb.Attempt.RUNNING,
+    said.Phase.SUSPENDED: pb.Attempt.SUSPENDED,
+    said.Phase.ENDED: pb.Attempt.ENDED,
+}
+_OUTCOMES = {
+    said.Ending.SUCCEEDED: pb.Ended.SUCCEEDED,
+    said.Ending.FAILED: pb.Ended.FAILED,
+    said.Ending.STOPPED: pb.Ended.STOPPED,
+    said.Ending.TIMED_OUT: pb.Ended.TIMED_OUT,
+    said.Ending.FENCED: pb.Ended.FENCED,
+    said.Ending.LOST: pb.Ended.LOST,
+    said.Ending.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
+}
+TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
+NOT_HERE = "The node does not know this attempt any more."
+
+log = structlog.get_logger()
+
+
+class NotWelcome(GpuyardError):
+    """The scheduler does not let this node in; its sentence says what to change."""
+
+
+class Kitchen(Protocol):
+    """How a launch of the scheduler becomes one of this node: user, environment, cards, output."""
+
+    def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
+        """The launch, or a sentence why not."""
+        ...
+
+    def start(self, key: said.Key, asked: pb.Start) -> said.Start:
+        """The start of a part of a gang."""
+        ...
+
+    def why_not_suspend(self, key: said.Key) -> str:
+        """Empty, or a sentence why an attempt can not be moved out of the way here."""
+        ...
+
+    def forget(self, key: said.Key) -> None:
+        """The attempt is over."""
+        ...
+
+    def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
+        """An attempt's output."""
+        ...
+
+
+@dataclass
+class Line:
+    """One connection: what is to be said, and what of it the scheduler has."""
+
+    stub: AgentsStub
+    metadata: tuple[tuple[str, str], ...]
+    queue: list[pb.Report] = field(default_factory=list)
+    heartbeat: pb.Heartbeat | None = None
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    number: int = 0
+    ends: dict[int, said.Key] = field(default_factory=dict)
+    """Reports of ends, by number, until the scheduler has them."""
+    sent: dict[float, float] = field(default_factory=dict)
+    """Heartbeats under way: what they say the time is, and when they left on the clock that never jumps."""
+
+    def report(self, key: said.Key, **what: Any) -> None:
+        """Say something about an attempt."""
+        self.number += 1
+        self.queue.append(pb.Report(number=self.number, task=key.task, attempt=key.attempt, **what))
+        if "ended" in what:
+            self.ends[self.number] = key
+        self.woken.set()
+
+
+class Agent:
+    """Carries words between a scheduler and a supervisor."""
+
+    def __init__(
+        self,
+        node: pb.Node,
+        address: str,
+        addresses: tuple[str, ...],
+        join_token: str,
+        witness: Witness,
+        processes: Processes,
+        kitchen: Kitchen,
+        heartbeat: Callable[[], Awaitable[pb.Heartbeat]],
+        *,
+        credentials: "grpc.ChannelCredentials | None" = None,
+        heartbeat_seconds: float = 5.0,
+        connection_seconds: float = 10.0,
+        retry_seconds: float = 2.0,
+        max_retry_seconds: float = 30.0,
+    ) -> None:
+        self.held: dict[said.Key, said.Held] = {}
+        """What the supervisor has, as far as it has said."""
+        self._node = node
+        self._address = address
+        self._addresses = addresses
+        self._join_token = join_token
+        self._witness = witness
+        self._processes = processes
+        self._kitchen = kitchen
+        self._heartbeat = heartbeat
+        self._credentials = credentials
+        self._heartbeat_seconds = heartbeat_seconds
+        self._connection_seconds = connection_seconds
+        self._retry_seconds = retry_seconds
+        self._max_retry_seconds = max_retry_seconds
+        self._line: Line | None = None
+        self._rounds: dict[said.Key, int] = {}
+        self._strays: dict[said.Key, None] = {}
+        self._refused: dict[said.Key, str] = {}
+        """Attempts this node would not start, until the scheduler has heard of it."""
+        self._streams: set[asyncio.Task[None]] = set()
+        self._listed = asyncio.Event()
+        self._lease_until = 0.0
+        self._was_welcome = False
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen_to_supervisor())
+            group.create_task(self._stay_connected())
+
+    # --- the supervisor ----------------------------------------------------------------------------------------------
+
+    async def _listen_to_supervisor(self) -> None:
+        async for events in self._processes.events():
+            for event in events:
+                self._hear(event)
+
+    def _hear(self, event: said.Event) -> None:
+        line = self._line
+        match event:
+            case said.Holding():
+                self._list(event)
+            case said.Launched(key, pid, at):
+                before = self.held.get(key)
+                lease = before is not None and before.lease
+                self.held[key] = said.Held(key, said.Phase.RUNNING, at, pid, lease=lease)
+                if line:
+                    line.report(key, started=pb.Started(at=at, pid=pid))
+            case said.Prepared(key, port):
+                self.held[key] = said.Held(key, said.Phase.WAITING, time.time(), port=port)
+                if line:
+                    line.report(key, prepared=pb.Prepared(port=port))
+            case said.Ended(key) | said.NotLaunched(key):
+                self.held[key] = said.Held(key, said.Phase.ENDED, event.at, end=event)
+                if line:
+                    line.report(key, ended=_ended(event))
+            case said.SuspendedNow(key):
+                self._set_phase(key, said.Phase.SUSPENDED)
+                if line:
+                    line.report(key, suspended=pb.Suspended(round=self._rounds.get(key, 0)))
+            case said.ResumedNow(key):
+                self._set_phase(key, said.Phase.RUNNING)
+                if line:
+                    line.report(key, resumed=pb.Resumed(round=self._rounds.get(key, 0)))
+            case said.NotHeld(key):
+                if line:
+                    line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_HERE))
+            case said.NotReplaced(message):
+                log.warning("supervisor_not_replaced", message=message)
+
+    def _list(self, event: said.Holding) -> None:
+        """Everything the supervisor has: at the beginning, and whenever the line to it was broken."""
+        before, self.held = self.held, {held.key: held for held in event.attempts}
+        self._listed.set()
+        line = self._line
+        if line is None:
+            return
+        for key, held in self.held.items():
+            known = before.get(key)
+            if held.end is not None and (known is None or known.end is None):
+                line.report(key, ended=_ended(held.end))
+            elif held.phase is said.Phase.RUNNING and known is None:
+                line.report(key, started=pb.Started(at=held.at, pid=held.pid))
+
+    def _set_phase(self, key: said.Key, phase: said.Phase) -> None:
+        held = self.held.get(key)
+        if held is not None:
+            self.held[key] = said.Held(key, phase, held.at, held.pid, lease=held.lease, fence=held.fence)
+
+    # --- the scheduler -----------------------------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        await self._listed.wait()
+        wait, place = self._retry_seconds, 0
+        while True:
+            address = self._addresses[place % len(self._addresses)]
+            began = time.monotonic()
+            try:
+                await self._connect(address)
+                log.info("scheduler_gone", address=address)
+            except NotWelcome as refusal:
+                log.error("not_welcome", address=address, message=str(refusal))
+            except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+                log.warning("scheduler_out_of_reach", address=address, message=_words(error))
+            if time.monotonic() - began > 2 * self._max_retry_seconds:
+                wait = self._retry_seconds  # it was there for a while: begin anew
+            place += 1
+            if place % len(self._addresses) == 0:
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that nodes do not come all at once
+                wait = min(2 * wait, self._max_retry_seconds)
+            if self._was_welcome:
+                wait = self._retry_seconds
+                self._was_welcome = False
+
+    async def _connect(self, address: str) -> None:
+        """Register at one address and stay until the line breaks."""
+        if self._credentials is None:
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        else:
+            channel = grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+        async with channel:
+            stub = AgentsStub(channel)
+            welcome = await self._register(stub)
+            self._was_welcome = True
+            line = self._line = Line(stub, ((SESSION, welcome.session),))
+            for key, held in self.held.items():
+                if held.end is not None:
+                    line.report(key, ended=_ended(held.end))
+            for key, sentence in self._refused.items():
+                line.report(key, ended=_refusal(sentence))
+            log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
+            try:
+                await self._talk(line, welcome)
+            finally:
+                self._line = None
+                self._witness.save()
+
+    async def _register(self, stub: AgentsStub) -> pb.Welcome:
+        memory = self._witness.memory
+        registration = pb.Registration(
+            protocol=PROTOCOL,
+            version=__version__,
+            node=self._node,
+            instance=memory.instance,
+            join_token=self._join_token,
+            yard=memory.yard,
+            seq=memory.seq,
+            epoch=memory.epoch,
+            attempts=[
+                pb.Attempt(task=key.task, attempt=key.attempt, state=_STATES[held.phase])
+                for key, held in self.held.items()
+            ],
+            address=self._address,
+        )
+        left = time.monotonic()
+        try:
+            welcome = await stub.register(registration, timeout=self._connection_seconds, wait_for_ready=False)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in {
+                grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                grpc.StatusCode.ALREADY_EXISTS,
+                grpc.StatusCode.INVALID_ARGUMENT,
+            }:
+                raise NotWelcome(error.details() or "") from error
+            raise
+        if welcome.epoch < memory.epoch:
+            raise NotWelcome(
+                f"The scheduler speaks for epoch {welcome.epoch}, and this node has obeyed {memory.epoch}: "
+                "it is an old one, or its journal was restored from an old copy."
+            )
+        memory.yard, memory.epoch = welcome.yard, welcome.epoch
+        memory.seq = max(memory.seq, welcome.seq)
+        self._witness.save()
+        self._extend_lease(left + FENCE_SECONDS)
+        return welcome
+
+    async def _talk(self, line: Line, welcome: pb.Welcome) -> None:
+        call = line.stub.connect(metadata=line.metadata)
+        seconds = min(self._heartbeat_seconds, welcome.heartbeat_seconds or self._heartbeat_seconds)
+        speaking = asyncio.create_task(self._speak(line, call))
+        beating = asyncio.create_task(self._beat(line, seconds))
+        try:
+            while True:
+                message = await call.read()
+                if message is grpc.aio.EOF:  # type: ignore[attr-defined]
+                    return
+                self._obey(line, message)
+        finally:
+            for task in (speaking, beating):
+                task.cancel()
+            await asyncio.gather(speaking, beating, return_exceptions=True)
+            call.cancel()
+
+    async def _speak(self, line: Line, call: Any) -> None:
+        """Send what there is, as much as there is at a time."""
+        while True:
+            await line.woken.wait()
+            line.woken.clear()
+            while line.queue or line.heartbeat is not None:
+                now, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
+                beat, line.heartbeat = line.heartbeat, None
+                if beat is not None:
+                    line.sent[beat.at] = time.monotonic()
+                await call.write(pb.AgentMessage(reports=now, heartbeat=beat))
+
+    async def _beat(self, line: Line, seconds: float) -> None:
+        while True:
+            beat = await self._heartbeat()
+            beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt) for key in self._strays if key in self.held)
+            line.heartbeat = beat
+            line.woken.set()
+            self._witness.save()
+            await asyncio.sleep(seconds)
+
+    def _obey(self, line: Line, message: pb.SchedulerMessage) -> None:
+        memory = self._witness.memory
+        if message.epoch < memory.epoch:
+            log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
+            return
+        memory.seq = max(memory.seq, message.seq)
+        self._renew(line, message)
+        if message.received:
+            self._receive(line, message.received)
+        for asked in message.commands:
+            self._do(line, asked)
+
+    def _renew(self, line: Line, message: pb.SchedulerMessage) -> None:
+        """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard."""
+        if message.patience_seconds > 0:
+            self._extend_lease(time.monotonic() + message.patience_seconds)
+        left = line.sent.get(message.heard)
+        if left is not None:
+            self._extend_lease(left + FENCE_SECONDS)
+            line.sent = {at: when for at, when in line.sent.items() if when > left}
+
+    def _extend_lease(self, until: float) -> None:
+        self._lease_until = max(self._lease_until, until)
+        self._processes.send(said.Renew(max(0.0, until - time.monotonic())))
+
+    def _receive(self, line: Line, number: int) -> None:
+        """The scheduler has these durably: they can be forgotten here."""
+        keys = [line.ends.pop(known) for known in list(line.ends) if known <= number]
+        for key in keys:
+            self.held.pop(key, None)
+            self._refused.pop(key, None)
+            self._rounds.pop(key, None)
+            self._strays.pop(key, None)
+            self._kitchen.forget(key)
+        if keys:
+            self._processes.send(said.Forget(tuple(keys)))
+
+    def _do(self, line: Line, asked: pb.Command) -> None:
+        key = said.Key(asked.task, asked.attempt)
+        match asked.WhichOneof("what"):
+            case "launch":
+                self._launch(line, key, asked.launch)
+            case "start":
+                self._processes.send(self._kitchen.start(key, asked.start))
+            case "stop":
+                self._processes.send(said.Stop(key, asked.stop.grace_seconds))
+            case "suspend":
+                self._suspend(line, key, asked.suspend.round)
+            case "resume":
+                self._rounds[key] = asked.resume.round
+                self._processes.send(said.Resume(key))
+            case "send_log":
+                stream = asyncio.create_task(self._send_log(line, key, asked.send_log))
+                self._streams.add(stream)
+                stream.add_done_callback(self._streams.discard)
+            case "stray":
+                self._strays[key] = None
+
+    def _launch(self, line: Line, key: said.Key, asked: pb.Launch) -> None:
+        made = self._kitchen.launch(key, asked)
+        if isinstance(made, str):
+            self._refused[key] = made
+            line.report(key, ended=_refusal(made))
+            return
+        if made.fence and time.monotonic() >= self._lease_until:
+            line.report(key, ended=pb.Ended(outcome=pb.Ended.FENCED, at=time.time(), message=TOO_LATE))
+            return
+        if made.lease and key not in self.held:
+            self.held[key] = said.Held(key, said.Phase.RUNNING, time.time(), lease=True)
+        self._processes.send(made)
+
+    def _suspend(self, line: Line, key: said.Key, round_: int) -> None:
+        if sentence := self._kitchen.why_not_suspend(key):
+            line.report(key, not_suspended=pb.Suspended(round=round_, message=sentence))
+            return
+        self._rounds[key] = round_
+        self._processes.send(said.Suspend(key))
+
+    async def _send_log(self, line: Line, key: said.Key, asked: pb.SendLog) -> None:
+        try:
+            await line.stub.send_log(self._kitchen.output(key, asked), metadata=line.metadata)
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
+            log.debug("log_stream_ended", task=key.task, why=_words(end))
+
+
+def _ended(event: said.Ended | said.NotLaunched) -> pb.Ended:
+    if isinstance(event, said.NotLaunched):
+        return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
+    return pb.Ended(
+        outcome=_OUTCOMES[event.ending],
+        exit_code=event.exit_code,
+        signal=event.signal,
+        at=event.at,
+        message=event.message,
+    )
+
+
+def _refusal(sentence: str) -> pb.Ended:
+    return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=time.time(), message=sentence)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__

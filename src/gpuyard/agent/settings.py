@@ -1,0 +1,169 @@
+"""What an agent is told before it starts: its file of settings. configs/agent.yaml shows every key.
+
+The keys are 003's and ours. A key whose feature does not exist yet is refused when it is set to anything that would
+have an effect.
+"""
+
+import re
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from gpuyard.wire.config import Complaint, PeerAddress, Seconds, load
+from gpuyard.wire.limits import Labels, NodeNameOrNone, TenantName
+
+DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
+
+FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
+VirtualGpus: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{1,4}(:[A-Za-z0-9 ._-]{1,64}(:[0-9]{1,5})?)?)?$(?!\n)",
+        description="COUNT, COUNT:MODEL or COUNT:MODEL:GIGABYTES, such as 4:RTX4090:24, or empty for none",
+    ),
+]
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections."""
+
+
+class Agent(Section, frozen=True):
+    """Who this node is."""
+
+    id: NodeNameOrNone = ""
+    """Empty: the host's name."""
+    heartbeat_interval: Seconds = Seconds(5)
+    join_token: str = ""
+    """What the scheduler wants to see."""
+    address: Annotated[str, Meta(max_length=253)] = ""
+    """Under which other nodes reach this one, for gangs; empty: found by itself."""
+    labels: Labels = {}
+    """Tasks can ask for nodes that carry them."""
+
+
+class Scheduler(Section, frozen=True):
+    """Where the scheduler is, and how patiently it is looked for."""
+
+    master_address: PeerAddress = DEFAULT_SCHEDULER
+    standby_address: PeerAddress = PeerAddress("")
+    addresses: list[PeerAddress] = []
+    """Further ones, tried in turn."""
+    connection_timeout: Seconds = Seconds(10)
+    retry_interval: Seconds = Seconds(2)
+    max_retry_interval: Seconds = Seconds(30)
+    """Waiting times double up to this one."""
+
+
+class Gpus(Section, frozen=True):
+    """How GPUs are found."""
+
+    detection_method: Literal["auto", "nvml", "nvidia-smi", "virtual"] = "auto"
+    health_check_interval: Seconds = Seconds(30)
+    virtual: VirtualGpus = ""
+    """Pretended ones: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
+
+
+class Docker(Section, frozen=True):
+    """003's keys for running tasks in containers."""
+
+    socket: FilePath = "/var/run/docker.sock"
+    default_image: Annotated[str, Meta(max_length=256)] = ""
+
+
+class Executor(Section, frozen=True):
+    """How tasks run here."""
+
+    execution_method: Literal["process", "docker"] = "process"
+    work_dir: FilePath = "/var/lib/gpuyard/agent"
+    """Output, exit codes and the supervisor's memory."""
+    shared_user: bool = False
+    """Let tasks of several tenants run as the agent's own user although it is not root: they can reach each other."""
+    users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
+    """Which system user a tenant's tasks run as; needs root."""
+    output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
+    """Output of one attempt kept on disk; the oldest goes first."""
+    grace: Seconds = Seconds(10)
+    """Between SIGTERM and SIGKILL."""
+    docker: Docker = Docker()
+
+
+class Logging(Section, frozen=True):
+    """What is logged, how and where."""
+
+    level: Literal["debug", "info", "warn", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+    output: FilePath = "stdout"
+    """stdout, stderr or a path."""
+
+
+class Tls(Section, frozen=True):
+    """Files in PEM form: whom to trust, and who this agent is to a scheduler that asks."""
+
+    ca: FilePath = ""
+    cert: FilePath = ""
+    key: FilePath = ""
+
+
+class AgentSettings(Section, frozen=True):
+    """Everything an agent is told. The names are the file's; the properties are what they mean."""
+
+    agent: Agent = Agent()
+    scheduler: Scheduler = Scheduler()
+    gpu: Gpus = Gpus()
+    executor: Executor = Executor()
+    logging: Logging = Logging()
+    tls: Tls = Tls()
+
+    @property
+    def node_id(self) -> str:
+        """The name of this node: the one given, or the host's with what no name may hold replaced."""
+        return self.agent.id or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:128] or "node"
+
+    @property
+    def addresses(self) -> tuple[PeerAddress, ...]:
+        """All schedulers, in the order in which they are tried."""
+        scheduler = self.scheduler
+        every = (scheduler.master_address, scheduler.standby_address, *scheduler.addresses)
+        return tuple(dict.fromkeys(address for address in every if address))
+
+    @property
+    def work_dir(self) -> Path:
+        """The folder of this agent."""
+        return Path(self.executor.work_dir)
+
+    @property
+    def log_level(self) -> str:
+        """debug, info, warning or error."""
+        return "warning" if self.logging.level == "warn" else self.logging.level
+
+
+def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: Collection[str] = ()) -> AgentSettings:
+    """Read and check. Whatever is wrong is one sentence (`WrongSettings`)."""
+    return load(AgentSettings, path, env, check=_wrong_with, not_ours=not_ours)
+
+
+def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
+    if not settings.addresses:
+        yield "scheduler.master_address", "scheduler.master_address is empty; say where the scheduler is, as HOST:PORT."
+    if settings.executor.execution_method == "docker":
+        sentence = "executor.execution_method docker is not supported yet; use process."
+        yield "executor.execution_method", sentence
+    if settings.gpu.detection_method == "virtual" and not settings.gpu.virtual:
+        sentence = "gpu.detection_method is virtual; say in gpu.virtual which, such as 4:RTX4090:24."
+        yield "gpu.detection_method", sentence
+    if settings.gpu.virtual and settings.gpu.detection_method not in {"auto", "virtual"}:
+        sentence = (
+            f"gpu.virtual is given, but gpu.detection_method is {settings.gpu.detection_method}; keep one of them."
+        )
+        yield "gpu.virtual", sentence
+    if settings.scheduler.retry_interval > settings.scheduler.max_retry_interval:
+        sentence = "scheduler.retry_interval is longer than scheduler.max_retry_interval; make it shorter."
+        yield "scheduler.retry_interval", sentence
+    if bool(settings.tls.cert) != bool(settings.tls.key):
+        yield "tls", "tls needs both cert and key; give the one that is missing."
+    if settings.tls.cert and not settings.tls.ca:
+        yield "tls", "tls.cert needs tls.ca too: say whom to trust."

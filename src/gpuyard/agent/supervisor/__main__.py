@@ -1,0 +1,126 @@
+"""`python -m gpuyard.agent.supervisor --folder DIR`: starts the supervisor of a folder and returns when it listens.
+
+Nothing happens where one listens already. `--check` only loads everything, to see whether this code could take over;
+`--resume` is how it does.
+"""
+
+import fcntl
+import gc
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.agent.supervisor import place, proc
+from gpuyard.agent.supervisor.holder import Holder
+from gpuyard.agent.supervisor.server import Handover, Server, say_what_broke
+
+BACKLOG = 64
+
+
+def main(arguments: list[str]) -> int:
+    """The arguments are our own, so there is no parser to load."""
+    match arguments:
+        case ["--check"]:
+            return 0
+        case ["--folder", folder]:
+            return begin(Path(folder))
+        case ["--folder", folder, "--resume", descriptor]:
+            return resume(Path(folder), int(descriptor))
+    print("Usage: python -m gpuyard.agent.supervisor --folder DIR", file=sys.stderr)
+    return 2
+
+
+def begin(folder: Path) -> int:
+    """Take the lock, leave the caller behind, listen."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(folder / place.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0
+    except OSError as error:
+        print(f"The folder {folder} can not be used by the supervisor: {error}.", file=sys.stderr)
+        return 1
+    ready, tell = os.pipe2(os.O_CLOEXEC)
+    if os.fork():
+        os.close(tell)
+        if os.read(ready, 1):
+            return 0
+        print(f"The supervisor did not start; {folder / place.OUT} says why.", file=sys.stderr)
+        return 1
+    os.close(ready)
+    os.setsid()
+    _redirect_output(folder)
+    try:
+        _prepare()
+        holder = Holder(folder)
+        holder.begin()
+        server = Server(folder, lock, _listen(folder), holder)
+        os.write(tell, b"1")
+        os.close(tell)
+        _serve(server)
+    except BaseException:
+        say_what_broke()
+        raise
+    return 0
+
+
+def resume(folder: Path, descriptor: int) -> int:
+    """Go on with what the code before us handed over."""
+    try:
+        with os.fdopen(descriptor, "rb") as memory:
+            state = msgspec.msgpack.decode(memory.read(), type=Handover)
+        for inherited in (state.lock, state.listener):
+            os.set_inheritable(inherited, False)
+        _prepare()
+        holder = Holder(folder)
+        holder.continue_from(state.attempts, state.waiting, state.watcher_pid)
+        _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder))
+    except BaseException:
+        say_what_broke()
+        raise
+    return 0
+
+
+def _prepare() -> None:
+    """Stand on our own: whatever the caller ignored or blocked must not reach the tasks."""
+    os.chdir("/")
+    os.umask(0o077)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
+            signal.signal(number, signal.SIG_DFL)
+    proc.become_subreaper()
+    proc.call_ourselves("gpuyard-superv")
+
+
+def _redirect_output(folder: Path) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(folder / place.OUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((null, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
+    for descriptor in {null, out} - {0, 1, 2}:
+        os.close(descriptor)
+
+
+def _listen(folder: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    (folder / place.SOCKET).unlink(missing_ok=True)
+    with place.socket_address(folder) as address:
+        listener.bind(address)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _serve(server: Server) -> None:
+    gc.collect()
+    gc.freeze()
+    server.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

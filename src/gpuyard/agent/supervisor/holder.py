@@ -1,0 +1,656 @@
+"""Holds attempts: what the supervisor does, without the line it hears it on.
+
+    Launch ──► intent on disk ──► spawn ──► Launched ─────────────► command over ──► nothing left behind ──► Ended
+       │                                       │  ▲                       ▲                  ▲
+       └─ wait: Prepared ── Start ─────────────┘  └── Suspend, Resume     │                  │
+                                    Stop, time-out, lease over: TERM, grace, KILL   TERM, grace, KILL of what is left
+
+The usual way is cheap: one spawn, one wait, a look at the list of our children, and three lines of memory. Processes
+that a command leaves behind become our children (we are a subreaper), so as long as we have no children but commands,
+nobody left anything behind and the process table need not be read. Where there are others, they belong to the attempt
+whose session they are in or whose mark they carry. One that has left its session and cleared its mark belongs to
+nobody we could name: it is ended with the first attempt it could belong to, because a GPU must never be used by two.
+
+An attempt that was adopted from a killed supervisor is no child of ours: its exit code can not be known, and what it
+leaves behind is looked for in the whole process table.
+"""
+
+import heapq
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+import gpuyard
+from gpuyard.agent.supervisor import mark, place, proc
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor.attempt import Attempt, new_attempt
+from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.fence import Table, Watcher, fork_watcher
+from gpuyard.agent.supervisor.memory import Memory
+from gpuyard.agent.supervisor.messages import Ended, Ending, Key, Launch, Phase
+from gpuyard.agent.supervisor.output import trim
+from gpuyard.agent.supervisor.spawn import CanNotSpawn, spawn
+
+OUTPUT_CHECK_SECONDS = 1.0
+SUSPEND_ROUNDS = 50
+LOOK_AGAIN_SECONDS = 0.3
+
+LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
+LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
+LOST_BEGINNING = "Its supervisor was killed while it began, and no process of it was found."
+LOST_GANG = "Its supervisor was killed while it waited for its gang."
+LOST_MACHINE = "Its machine was restarted."
+
+
+class Holder:
+    """All attempts of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._memory = Memory(folder / place.LOG)
+        self._table = Table(folder / place.TABLE)
+        self._mark = place.mark_of(folder)
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._attempts: dict[Key, Attempt] = {}
+        self._open: set[Key] = set()
+        """Those that have not ended."""
+        self._waiting: dict[Key, Launch] = {}
+        self._commands: dict[int, Attempt] = {}
+        """By pid: commands that were not waited for yet, ours and adopted ones."""
+        self._leftovers: dict[int, Key | None] = {}
+        """Children that others left to us, and whose they are; none: they hide it."""
+        self._sweeping: dict[Key, Attempt] = {}
+        """Their command is over, something of them is not."""
+        self._slots: dict[Key, int] = {}
+        self._watcher: Watcher | None = None
+        self._fenced: dict[Key, Attempt] = {}
+        """Those that the end of the lease will end."""
+        self._timers: list[tuple[float, Key]] = []
+        self._timer_of: dict[Key, float] = {}
+        """Which of an attempt's timers counts; others of it in the heap are left over."""
+        self._processes: dict[int, proc.Process] | None = None
+        """The process table, read at most once a turn."""
+        self._events: list[said.Event] = []
+        self._checked_output_at = 0.0
+        self.pidfds: dict[int, int] = {}
+        """Descriptors that tell of the end of adopted commands, with their pid: for the server's selector."""
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
+        before = list(self._table.fenced())
+        struck = {(entry.pid, entry.began) for entry in before if entry.struck}
+        self._attempts, same_boot = self._memory.read()
+        for attempt in self._attempts.values():
+            if attempt.end is None:
+                self._open.add(attempt.key)
+                self._take_over(attempt, struck, same_boot)
+        for entry in before:  # only now, so that at no moment a fenced attempt stands in no slot
+            self._table.take(entry.slot)
+        self._memory.begin(self._attempts)
+        self._sweep()
+
+    def continue_from(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], watcher_pid: int) -> None:
+        """Go on after `Replace`: the same process, so the children are still ours."""
+        before = list(self._table.fenced())
+        struck = {(entry.pid, entry.began) for entry in before if entry.struck}
+        self._waiting = {launch.key: launch for launch in waiting}
+        for attempt in attempts:
+            self._attempts[attempt.key] = attempt
+            if attempt.end is not None:
+                continue
+            self._open.add(attempt.key)
+            if (attempt.pid, attempt.began) in struck:
+                attempt.stopping = Ending.FENCED
+            if attempt.command_ended:
+                self._sweeping[attempt.key] = attempt
+            elif attempt.pid:
+                self._commands[attempt.pid] = attempt
+                if not attempt.ours:
+                    self._watch_adopted(attempt)
+            self._fence(attempt)
+            self._set_timer(attempt)
+        for entry in before:
+            self._table.take(entry.slot)
+        if watcher_pid:
+            os.kill(watcher_pid, signal.SIGKILL)
+            os.waitpid(watcher_pid, 0)
+        self._memory.begin(self._attempts)
+        self.reap()
+
+    def _take_over(self, attempt: Attempt, struck: set[tuple[int, int]], same_boot: bool) -> None:
+        attempt.ours = False
+        if not same_boot:
+            attempt.message = LOST_MACHINE
+            self._finish(attempt, Ending.LOST)
+            return
+        if attempt.lease:
+            self._fence(attempt)
+            self._set_timer(attempt)
+            return
+        if attempt.command_ended:
+            self._sweeping[attempt.key] = attempt
+            self._set_timer(attempt)
+            return
+        if attempt.phase is Phase.WAITING:
+            attempt.message = LOST_GANG
+            self._finish(attempt, Ending.LOST)
+            return
+        if not attempt.pid:
+            self._find(attempt)
+        if (attempt.pid, attempt.began) in struck:
+            attempt.stopping = Ending.FENCED
+        attempt.message = LOST_CODE if attempt.pid else LOST_BEGINNING
+        if attempt.pid and proc.is_alive(attempt.pid, attempt.began):
+            self._commands[attempt.pid] = attempt
+            self._watch_adopted(attempt)
+            self._fence(attempt)
+        else:
+            if attempt.pid:
+                attempt.message = LOST_TRACE
+            attempt.command_ended = True
+            self._sweeping[attempt.key] = attempt
+        self._set_timer(attempt)
+
+    def _find(self, attempt: Attempt) -> None:
+        """The command of an attempt whose start was not noted any more: whoever leads a session and carries its mark."""
+        leaders = [found.pid for found in self._process_table().values() if found.pid == found.session]
+        for pid in mark.owned(self._mark, attempt.key, leaders):
+            attempt.pid, attempt.began = pid, self._process_table()[pid].began
+
+    def _watch_adopted(self, attempt: Attempt) -> None:
+        try:
+            self.pidfds[os.pidfd_open(attempt.pid)] = attempt.pid
+        except ProcessLookupError:
+            self._commands.pop(attempt.pid, None)
+            attempt.command_ended = True
+            self._sweeping[attempt.key] = attempt
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def handle(self, commands: Iterable[said.Command]) -> None:
+        """Do what was said, in this order."""
+        launches: list[Launch] = []
+        for command in commands:
+            if isinstance(command, Launch) and command.key not in self._attempts:
+                self._attempts[command.key] = new_attempt(command, time.time())
+                self._open.add(command.key)
+                launches.append(command)
+                continue
+            if launches:
+                self._launch(launches)
+                launches = []
+            match command:
+                case Launch():
+                    self._tell(self._attempts[command.key])
+                case said.Start():
+                    self._start(command)
+                case said.Stop():
+                    self._stop(command)
+                case said.Suspend():
+                    self._suspend(command.key)
+                case said.Resume():
+                    self._resume(command.key)
+                case said.Renew():
+                    self._table.lease_end = max(self._table.lease_end, now() + command.seconds)
+                case said.Forget():
+                    self._forget(command.keys)
+        if launches:
+            self._launch(launches)
+
+    def holding(self) -> said.Holding:
+        """Everything that is held."""
+        attempts = tuple(attempt.held() for attempt in self._attempts.values())
+        return said.Holding(attempts, os.getpid(), gpuyard.__version__)
+
+    def handover(self) -> tuple[list[Attempt], list[Launch]]:
+        """What the next one needs for `continue_from`."""
+        return list(self._attempts.values()), list(self._waiting.values())
+
+    def _tell(self, attempt: Attempt) -> None:
+        """Say again how it stands."""
+        if attempt.end is not None:
+            self._events.append(attempt.end)
+        elif attempt.phase is Phase.WAITING:
+            self._events.append(said.Prepared(attempt.key, attempt.port))
+        else:
+            self._events.append(said.Launched(attempt.key, attempt.pid, attempt.at))
+
+    def _launch(self, launches: list[Launch]) -> None:
+        """Begin new attempts. What is intended is on disk before a process exists: it can be found by its mark."""
+        runs: list[Launch] = []
+        for launch in launches:
+            attempt = self._attempts[launch.key]
+            if launch.fence and (sentence := self._why_not_fence()):
+                self._not_launched(attempt, sentence)
+            elif launch.wait:
+                self._fence(attempt)
+                attempt.port = _free_port()
+                self._waiting[launch.key] = launch
+                self._memory.note(attempt)
+                self._events.append(said.Prepared(launch.key, attempt.port))
+            elif launch.lease:
+                self._fence(attempt)
+                self._start_clock(attempt)
+                self._memory.note(attempt)
+                self._events.append(said.Launched(launch.key, 0, attempt.at))
+            elif not launch.argv and not launch.shell:
+                self._not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
+            else:
+                self._memory.note(attempt)
+                runs.append(launch)
+        self._run(runs)
+
+    def _run(self, launches: list[Launch]) -> None:
+        if not launches:
+            return
+        try:
+            self._memory.write()
+        except OSError as error:
+            sentence = (
+                f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
+            )
+            for launch in launches:
+                self._not_launched(self._attempts[launch.key], sentence)
+            return
+        for launch in launches:
+            attempt = self._attempts[launch.key]
+            env = launch.env | {
+                "GPUYARD_TASK_ID": str(launch.key.task),
+                "GPUYARD_ATTEMPT": str(launch.key.attempt),
+                mark.NAME: mark.value(self._mark, launch.key),
+            }
+            try:
+                attempt.pid = spawn(launch, env, self._null)
+            except CanNotSpawn as error:
+                self._not_launched(attempt, str(error))
+                continue
+            found = proc.process(attempt.pid)
+            assert found is not None, "nobody but us waits for our children"
+            attempt.began = found.began
+            attempt.phase = Phase.RUNNING
+            attempt.at = time.time()
+            self._commands[attempt.pid] = attempt
+            self._fence(attempt)
+            self._start_clock(attempt)
+            self._memory.note(attempt)
+            self._events.append(said.Launched(launch.key, attempt.pid, attempt.at))
+
+    def _why_not_fence(self) -> str:
+        if self._table.lease_end <= now():
+            return "The lease of its node has run out, so nothing that is fenced may begin there."
+        if self._table.is_full:
+            return "Its node can not fence any more attempts at once."
+        return ""
+
+    def _not_launched(self, attempt: Attempt, sentence: str) -> None:
+        attempt.phase = Phase.ENDED
+        attempt.end = said.NotLaunched(attempt.key, sentence, time.time())
+        self._waiting.pop(attempt.key, None)
+        self._fenced.pop(attempt.key, None)
+        self._open.discard(attempt.key)
+        self._memory.note(attempt)
+        self._events.append(attempt.end)
+
+    def _start(self, command: said.Start) -> None:
+        attempt = self._attempts.get(command.key)
+        if attempt is None:
+            self._events.append(said.NotHeld(command.key))
+            return
+        launch = self._waiting.pop(command.key, None)
+        if launch is None:
+            self._tell(attempt)
+            return
+        attempt.phase = Phase.RUNNING
+        self._memory.note(attempt)
+        env = launch.env | command.env
+        self._run([_with_env(launch, env)])
+
+    def _stop(self, command: said.Stop) -> None:
+        attempt = self._attempts.get(command.key)
+        if attempt is None:
+            self._events.append(said.NotHeld(command.key))
+        elif attempt.end is not None:
+            self._events.append(attempt.end)
+        else:
+            self._end(attempt, Ending.STOPPED, command.grace_seconds)
+
+    def _suspend(self, key: Key) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            self._events.append(said.NotHeld(key))
+        elif attempt.end is not None:
+            self._events.append(attempt.end)
+        elif attempt.phase is Phase.SUSPENDED:
+            self._events.append(said.SuspendedNow(key))
+        elif attempt.phase is Phase.RUNNING and attempt.stopping is None and not attempt.command_ended:
+            stopped: set[int] = set()
+            for _ in range(SUSPEND_ROUNDS):  # one of them may have forked before it stood still
+                self._processes = None
+                new = self._family(attempt) - stopped
+                if not new:
+                    break
+                self._signal(new, signal.SIGSTOP)
+                stopped |= new
+            attempt.phase = Phase.SUSPENDED
+            if attempt.times_out_at is not None:
+                attempt.seconds_left = max(0.0, attempt.times_out_at - now())
+                attempt.times_out_at = None
+            self._memory.note(attempt)
+            self._events.append(said.SuspendedNow(key))
+
+    def _resume(self, key: Key) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            self._events.append(said.NotHeld(key))
+        elif attempt.end is not None:
+            self._events.append(attempt.end)
+        elif attempt.phase is not Phase.WAITING:
+            if attempt.phase is Phase.SUSPENDED:
+                attempt.phase = Phase.RUNNING
+                self._start_clock(attempt)
+                self._signal(self._family(attempt), signal.SIGCONT)
+                self._memory.note(attempt)
+            self._events.append(said.ResumedNow(key))
+
+    def _forget(self, keys: tuple[Key, ...]) -> None:
+        gone = []
+        for key in keys:
+            attempt = self._attempts.get(key)
+            if attempt is not None and attempt.end is not None:
+                del self._attempts[key]
+                gone.append(key)
+        if gone:
+            self._memory.forget(tuple(gone))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def seconds_to_next(self) -> float | None:
+        """When there is something to do although nothing happens; none: never."""
+        instants = [self._timers[0][0]] if self._timers else []
+        if self._commands or self._memory.has_pending:
+            instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
+        if self._fenced:
+            instants.append(self._table.lease_end)
+        return max(0.0, min(instants) - now()) if instants else None
+
+    def tick(self) -> None:
+        """Do what is due."""
+        at = now()
+        while self._timers and self._timers[0][0] <= at:
+            instant, key = heapq.heappop(self._timers)
+            if self._timer_of.get(key) == instant:
+                del self._timer_of[key]
+                self._do_what_is_due(self._attempts[key], at)
+        if self._fenced and self._table.lease_end <= at:
+            fenced, self._fenced = self._fenced, {}
+            for attempt in fenced.values():
+                self._end(attempt, Ending.FENCED, 0.0)
+        if at >= self._checked_output_at + OUTPUT_CHECK_SECONDS:
+            self._checked_output_at = at
+            for attempt in self._commands.values():
+                _trim(attempt)
+        if len(self._timers) > 64 + 4 * len(self._timer_of):
+            self._timers = [(instant, key) for key, instant in self._timer_of.items()]
+            heapq.heapify(self._timers)
+
+    def _start_clock(self, attempt: Attempt) -> None:
+        if attempt.seconds_left is not None:
+            attempt.times_out_at = now() + attempt.seconds_left
+            attempt.seconds_left = None
+            self._set_timer(attempt)
+
+    def _set_timer(self, attempt: Attempt) -> None:
+        """See to it that we look at an attempt when something of it is due."""
+        instants = [instant for instant in (attempt.times_out_at, attempt.kill_at) if instant is not None]
+        if attempt.command_ended and not attempt.ours:
+            instants.append(now() + LOOK_AGAIN_SECONDS)  # nobody tells us when the rest of an adopted one ends
+        if instants and (instant := min(instants)) != self._timer_of.get(attempt.key):
+            self._timer_of[attempt.key] = instant
+            heapq.heappush(self._timers, (instant, attempt.key))
+
+    def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
+        if attempt.times_out_at is not None and attempt.times_out_at <= at:
+            attempt.times_out_at = None
+            self._end(attempt, Ending.TIMED_OUT, attempt.grace_seconds)
+        if attempt.kill_at is not None and attempt.kill_at <= at and attempt.end is None:
+            self._processes = None
+            self._signal(self._family(attempt), signal.SIGKILL)
+            attempt.kill_at = (
+                at + LOOK_AGAIN_SECONDS
+            )  # one of them may have been forking, or can not be killed just now
+        if attempt.command_ended:
+            self._sweep()
+        elif attempt.end is None:
+            self._set_timer(attempt)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def _end(self, attempt: Attempt, why: Ending, grace_seconds: float) -> None:
+        """Begin to end an attempt. The first reason counts; a shorter grace counts also later."""
+        if not attempt.pid:
+            self._finish(attempt, why)
+            return
+        kill_at = now() + max(0.0, grace_seconds)
+        is_first = attempt.stopping is None and not attempt.command_ended
+        if is_first:
+            attempt.stopping = why
+            attempt.times_out_at = None
+            self._memory.note(attempt)
+        if attempt.kill_at is None or kill_at < attempt.kill_at:
+            attempt.kill_at = kill_at
+        if grace_seconds <= 0:
+            self._do_what_is_due(attempt, now())
+            return
+        if is_first:
+            family = self._family(attempt)
+            self._signal(family, signal.SIGTERM)
+            if attempt.phase is Phase.SUSPENDED:
+                self._signal(family, signal.SIGCONT)
+        self._set_timer(attempt)
+
+    def reap(self) -> None:
+        """Wait for whatever has ended, and finish those attempts that left nothing behind."""
+        over = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            self._leftovers.pop(pid, None)
+            if self._watcher is not None and pid == self._watcher.pid:
+                self._lose_watcher()
+            attempt = self._commands.pop(pid, None)
+            if attempt is not None:
+                over = True
+                attempt.command_ended = True
+                if os.WIFSIGNALED(status):
+                    attempt.signal = os.WTERMSIG(status)
+                else:
+                    attempt.exit_code = os.WEXITSTATUS(status)
+                self._sweeping[attempt.key] = attempt
+        if over or self._sweeping:
+            self._sweep()
+
+    def adopted_ended(self, descriptor: int) -> None:
+        """An adopted command is over."""
+        attempt = self._commands.pop(self.pidfds.pop(descriptor), None)
+        os.close(descriptor)
+        if attempt is not None:
+            attempt.command_ended = True
+            self._sweeping[attempt.key] = attempt
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Finish those whose command is over and who left nothing behind; end what the others left."""
+        if not self._sweeping:
+            return
+        self._look_for_leftovers()
+        for attempt in list(self._sweeping.values()):
+            if attempt.ours and not self._roots(attempt):
+                self._finish(attempt, self._own_ending(attempt))
+                continue
+            self._processes = None if attempt.kill_at is not None else self._processes
+            left = self._family(attempt)
+            if not left:
+                self._finish(attempt, self._own_ending(attempt))
+            elif attempt.kill_at is None:
+                attempt.message = attempt.message or f"Its command left {len(left)} running, which were ended."
+                attempt.kill_at = now() + attempt.grace_seconds
+                self._signal(left, signal.SIGTERM)
+                self._signal(left, signal.SIGCONT)
+                self._memory.note(attempt)
+            if attempt.end is None:
+                self._set_timer(attempt)
+
+    def _own_ending(self, attempt: Attempt) -> Ending:
+        if attempt.stopping is not None:
+            return attempt.stopping
+        if attempt.exit_code is None and attempt.signal is None:
+            return Ending.LOST
+        return Ending.SUCCEEDED if attempt.exit_code == 0 else Ending.FAILED
+
+    def _finish(self, attempt: Attempt, ending: Ending) -> None:
+        slot = self._slots.pop(attempt.key, None)
+        if slot is not None and self._table.take(slot) and ending is not Ending.SUCCEEDED:
+            ending = Ending.FENCED
+        for of_open_ones in (self._sweeping, self._waiting, self._fenced, self._timer_of):
+            of_open_ones.pop(attempt.key, None)
+        self._open.discard(attempt.key)
+        _trim(attempt)
+        attempt.phase = Phase.ENDED
+        attempt.times_out_at = attempt.kill_at = attempt.seconds_left = None
+        attempt.end = Ended(attempt.key, ending, attempt.exit_code, attempt.signal, time.time(), attempt.message)
+        self._memory.note(attempt)
+        self._events.append(attempt.end)
+
+    # --- whose is it --------------------------------------------------------------------------------------------------
+
+    def _process_table(self) -> dict[int, proc.Process]:
+        if self._processes is None:
+            self._processes = proc.all_processes()
+        return self._processes
+
+    def _look_for_leftovers(self) -> None:
+        """Find out whose the children are that are no commands."""
+        known = self._commands.keys() | self._leftovers.keys()
+        for pid in proc.children():
+            if pid not in known and pid != self.watcher_pid:
+                self._leftovers[pid] = self._owner(pid)
+
+    def _owner(self, pid: int) -> Key | None:
+        key = mark.owner(self._mark, pid)
+        if key is None and (found := proc.process(pid)) is not None:
+            over = {attempt.pid: attempt for attempt in self._sweeping.values()}
+            attempt = self._commands.get(found.session) or over.get(found.session)
+            return attempt.key if attempt else None
+        attempt = self._attempts.get(key) if key else None
+        return key if attempt is not None and attempt.end is None else None
+
+    def _roots(self, attempt: Attempt) -> list[int]:
+        """Children of ours that this attempt left behind, or could have."""
+        if not self._leftovers:
+            return []
+        roots = []
+        for pid, key in self._leftovers.items():
+            if key == attempt.key:
+                roots.append(pid)
+            elif key is None:
+                found = proc.process(pid)
+                if found is not None and found.began >= attempt.began and not found.is_over:
+                    roots.append(pid)
+        return roots
+
+    def _family(self, attempt: Attempt) -> set[int]:
+        """Every process of an attempt that runs."""
+        if not attempt.pid:
+            return set()
+        self._look_for_leftovers()
+        table = self._process_table()
+        if not attempt.ours:
+            roots = mark.owned(self._mark, attempt.key, table)
+        elif attempt.command_ended:
+            roots = self._roots(attempt)
+        else:  # what hides its owner is left alone until something it may belong to is over
+            roots = [pid for pid, key in self._leftovers.items() if key == attempt.key]
+        return proc.family(table, attempt.pid, attempt.began, roots)
+
+    def _signal(self, pids: set[int], number: int) -> None:
+        proc.signal_all(pids, self._process_table(), number)
+
+    # --- the fence ----------------------------------------------------------------------------------------------------
+
+    def _fence(self, attempt: Attempt) -> None:
+        if attempt.fence:
+            self._fenced[attempt.key] = attempt
+        if not attempt.fence or not attempt.pid:
+            return
+        was_empty = self._table.is_empty
+        self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.began)
+        if self._watcher is None:
+            self._table.generation += 1  # a watcher of an earlier supervisor may go
+            self._watcher = fork_watcher(self._table, self._mark)
+        elif was_empty:
+            self._watcher.ring()
+
+    def _lose_watcher(self) -> None:
+        """Somebody ended the watcher; fenced attempts need another one."""
+        assert self._watcher is not None
+        os.close(self._watcher.bell)
+        self._watcher = None
+        if not self._table.is_empty:
+            self._watcher = fork_watcher(self._table, self._mark)
+
+    # --- the end of a turn --------------------------------------------------------------------------------------------
+
+    def end_turn(self) -> list[said.Event]:
+        """Put on disk what became so, and hand out what is to be told.
+
+        A full disk keeps nobody waiting: the ends are told, and written down when there is space again.
+        """
+        self._processes = None
+        try:
+            self._memory.write()
+            self._memory.compact(self._attempts)
+        except OSError:
+            self._checked_output_at = now()  # tried again within a second
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is held, not even an end."""
+        return not self._attempts
+
+    @property
+    def runs_nothing(self) -> bool:
+        """All that is held has ended."""
+        return not self._open
+
+    @property
+    def watcher_pid(self) -> int:
+        """Of the watcher; 0: there is none."""
+        return self._watcher.pid if self._watcher else 0
+
+
+def _trim(attempt: Attempt) -> None:
+    if attempt.output and attempt.output_limit_bytes > 0:
+        trim(attempt.output, attempt.output_limit_bytes)
+
+
+def _with_env(launch: Launch, env: dict[str, str]) -> Launch:
+    return msgspec.structs.replace(launch, env=env)
+
+
+def _free_port() -> int:
+    """A TCP port nobody listens on just now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

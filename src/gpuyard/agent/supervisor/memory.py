@@ -1,0 +1,124 @@
+"""What is held, on disk: so that nothing is lost when the supervisor itself is killed.
+
+An append-only file, a JSON line for each thing that became so: a boot (which start of the machine the pids belong to),
+an attempt as it is from now on, a forgotten key. The last line about a key counts. A line that was torn by a kill can
+only be the last one; it is cut off. Now and then the file is written anew with what is still held.
+
+Nothing is forced to the platter: a machine that loses power loses its processes too, and the scheduler runs again
+what no node knows. A killed supervisor loses nothing the kernel was given.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.agent.supervisor import proc
+from gpuyard.agent.supervisor.attempt import Attempt
+from gpuyard.agent.supervisor.messages import Key
+
+COMPACT_BYTES = 8 * 1024 * 1024
+
+
+class Boot(msgspec.Struct, tag=True):
+    """Pids below are of this start of the machine."""
+
+    id: str
+
+
+class Is(msgspec.Struct, tag=True, omit_defaults=True):
+    """An attempt, as it is from now on."""
+
+    attempt: Attempt
+
+
+class Forgotten(msgspec.Struct, tag=True):
+    """Attempts that are held no more."""
+
+    keys: tuple[Key, ...]
+
+
+Line = Boot | Is | Forgotten
+
+_encoder = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder(Line).decode
+
+
+class Memory:
+    """The file, open for appending."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._descriptor = -1
+        self._compact_at = COMPACT_BYTES
+
+    def read(self) -> tuple[dict[Key, Attempt], bool]:
+        """What the last supervisor held, and whether its pids mean anything: not after a restart of the machine."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}, True
+        held: dict[Key, Attempt] = {}
+        boot = ""
+        for raw in content.split(b"\n"):
+            try:
+                line = _decode(raw)
+            except msgspec.DecodeError:
+                continue  # torn by a kill or a full disk; what it would have said was told to nobody
+            if isinstance(line, Boot):
+                boot = line.id
+            elif isinstance(line, Is):
+                held[line.attempt.key] = line.attempt
+            else:
+                for key in line.keys:
+                    held.pop(key, None)
+        return held, boot == proc.boot_id()
+
+    def begin(self, held: dict[Key, Attempt]) -> None:
+        """Write the file anew with what is held, and go on behind it."""
+        beside = self._path.with_name(self._path.name + ".new")
+        lines = [Boot(proc.boot_id()), *(Is(attempt) for attempt in held.values())]
+        content = b"".join(_encoder.encode(line) + b"\n" for line in lines)
+        beside.write_bytes(content)
+        beside.replace(self._path)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._size = len(content)
+        self._pending = []
+
+    def note(self, attempt: Attempt) -> None:
+        """Remember an attempt as it is; on disk with the next `write`."""
+        self._pending.append(_encoder.encode(Is(attempt)))
+
+    def forget(self, keys: tuple[Key, ...]) -> None:
+        """Remember that these are gone; on disk with the next `write`."""
+        self._pending.append(_encoder.encode(Forgotten(keys)))
+
+    @property
+    def has_pending(self) -> bool:
+        """Something is not on disk yet."""
+        return bool(self._pending)
+
+    def write(self) -> None:
+        """Hand everything noted to the kernel. An `OSError` (a full disk) means that none of it was; it stays noted."""
+        if not self._pending:
+            return
+        content = b"\n".join(self._pending) + b"\n"
+        try:
+            written = os.write(self._descriptor, content)
+            if written < len(content):
+                written += os.write(self._descriptor, content[written:])
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(content)
+        self._pending = []
+
+    def compact(self, held: dict[Key, Attempt]) -> None:
+        """Begin anew where the file has grown long, and only as it grows again: what is held may be much itself."""
+        if self._size > self._compact_at:
+            self.begin(held)
+            self._compact_at = max(COMPACT_BYTES, 2 * self._size)

@@ -1,0 +1,282 @@
+"""What an agent and its supervisor say to each other: commands one way, events the other.
+
+A frame on the socket is four bytes of length (big-endian) and a list of messages in msgpack, so a burst of a thousand
+launches is one write and one read. Fields are only ever added, with a default: an agent may be newer than the
+supervisor it finds, or older.
+
+Durations are seconds from now; instants (`at`) are seconds of the wall clock, for people.
+"""
+
+import struct
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+DEFAULT_GRACE_SECONDS = 10.0
+DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class Key(NamedTuple):
+    """Which attempt."""
+
+    task: int
+    attempt: int
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type", omit_defaults=True):
+    """Base of everything that is said."""
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+class Launch(Message, frozen=True):
+    """Run an attempt. Safe to repeat: a key that is held already is not run again, only told of again.
+
+    The supervisor adds the variables by which it knows its processes (`GPUYARD_TASK_ID`, `GPUYARD_ATTEMPT`,
+    `GPUYARD_MARK`); everything else of the environment is as given here.
+    """
+
+    key: Key
+    argv: tuple[str, ...] = ()
+    """The command and its arguments; empty: `shell` is meant."""
+    shell: str = ""
+    """A line for `/bin/sh -c`."""
+    env: dict[str, str] = {}
+    """All of it: nothing of the supervisor's own environment is handed on."""
+    cwd: str = "/"
+    uid: int | None = None
+    """Run as this user; none: as the supervisor's own."""
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+    output: str = ""
+    """The file for stdout and stderr together; empty: nobody keeps it."""
+    output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
+    """The file keeps about this much of its newest end. 0: all of it."""
+    timeout_seconds: float = 0.0
+    """Of running, time in suspension not counted. 0: none."""
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
+    """Between TERM and KILL, at a time-out and for what the command left behind."""
+    fence: bool = False
+    """End it when the lease of `Renew` has run out. Send that first: no lease is a lease that ran out."""
+    wait: bool = False
+    """Only prepare it (one part of a gang), and run it at `Start`."""
+    lease: bool = False
+    """No process at all: it is held and listed, and `Stop` or its time-out ends it."""
+
+
+class Start(Message, frozen=True):
+    """Run an attempt that was prepared."""
+
+    key: Key
+    env: dict[str, str] = {}
+    """Goes over what the launch said: who is the gang's master, and the like."""
+
+
+class Stop(Message, frozen=True):
+    """End an attempt: TERM to all of its processes, and after the grace KILL."""
+
+    key: Key
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
+
+
+class Suspend(Message, frozen=True):
+    """Stop all processes of an attempt where they are."""
+
+    key: Key
+
+
+class Resume(Message, frozen=True):
+    """Let them go on."""
+
+    key: Key
+
+
+class Renew(Message, frozen=True):
+    """The scheduler was heard of: all fenced attempts may go on for so long from now. A shorter lease never cuts a longer."""
+
+    seconds: float
+
+
+class Forget(Message, frozen=True):
+    """The ends of these attempts are durable elsewhere. What has not ended is not forgotten."""
+
+    keys: tuple[Key, ...]
+
+
+class List(Message, frozen=True):
+    """Say once what is held; the answer is `Holding`."""
+
+
+class Subscribe(Message, frozen=True):
+    """Answer with `Holding` now and send every event from here on."""
+
+
+class Replace(Message, frozen=True):
+    """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
+
+
+Command = Launch | Start | Stop | Suspend | Resume | Renew | Forget | List | Subscribe | Replace
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class Ending(StrEnum):
+    """How an attempt ended, as far as its node can know."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """By itself, with a non-zero exit code or a signal."""
+    STOPPED = "stopped"
+    """Because of a `Stop`."""
+    TIMED_OUT = "timed_out"
+    FENCED = "fenced"
+    """Its lease ran out."""
+    LOST = "lost"
+    """It is gone and nobody knows how it ended."""
+    NOT_LAUNCHED = "not_launched"
+
+
+class Launched(Message, frozen=True):
+    """The attempt runs. A lease has no process, so its pid is 0."""
+
+    key: Key
+    pid: int
+    at: float
+
+
+class Prepared(Message, frozen=True):
+    """The attempt waits for `Start`."""
+
+    key: Key
+    port: int
+    """A TCP port that was free a moment ago, for the gang's rendezvous."""
+
+
+class NotLaunched(Message, frozen=True):
+    """The attempt could not be started; held like an end until it is forgotten."""
+
+    key: Key
+    message: str
+    at: float
+
+
+class Ended(Message, frozen=True):
+    """The attempt is over, and so is everything it left behind: its GPUs are free."""
+
+    key: Key
+    ending: Ending
+    exit_code: int | None
+    """Of the command, where it exited."""
+    signal: int | None
+    """That ended the command, where one did."""
+    at: float
+    message: str = ""
+    """One sentence, where there is more to say."""
+
+
+class SuspendedNow(Message, frozen=True):
+    """All its processes stand still."""
+
+    key: Key
+
+
+class ResumedNow(Message, frozen=True):
+    """They go on."""
+
+    key: Key
+
+
+class NotHeld(Message, frozen=True):
+    """A command spoke of an attempt that is not here: never launched, or forgotten."""
+
+    key: Key
+
+
+class NotReplaced(Message, frozen=True):
+    """The supervisor stays as it is, because the installed code does not start."""
+
+    message: str
+
+
+class Phase(StrEnum):
+    """What an attempt does."""
+
+    WAITING = "waiting"
+    """Prepared."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+
+
+class Held(Message, frozen=True):
+    """One attempt in the answer to `List`."""
+
+    key: Key
+    phase: Phase
+    at: float
+    """Since when it is held."""
+    pid: int = 0
+    """Of its command, which leads its session; 0: it has none."""
+    lease: bool = False
+    fence: bool = False
+    port: int = 0
+    """Of one that waits."""
+    output: str = ""
+    end: Ended | NotLaunched | None = None
+
+
+class Holding(Message, frozen=True):
+    """Everything that is held, with the ends nobody has forgotten yet."""
+
+    attempts: tuple[Held, ...]
+    pid: int
+    """Of the supervisor."""
+    version: str
+    """Of gpuyard, when the supervisor began."""
+
+
+Event = Launched | Prepared | NotLaunched | Ended | SuspendedNow | ResumedNow | NotHeld | NotReplaced | Holding
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+_LENGTH = struct.Struct(">I")
+_ENCODER = msgspec.msgpack.Encoder()
+decode_commands = msgspec.msgpack.Decoder(list[Command]).decode
+decode_events = msgspec.msgpack.Decoder(list[Event]).decode
+
+
+def frame(messages: Iterable[Message]) -> bytes:
+    """One write's worth of messages."""
+    body = _ENCODER.encode(list(messages))
+    return _LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Cuts what comes over the line into the bodies of frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are complete now. A length that can not be meant is a `ValueError`."""
+        buffer = self._buffer
+        buffer += data
+        bodies = []
+        begin = 0
+        while len(buffer) - begin >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, begin)
+            if length > MAX_FRAME_BYTES:
+                raise ValueError(f"A frame of {length} bytes was announced; nobody here sends such.")
+            if len(buffer) - begin - 4 < length:
+                break
+            bodies.append(bytes(buffer[begin + 4 : begin + 4 + length]))
+            begin += 4 + length
+        if begin:
+            del buffer[:begin]
+        return bodies

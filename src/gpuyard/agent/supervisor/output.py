@@ -1,0 +1,43 @@
+"""Keeps an output file to its newest end while a task goes on writing to it.
+
+The beginning is punched out of the file: the bytes are given back to the disk, and the place of every later byte stays
+what it was, so whoever reads along is not disturbed. A file system that can not do that gets the file emptied, with a
+line that says so.
+"""
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+_KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
+_BLOCK_BYTES = 4096
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+def trim(path: str, limit_bytes: int) -> None:
+    """Cut the file to about its limit from the front. A file that is not there, or small enough, is left alone."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return
+    slack_bytes = max(_BLOCK_BYTES, limit_bytes // 8)
+    if found.st_size <= limit_bytes + slack_bytes or found.st_blocks * 512 <= limit_bytes + slack_bytes:
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        end = (found.st_size - limit_bytes) // _BLOCK_BYTES * _BLOCK_BYTES
+        if _libc.fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, 0, end) == 0:
+            return
+        if ctypes.get_errno() in {errno.EOPNOTSUPP, errno.ENOSYS}:
+            os.ftruncate(descriptor, 0)
+            note = f"[gpuyard: {found.st_size} bytes of output were dropped here]\n"
+            os.pwrite(descriptor, note.encode(), 0)
+    except OSError:
+        return  # a disk that is full or broken is not made better by ending the task
+    finally:
+        os.close(descriptor)

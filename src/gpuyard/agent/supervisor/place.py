@@ -1,0 +1,62 @@
+"""What lies in a supervisor's folder, and how its socket is reached.
+
+supervisor.lock      held by the one supervisor of this folder, as long as it lives
+supervisor.sock      where it listens; only its own user may connect
+supervisor.mark      drawn once: how processes of this folder are told from those of any other
+supervisor.out       what it had to say
+attempts.log         what it holds, so that the next one knows
+fence.table          which attempts are fenced and until when, shared with the watcher
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOCK = "supervisor.lock"
+SOCKET = "supervisor.sock"
+MARK = "supervisor.mark"
+OUT = "supervisor.out"
+LOG = "attempts.log"
+TABLE = "fence.table"
+
+LONGEST_ADDRESS_BYTES = 107
+
+
+@contextmanager
+def socket_address(folder: Path) -> Iterator[str]:
+    """The address of the folder's socket, while in use.
+
+    The kernel takes no address longer than 107 bytes. A longer one is said by way of a descriptor of the folder, so
+    the socket still lies where it belongs, behind the folder's own permissions.
+    """
+    address = str(folder / SOCKET)
+    if len(os.fsencode(address)) <= LONGEST_ADDRESS_BYTES:
+        yield address
+        return
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def mark_of(folder: Path) -> str:
+    """The folder's mark, drawn at the first call."""
+    path = folder / MARK
+    while True:
+        try:
+            if mark := path.read_text(encoding="ascii").strip():
+                return mark
+        except FileNotFoundError:
+            pass  # the first call draws it, below
+        beside = path.with_name(f"{MARK}.{os.getpid()}")
+        beside.write_text(secrets.token_hex(8) + "\n", encoding="ascii")
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            if not path.stat().st_size:
+                path.unlink()
+        finally:
+            beside.unlink()

@@ -1,0 +1,247 @@
+"""The supervisor's one loop: hears commands and signals, lets the holder act, tells everyone who subscribed.
+
+It sleeps until something happens: a command, a child that ended, a timer. With nothing running there is no timer, so
+it uses no processor at all.
+"""
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor import place
+from gpuyard.agent.supervisor.attempt import Attempt
+from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.holder import Holder
+
+COMMANDS_A_TURN = 16
+"""So that ends and renewals are not kept waiting behind a thousand launches."""
+LONELY_SECONDS = 10.0
+"""How long a supervisor that holds nothing waits for somebody to come."""
+MOST_UNREAD_BYTES = 64 * 1024 * 1024
+"""A client that does not read is dropped; when it comes back it is told everything that is held."""
+
+
+class Handover(msgspec.Struct):
+    """What goes from the old code to the new one at `Replace`, in memory that has no name on any disk."""
+
+    lock: int
+    listener: int
+    watcher_pid: int
+    attempts: list[Attempt]
+    waiting: list[said.Launch]
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self.line = line
+        self.frames = said.Frames()
+        self.unsent = bytearray()
+        self.is_subscribed = False
+
+
+class Server:
+    """Serves one folder until nobody needs it."""
+
+    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: Holder) -> None:
+        self._folder = folder
+        self._lock = lock
+        self._listener = listener
+        self._holder = holder
+        self._selector = selectors.DefaultSelector()
+        self._clients: set[Client] = set()
+        self._commands: deque[tuple[Client, said.Command]] = deque()
+        self._lonely_since = now()
+        self._is_over = False
+        self._wakeup, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        """Serve."""
+        self._listen_to_signals()
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._heed_signals)
+        while not self._is_over:
+            self._register_adopted()
+            for key, mask in self._selector.select(self._seconds_to_wait()):
+                if isinstance(key.data, Client):
+                    self._serve(key.data, mask)
+                elif key.fd in self._holder.pidfds:
+                    self._selector.unregister(key.fd)
+                    self._holder.adopted_ended(key.fd)
+                else:
+                    key.data()
+            self._obey()
+            self._holder.tick()
+            self._tell(self._holder.end_turn())
+            if self._nobody_needs_us():
+                self._is_over = True
+
+    # --- waking up ----------------------------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        # Handlers, not "ignore": what is ignored would be ignored in every task too.
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+
+    def _heed_signals(self) -> None:
+        numbers = os.read(self._wakeup, 4096)
+        if signal.SIGTERM in numbers:  # what runs goes on, and the next supervisor adopts it
+            self._is_over = True
+        self._holder.reap()
+
+    def _register_adopted(self) -> None:
+        for descriptor in self._holder.pidfds:
+            if descriptor not in self._selector.get_map():
+                self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def _seconds_to_wait(self) -> float | None:
+        if self._commands:
+            return 0.0
+        seconds = self._holder.seconds_to_next()
+        if self._clients or not self._holder.runs_nothing:
+            return seconds
+        return LONELY_SECONDS if seconds is None else min(seconds, LONELY_SECONDS)
+
+    def _nobody_needs_us(self) -> bool:
+        """Nothing is held and nobody came for a while; or the folder is gone, so that nobody can ever come."""
+        if self._clients or not self._holder.runs_nothing:
+            self._lonely_since = now()
+            return False
+        if now() - self._lonely_since < LONELY_SECONDS:
+            return False
+        self._lonely_since = now()
+        return self._holder.is_idle or not self._is_our_folder()
+
+    def _is_our_folder(self) -> bool:
+        try:
+            return os.path.samestat((self._folder / place.LOCK).stat(), os.fstat(self._lock))
+        except OSError:
+            return False
+
+    # --- clients ------------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            line, _ = self._listener.accept()
+        except OSError:
+            return  # it went away again
+        line.setblocking(False)
+        client = Client(line)
+        self._clients.add(client)
+        self._selector.register(line, selectors.EVENT_READ, client)
+
+    def _serve(self, client: Client, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._send(client)
+        if not mask & selectors.EVENT_READ or client not in self._clients:
+            return
+        try:
+            data = client.line.recv(1 << 18)
+            if not data:
+                self._drop(client)
+                return
+            for body in client.frames.feed(data):
+                self._commands.extend((client, command) for command in said.decode_commands(body))
+        except BlockingIOError:
+            return
+        except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+            _say(f"a client was dropped: {error}")
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        self._clients.discard(client)
+        self._selector.unregister(client.line)
+        client.line.close()
+
+    def _obey(self) -> None:
+        commands: list[said.Command] = []
+        while self._commands and len(commands) < COMMANDS_A_TURN:
+            client, command = self._commands.popleft()
+            if not isinstance(command, said.List | said.Subscribe | said.Replace):
+                commands.append(command)
+                continue
+            self._holder.handle(commands)
+            self._tell(self._holder.end_turn())
+            commands = []
+            if isinstance(command, said.Replace):
+                self._replace(client)
+            else:
+                client.is_subscribed |= isinstance(command, said.Subscribe)
+                self._queue(client, said.frame([self._holder.holding()]))
+        self._holder.handle(commands)
+
+    def _tell(self, events: list[said.Event]) -> None:
+        if not events:
+            return
+        content = said.frame(events)
+        for client in [client for client in self._clients if client.is_subscribed]:
+            self._queue(client, content)
+
+    def _queue(self, client: Client, content: bytes) -> None:
+        if client not in self._clients:
+            return
+        client.unsent += content
+        if len(client.unsent) > MOST_UNREAD_BYTES:
+            _say("a client that does not read was dropped")
+            self._drop(client)
+        else:
+            self._send(client)
+
+    def _send(self, client: Client) -> None:
+        try:
+            sent = client.line.send(client.unsent) if client.unsent else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(client)
+            return
+        del client.unsent[:sent]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        if self._selector.get_key(client.line).events != wanted:
+            self._selector.modify(client.line, wanted, client)
+
+    # --- replacing ----------------------------------------------------------------------------------------------------
+
+    def _replace(self, client: Client) -> None:
+        """Become the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
+        program = [sys.executable, "-m", "gpuyard.agent.supervisor"]
+        try:
+            trial = subprocess.run([*program, "--check"], capture_output=True, check=False, timeout=20, cwd="/")  # noqa: S603
+            complaint = trial.stderr.decode(errors="replace").strip().splitlines()[-1:] if trial.returncode else []
+        except (OSError, subprocess.TimeoutExpired) as error:
+            complaint = [str(error)]
+        if complaint:
+            self._queue(
+                client, said.frame([said.NotReplaced(f"The installed supervisor does not start: {complaint[0]}")])
+            )
+            return
+        attempts, waiting = self._holder.handover()
+        state = Handover(self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting)
+        memory = os.memfd_create("handover", 0)
+        os.write(memory, msgspec.msgpack.encode(state))
+        os.lseek(memory, 0, os.SEEK_SET)
+        for descriptor in (self._lock, self._listener.fileno()):
+            os.set_inheritable(descriptor, True)
+        os.execv(sys.executable, [*program, "--folder", str(self._folder), "--resume", str(memory)])  # noqa: S606
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def say_what_broke() -> None:
+    """The trace of an error nobody expected, for the file supervisor.out."""
+    traceback.print_exc(file=sys.stderr)
+    sys.stderr.flush()

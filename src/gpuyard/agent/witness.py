@@ -1,0 +1,40 @@
+"""What an agent remembers about its yard, so that a wrong or an old scheduler is noticed."""
+
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+
+
+class Memory(msgspec.Struct):
+    """Kept in the work folder."""
+
+    instance: str
+    """Drawn once for this folder: two agents with one id differ in it."""
+    yard: str = ""
+    seq: int = 0
+    """The highest sequence number any scheduler has told: a witness of how far the journal went."""
+    epoch: int = 0
+
+
+class Witness:
+    """The memory, on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = folder / "agent.json"
+        try:
+            self.memory = msgspec.json.decode(self._path.read_bytes(), type=Memory)
+        except (OSError, msgspec.MsgspecError):  # new, or cut in half by a crash: then it is a new agent
+            self.memory = Memory(token_hex(16))
+            self.save()
+        self._saved = msgspec.json.encode(self.memory)
+
+    def save(self) -> None:
+        """Write it if something changed."""
+        content = msgspec.json.encode(self.memory)
+        if content != getattr(self, "_saved", b""):
+            beside = self._path.with_suffix(".new")
+            beside.write_bytes(content)
+            beside.replace(self._path)
+            self._saved = content

@@ -1,0 +1,1 @@
+"""THE SERVER: REST, gRPC, the engine loop, views, access. Plumbing: it never decides."""

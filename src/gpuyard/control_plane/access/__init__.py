@@ -1,0 +1,1 @@
+"""Who may come in, and what they may do: users and tokens, the local rule, Host and Origin, roles."""

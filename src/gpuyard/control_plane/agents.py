@@ -1,0 +1,535 @@
+"""The scheduler's side of the line to the agents: who is there, what they are told, what they report.
+
+Commands follow from committed facts. For a node that is connected they are sent as the facts come; for one that
+connects, they are made anew from what is so (reconcile), so nothing has to be kept for nodes that are away and nothing is
+sent twice that hurts: every command is safe to repeat.
+
+A node is lost when it was not heard of for `offline_after_seconds`. Time in which this process itself stood still does
+not count, nor does the time a predecessor asked the nodes to be patient for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from secrets import token_hex
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from gpuyard import __version__
+from gpuyard.control_plane import launches
+from gpuyard.control_plane.access.gate import check_join_token
+from gpuyard.control_plane.loop import Loop
+from gpuyard.control_plane.reconcile import Key, Reconciled, reconcile
+from gpuyard.control_plane.views import Views
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.values import GpuHealth, NodeId, TaskId
+from gpuyard.engine.state import State
+from gpuyard.journal.records import Record
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.rpc import PROTOCOL, SESSION, health_of, node_spec_of, outcome_of
+from gpuyard.wire.strict import WrongInput
+
+MOST_IN_A_MESSAGE = 500
+LOG_CHUNKS_AHEAD = 16
+"""How far an agent may be ahead of a client that reads slowly; then its stream waits."""
+CHECK_SECONDS = 1.0
+STALLED_SECONDS = 2.0
+"""A check that comes later than this says that we stood still, not that the nodes did."""
+
+Secrets = Callable[[TaskId], Mapping[str, str]]
+log = structlog.get_logger()
+
+
+class NodeUnreachable(GpuyardError):
+    """The node is not connected at the moment. Try again when it is back."""
+
+
+class Session:
+    """A connected agent."""
+
+    def __init__(self, registration: pb.Registration, there: dict[Key, int]) -> None:
+        self.id = token_hex(16)
+        self.node = NodeId(registration.node.id)
+        self.instance = registration.instance
+        self.address = registration.address
+        self.version = registration.version
+        self.cards = list(registration.node.gpus)
+        self.there = there
+        """What the node said it has, when it registered."""
+        self.outbox: list[pb.Command] = []
+        self.received = 0
+        self.heard = 0.0
+        self.patience_seconds = 0.0
+        self.connected = False
+        self.closed = False
+        self.health: dict[int, GpuHealth] = {}
+        """As last told to the engine."""
+        self.strays: dict[Key, None] = {}
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is something to say."""
+        self._woken.set()
+
+    def send(self, commands: Iterable[pb.Command]) -> None:
+        """Have these said."""
+        self.outbox.extend(commands)
+        self._woken.set()
+
+    def close(self) -> None:
+        """Another session took its place."""
+        self.closed = True
+        self._woken.set()
+
+    async def messages(self, epoch: int, committed: Callable[[], int]) -> AsyncIterator[pb.SchedulerMessage]:
+        """What is to be said, as much as there is at a time."""
+        while not self.closed:
+            await self._woken.wait()
+            self._woken.clear()
+            while True:
+                now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
+                yield pb.SchedulerMessage(
+                    epoch=epoch,
+                    seq=committed(),
+                    received=self.received,
+                    commands=now,
+                    heard=self.heard,
+                    patience_seconds=self.patience_seconds,
+                )
+                if not self.outbox:
+                    break
+
+
+class Gang:
+    """The parts of an attempt on several nodes, until all are ready to start together."""
+
+    def __init__(self, nodes: tuple[NodeId, ...]) -> None:
+        self.nodes = nodes
+        self.ports: dict[NodeId, int] = {}
+
+
+class Agents:
+    """All agents. It answers the gRPC service and turns facts into commands."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        views: Views,
+        *,
+        join_token: str,
+        secrets: Secrets,
+        heartbeat_seconds: float = 5.0,
+        offline_after_seconds: float = 15.0,
+    ) -> None:
+        self.sessions: dict[NodeId, Session] = {}
+        self.telemetry: dict[NodeId, pb.Heartbeat] = {}
+        """What nodes said last about themselves."""
+        self._loop = loop
+        self._views = views
+        self._join_token = join_token
+        self._secrets = secrets
+        self._heartbeat_seconds = heartbeat_seconds
+        self._offline_after_seconds = offline_after_seconds
+        self._last_heard: dict[NodeId, float] = {}
+        self._instances: dict[NodeId, str] = {}
+        self._gangs: dict[Key, Gang] = {}
+        self._logs: dict[str, asyncio.Queue[pb.LogChunk | None]] = {}
+        self._receipts: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    # --- what the engine decided -------------------------------------------------------------------------------------
+
+    def hear(self, record: Record) -> None:
+        """Tell the nodes what follows from a committed fact."""
+        event = record.fact
+        if isinstance(event, fact.TaskPlaced):
+            self._launch(event)
+        elif isinstance(event, fact.AttemptStopping):
+            self._send_to_all(event.task, launches.stop(event.task, event.attempt, event.cause.sentence()))
+        elif isinstance(event, fact.AttemptSuspending):
+            self._send_to_all(event.task, launches.suspend(event.task, event.attempt, event.round))
+        elif isinstance(event, fact.AttemptResuming):
+            for part in event.placement.slices:
+                self._send(part.node, launches.resume(event.task, event.attempt, part.gpus, event.round))
+        elif isinstance(event, fact.AttemptEnded):
+            self._gangs.pop((event.task, event.attempt), None)
+
+    def _launch(self, event: fact.TaskPlaced) -> None:
+        view = self._views.tasks[event.task]
+        gang = len(event.placement.slices) > 1
+        if gang:
+            self._gangs[event.task, event.attempt] = Gang(event.placement.nodes)
+        secrets = self._secrets(event.task) if view.spec.secrets else {}
+        for part in event.placement.slices:
+            self._send(
+                part.node,
+                launches.launch(
+                    event.task,
+                    event.attempt,
+                    view.spec,
+                    part,
+                    gang=gang,
+                    by_owner=is_owner(view.by),
+                    secrets=secrets,
+                ),
+            )
+
+    def _send(self, node: NodeId, *commands: pb.Command) -> None:
+        session = self.sessions.get(node)
+        if session is not None and session.connected:
+            session.send(commands)
+
+    def _send_to_all(self, task: TaskId, said: pb.Command) -> None:
+        placement = self._views.tasks[task].placement
+        for node in placement.nodes if placement else ():
+            self._send(node, said)
+
+    # --- registration ------------------------------------------------------------------------------------------------
+
+    async def register(self, request: pb.Registration, context: Any) -> pb.Welcome:
+        """Let a node in, or say why not."""
+        state = self._loop.engine.state
+        if denied := check_join_token(request.join_token, self._join_token):
+            log.warning("agent_refused", node=request.node.id[:128], why=denied.code, peer=context.peer())
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, denied.sentence)
+        if request.protocol > PROTOCOL:
+            message = (
+                f"This agent speaks protocol {request.protocol} and the scheduler only up to {PROTOCOL}: "
+                "upgrade the scheduler first."
+            )
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
+        if request.yard and request.yard != state.yard:
+            message = (
+                f"This node belongs to yard {request.yard} and this scheduler runs yard {state.yard}. "
+                "Check scheduler.master_address, or give the agent an empty work folder to move it here."
+            )
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
+        try:
+            spec = node_spec_of(request.node)
+        except WrongInput as wrong:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
+            raise
+        await self._refuse_double(spec.id, request.instance, context)
+        self._notice_lost_facts(request)
+        there = {(TaskId(it.task), it.attempt): int(it.state) for it in request.attempts}
+        running = tuple(key for key, told in there.items() if told != pb.Attempt.ENDED)
+        answer = await self._loop.tell(command.JoinNode(spec, running), f"agent:{spec.id}")
+        if isinstance(answer, Refusal):
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.sentence())
+        session = Session(request, there)
+        if (old := self.sessions.get(spec.id)) is not None:
+            old.close()
+        self.sessions[spec.id] = session
+        self._instances[spec.id] = request.instance
+        self._hear_from(spec.id)
+        log.info("agent_registered", node=spec.id, gpus=len(spec.gpus), version=request.version, attempts=len(there))
+        return pb.Welcome(
+            yard=state.yard,
+            epoch=state.epoch,
+            seq=self._loop.committed,
+            session=session.id,
+            heartbeat_seconds=self._heartbeat_seconds,
+            offline_after_seconds=self._offline_after_seconds,
+            version=__version__,
+        )
+
+    async def _refuse_double(self, node: NodeId, instance: str, context: Any) -> None:
+        known = self._instances.get(node)
+        if known is None or known == instance:
+            return
+        silent = asyncio.get_running_loop().time() - self._last_heard.get(node, 0.0)
+        if silent < self._offline_after_seconds:
+            message = (
+                f"Another agent with the id {node} is connected. Give each its own agent.id; "
+                "an agent that moved to a new work folder is let in when the old one has been silent for "
+                f"{self._offline_after_seconds:.0f} s."
+            )
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
+
+    def _notice_lost_facts(self, request: pb.Registration) -> None:
+        if request.seq > self._loop.committed:
+            log.error(
+                "journal_is_behind",
+                node=request.node.id,
+                seen=request.seq,
+                here=self._loop.committed,
+                message="This node has seen facts that the journal does not hold: was an old copy restored? "
+                "Attempts the journal does not know are held and shown as strays.",
+            )
+
+    # --- the stream --------------------------------------------------------------------------------------------------
+
+    async def connect(
+        self, messages: AsyncIterator[pb.AgentMessage], context: Any
+    ) -> AsyncIterator[pb.SchedulerMessage]:
+        """One agent, for as long as it stays."""
+        given = dict(context.invocation_metadata()).get(SESSION, "")
+        session = next((it for it in self.sessions.values() if it.id == given), None)
+        if session is None or session.connected:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session is over; register again.")
+            return
+        session.connected = True
+        await self._reconcile(session)
+        reader = asyncio.create_task(self._read(session, messages))
+        try:
+            async for message in session.messages(self._loop.engine.state.epoch, lambda: self._loop.committed):
+                if reader.done():
+                    break
+                yield message
+        finally:
+            reader.cancel()
+            session.close()
+            if self.sessions.get(session.node) is session:
+                session.connected = False
+
+    async def _reconcile(self, session: Session) -> None:
+        def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:  # noqa: ARG001
+            found = reconcile(state, session.node, session.there)
+            said = []
+            for task_id, _ in found.say:
+                task = state.tasks[task_id]
+                view = self._views.tasks.get(task_id)
+                owner = view is not None and is_owner(view.by)
+                secrets = self._secrets(task_id) if task.spec.secrets else {}
+                said.append(launches.present(task, session.node, by_owner=owner, secrets=secrets))
+                self._join_gang(state, task_id)
+            return found, [it for it in said if it is not None]
+
+        found, commands = await self._loop.look(ask)
+        for report in found.reports:
+            self._loop.tell(report, f"agent:{session.node}")
+        for task, attempt in found.stop:
+            commands.append(launches.stop(task, attempt, "The task went on elsewhere."))
+        for task, attempt in found.strays:
+            log.warning("stray_attempt", node=session.node, task=task, attempt=attempt)
+            session.strays[task, attempt] = None
+            commands.append(pb.Command(task=task, attempt=attempt, stray=pb.Stray(task=task, attempt=attempt)))
+        session.send(commands)
+
+    def _join_gang(self, state: State, task_id: TaskId) -> None:
+        """After a restart nobody remembers which parts of a gang were ready: they say so again when they are told to launch."""
+        task = state.tasks[task_id]
+        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+        if len(nodes) > 1 and (task_id, task.attempts) not in self._gangs:
+            self._gangs[task_id, task.attempts] = Gang(nodes)
+
+    async def _read(self, session: Session, messages: AsyncIterator[pb.AgentMessage]) -> None:
+        try:
+            async for message in messages:
+                if session.closed:
+                    return
+                self._hear_from(session.node)
+                if message.HasField("heartbeat"):
+                    self._heartbeat(session, message.heartbeat)
+                if message.reports:
+                    self._reports(session, message.reports)
+        except Exception:  # one agent's nonsense is its own affair
+            if not self._stopping:
+                log.exception("agent_stream_failed", node=session.node)
+        finally:
+            session.close()
+
+    def _hear_from(self, node: NodeId) -> None:
+        self._last_heard[node] = asyncio.get_running_loop().time()
+
+    def _heartbeat(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+        self.telemetry[session.node] = heartbeat
+        session.heard = heartbeat.at
+        session.wake()
+        for use in heartbeat.gpus:
+            health = health_of(use.health)
+            if use.index < len(session.cards) and session.health.get(use.index, GpuHealth.OK) is not health:
+                session.health[use.index] = health
+                self._loop.tell(command.SetGpuHealth(session.node, use.index, health), f"agent:{session.node}")
+
+    def _reports(self, session: Session, reports: Iterable[pb.Report]) -> None:
+        by = f"agent:{session.node}"
+        told = []
+        number = session.received
+        for report in reports:
+            number = max(number, report.number)
+            asked = self._command_of(session, report)
+            if asked is not None:
+                told.append(self._loop.tell(asked, by))
+        receipt = asyncio.create_task(self._receive(session, told, number))
+        self._receipts.add(receipt)
+        receipt.add_done_callback(self._receipts.discard)
+
+    async def _receive(self, session: Session, told: "list[asyncio.Future[Any]]", number: int) -> None:
+        """Say that reports are durable once they are. A report that is refused is out of date, which is an answer too."""
+        results = await asyncio.gather(*told, return_exceptions=True)
+        failed = next((it for it in results if isinstance(it, BaseException)), None)
+        if failed is not None:
+            log.warning("report_not_taken", node=session.node, why=str(failed))
+            session.close()  # it registers again and says everything anew
+            return
+        session.received = max(session.received, number)
+        session.wake()
+
+    def _command_of(self, session: Session, report: pb.Report) -> command.Command | None:
+        task, attempt, node = TaskId(report.task), report.attempt, session.node
+        match report.WhichOneof("what"):
+            case "ended":
+                it = report.ended
+                self._gangs.pop((task, attempt), None)
+                return command.ReportEnded(
+                    task,
+                    attempt,
+                    outcome_of(it.outcome),
+                    it.exit_code if it.HasField("exit_code") else None,
+                    node,
+                    it.signal if it.HasField("signal") else None,
+                    it.message[:1000],
+                )
+            case "started":
+                return command.ReportStarted(task, attempt, node)
+            case "prepared":
+                self._part_prepared(task, attempt, node, report.prepared.port)
+                return None
+            case "suspended":
+                return command.ReportSuspended(task, attempt, report.suspended.round, node)
+            case "resumed":
+                return command.ReportResumed(task, attempt, report.resumed.round, node)
+            case "not_suspended":
+                said = report.not_suspended
+                return command.ReportNotSuspended(task, attempt, said.round, said.message[:1000], node)
+            case "not_resumed":
+                told = report.not_resumed
+                return command.ReportNotResumed(task, attempt, told.round, told.message[:1000], node)
+        return None
+
+    def _part_prepared(self, task: TaskId, attempt: int, node: NodeId, port: int) -> None:
+        """When the last part of a gang is ready, all of them start."""
+        gang = self._gangs.get((task, attempt))
+        if gang is None or node not in gang.nodes:
+            return
+        gang.ports[node] = port
+        if len(gang.ports) < len(gang.nodes):
+            return
+        first = self.sessions.get(gang.nodes[0])
+        if first is None:
+            return
+        for rank, member in enumerate(gang.nodes):
+            start = pb.Start(
+                master_addr=first.address or "127.0.0.1",
+                master_port=gang.ports[gang.nodes[0]],
+                node_rank=rank,
+                nodes=len(gang.nodes),
+                rank=rank,
+                world_size=len(gang.nodes),
+            )
+            self._send(member, pb.Command(task=task, attempt=attempt, start=start))
+
+    # --- who is there ------------------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Declare nodes lost that were not heard of for too long."""
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        for node in self._views.nodes:
+            self._last_heard.setdefault(node, before)
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            now = loop.time()
+            stood_still = now - before - CHECK_SECONDS
+            before = now
+            if stood_still > STALLED_SECONDS:
+                log.warning("stood_still", seconds=round(stood_still, 1))
+                for node in self._last_heard:
+                    self._last_heard[node] += stood_still
+            await self._lose_the_silent(now)
+
+    async def _lose_the_silent(self, now: float) -> None:
+        patient_until = self._loop.engine.state.patient_until
+        if self._loop.full or patient_until > self._loop.clock():
+            return
+        for node, view in list(self._views.nodes.items()):
+            if not view.lost and now - self._last_heard.setdefault(node, now) > self._offline_after_seconds:
+                log.warning("agent_offline", node=node, silent_seconds=round(now - self._last_heard[node], 1))
+                if (session := self.sessions.get(node)) is not None:
+                    session.close()
+                await self._loop.tell(command.LoseNode(node))
+
+    def be_patient(self, seconds: float) -> None:
+        """Tell all nodes that we stop on purpose and will be back."""
+        self._stopping = True
+        for session in self.sessions.values():
+            session.patience_seconds = seconds
+            session.wake()
+
+    def stop_stray(self, node: NodeId, task: TaskId, attempt: int) -> bool:
+        """End an attempt nobody knows, because an operator says so."""
+        session = self.sessions.get(node)
+        if session is None or not session.connected or (task, attempt) not in session.strays:
+            return False
+        del session.strays[task, attempt]
+        session.send([launches.stop(task, attempt, "An operator ended this stray attempt.")])
+        return True
+
+    # --- output ------------------------------------------------------------------------------------------------------
+
+    async def output(
+        self, node: NodeId, task: TaskId, attempt: int, *, offset: int, limit: int, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """The output of an attempt, as its node sends it."""
+        session = self.sessions.get(node)
+        if session is None or not session.connected:
+            raise NodeUnreachable(f"Node {node}, which has the output of task-{task}, is not connected at the moment.")
+        request = token_hex(8)
+        chunks = self._logs[request] = asyncio.Queue(LOG_CHUNKS_AHEAD)
+        asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
+        session.send([pb.Command(task=task, attempt=attempt, send_log=asked)])
+        try:
+            while (chunk := await self._next_chunk(chunks, session)) is not None:
+                if chunk.error:
+                    raise NodeUnreachable(chunk.error)
+                yield chunk.data
+        finally:
+            del self._logs[request]
+
+    async def _next_chunk(self, chunks: "asyncio.Queue[pb.LogChunk | None]", session: Session) -> pb.LogChunk | None:
+        while True:
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    return await chunks.get()
+            except TimeoutError:
+                if session.closed:
+                    raise NodeUnreachable(f"Node {session.node} is not connected any more.") from None
+
+    async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
+        """Output that somebody asked for; the stream waits while that one reads slowly."""
+        queue: asyncio.Queue[pb.LogChunk | None] | None = None
+        request = ""
+        try:
+            async for chunk in chunks:
+                request = chunk.request
+                queue = self._logs.get(request)
+                if queue is None:
+                    await context.abort(grpc.StatusCode.CANCELLED, "Nobody reads this any more.")
+                    return pb.LogReceipt()
+                await self._hand_over(queue, chunk, request)
+        finally:
+            if queue is not None and request in self._logs:
+                await self._hand_over(queue, None, request)
+        return pb.LogReceipt()
+
+    async def _hand_over(
+        self, queue: "asyncio.Queue[pb.LogChunk | None]", chunk: pb.LogChunk | None, request: str
+    ) -> None:
+        while request in self._logs:
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await queue.put(chunk)
+                    return
+            except TimeoutError:
+                continue  # the reader is slow, or gone: then the loop ends
+
+
+def is_owner(by: str) -> bool:
+    """Whether a task was submitted by whoever owns the scheduler's process."""
+    return by.startswith("local:")

@@ -1,0 +1,81 @@
+"""From what the engine decided to what a node is told."""
+
+from collections.abc import Mapping
+
+from gpuyard.domain.placement import Slice
+from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.values import MILLI, NodeId, OnLost, TaskId
+from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, Suspending
+from gpuyard.engine.task import Task
+from gpuyard.wire import agents_pb2 as pb
+
+GRACE_SECONDS = 10.0
+"""Between asking a task to end and ending it."""
+
+
+def launch(
+    task: TaskId, attempt: int, spec: TaskSpec, part: Slice, *, gang: bool, by_owner: bool, secrets: Mapping[str, str]
+) -> pb.Command:
+    """Run an attempt, or its part on one node."""
+    command = spec.command
+    return pb.Command(
+        task=task,
+        attempt=attempt,
+        launch=pb.Launch(
+            lease=command is None,
+            argv=command if isinstance(command, tuple) else (),
+            shell=command if isinstance(command, str) else "",
+            env=dict(spec.env),
+            secrets=secrets,
+            work_dir=spec.work_dir,
+            gpus=part.gpus,
+            tenant=spec.tenant,
+            user=spec.user,
+            by_owner=by_owner,
+            timeout_seconds=spec.timeout_seconds or 0.0,
+            grace_seconds=GRACE_SECONDS,
+            fence=spec.on_lost is OnLost.FENCE,
+            wait=gang,
+            milli=part.milli if part.milli != MILLI else 0,
+            gpu_memory_mib=part.gpu_memory_mib,
+            array_index=-1 if spec.array_index is None else spec.array_index,
+            cpus=part.cpus,
+            memory_mib=part.memory_mib,
+            name=spec.name,
+        ),
+    )
+
+
+def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
+    """End an attempt, asking first."""
+    return pb.Command(task=task, attempt=attempt, stop=pb.Stop(grace_seconds=GRACE_SECONDS, why=why))
+
+
+def suspend(task: TaskId, attempt: int, round_: int) -> pb.Command:
+    """Move an attempt to host memory."""
+    return pb.Command(task=task, attempt=attempt, suspend=pb.Suspend(round=round_))
+
+
+def resume(task: TaskId, attempt: int, gpus: tuple[int, ...], round_: int) -> pb.Command:
+    """Let it go on, on these cards."""
+    return pb.Command(task=task, attempt=attempt, resume=pb.Resume(gpus=gpus, round=round_))
+
+
+def present(task: Task, node: NodeId, *, by_owner: bool, secrets: Mapping[str, str]) -> pb.Command | None:
+    """What a node has to be told about an attempt as it stands; nothing if it only has to go on."""
+    phase = task.phase
+    if not isinstance(phase, ACTIVE):
+        return None
+    part = next((part for part in phase.placement.slices if part.node == node), None)
+    if part is None:
+        return None
+    if isinstance(phase, Placed):
+        gang = len(phase.placement.slices) > 1
+        return launch(task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets=secrets)
+    if isinstance(phase, Stopping):
+        return stop(task.id, phase.attempt, phase.cause.sentence())
+    if isinstance(phase, Suspending):
+        return suspend(task.id, phase.attempt, task.round)
+    if isinstance(phase, Resuming | Running):
+        return resume(task.id, phase.attempt, part.gpus, task.round)
+    return None

@@ -1,0 +1,256 @@
+"""The loop: one engine, one journal, and everybody who asks.
+
+Commands gather while the last commit is on its way to the disk; then all of them are handled, one decision is made for
+all, and the facts are written together (group commit). Nobody is answered, and no view, stream or node learns of a
+fact, before it is durable; the engine may be one batch ahead, never more.
+
+    tell, look ──► intake ──► handle… decide ──► append (a thread) ──► hear ──► answers
+                                  ▲                    │
+                                  └── the next batch gathers meanwhile
+
+When there is no space left, nothing new is accepted, what was decided waits, and the same append is tried until it
+works. Any other failure to write ends the process: what the journal holds is the truth, and the engine is ahead of it.
+A command that breaks the engine (a bug) is answered as such; the engine is built anew from the journal, and the others
+of its batch are handled again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import structlog
+
+from gpuyard.domain.commands import Command
+from gpuyard.domain.errors import GpuyardError, StorageFull
+from gpuyard.domain.events import Event
+from gpuyard.domain.refusals import Refusal
+from gpuyard.engine.engine import Engine
+from gpuyard.engine.state import State
+from gpuyard.journal.port import Journal
+from gpuyard.journal.records import Entry, Record
+
+T = TypeVar("T")
+Facts = list[Event]
+Clock = Callable[[], float]
+Order = Command | Callable[[State], Command]
+"""A command, or how to make it once it is its turn: task numbers are given out then."""
+
+MOST_AT_ONCE = 5_000
+"""Orders in one batch: a client that sends more than this waits for two commits."""
+FULL_RETRY_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class Broken(GpuyardError):
+    """This request broke the scheduler, which mended itself; nothing was changed. Please report it with the log."""
+
+
+class _Asked:
+    """One who waits for an answer."""
+
+    __slots__ = ("answer", "by", "future", "order", "question")
+
+    def __init__(
+        self,
+        future: "asyncio.Future[Any]",
+        order: Order | None = None,
+        by: str = "",
+        question: Callable[[State, float], Any] | None = None,
+    ) -> None:
+        self.future = future
+        self.order = order
+        self.by = by
+        self.question = question
+        self.answer: Any = None
+
+
+class Loop:
+    """Drives an engine under the wall clock."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        hear: Callable[[Sequence[Record]], None],
+        *,
+        clock: Clock,
+        rebuild: Callable[[], Engine],
+        sweep_seconds: float = 5.0,
+    ) -> None:
+        self.engine = engine
+        self.full = ""
+        """A sentence while there is no space left for the journal."""
+        self.committed = journal.head.seq
+        self._journal = journal
+        self._hear = hear
+        self.clock = clock
+        self._rebuild = rebuild
+        self._sweep_seconds = sweep_seconds
+        self._intake: deque[_Asked] = deque()
+        self._agreements: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._writer = ThreadPoolExecutor(1, "journal")
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def tell(self, order: Order, by: str = "") -> "asyncio.Future[Facts | Refusal]":
+        """Have a command handled; the answer comes when its facts are durable."""
+        future: asyncio.Future[Facts | Refusal] = asyncio.get_running_loop().create_future()
+        if self.full:
+            future.set_exception(StorageFull(self.full))
+            return future
+        self._intake.append(_Asked(future, order, by))
+        self._woken.set()
+        return future
+
+    def look(self, question: Callable[[State, float], T]) -> "asyncio.Future[T]":
+        """Ask the engine's state; the answer comes when everything it rests on is durable."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self.full:
+            future.set_exception(StorageFull(self.full))
+            return future
+        self._intake.append(_Asked(future, question=question))
+        self._woken.set()
+        return future
+
+    def agree(self, do: Callable[[], T]) -> "asyncio.Future[T]":
+        """Do something while engine, journal and views are at the same fact: it must be quick."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._agreements.append((future, do))
+        self._woken.set()
+        return future
+
+    def stop(self) -> None:
+        """Finish what was asked, then end."""
+        self._stopping = True
+        self._woken.set()
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is stopped."""
+        commit: asyncio.Task[None] | None = None
+        try:
+            while not (self._stopping and not self._intake):
+                await self._wait_for_work()
+                if self._agreements:
+                    if commit is not None:
+                        await commit
+                        commit = None
+                    self._agree()
+                batch = [self._intake.popleft() for _ in range(min(len(self._intake), MOST_AT_ONCE))]
+                try:
+                    entries = self._work(batch)
+                except _BrokenBy as broken:
+                    if commit is not None:
+                        await commit  # only then does the journal hold everything the engine has told
+                    entries = self._mend(batch, broken)
+                if commit is not None:
+                    await commit
+                    commit = None
+                if batch or entries:
+                    commit = asyncio.create_task(self._commit(batch, entries))
+            if commit is not None:
+                await commit
+        finally:
+            self._writer.shutdown(wait=True)
+
+    def _agree(self) -> None:
+        agreements, self._agreements = self._agreements, []
+        for future, do in agreements:
+            try:
+                future.set_result(do())
+            except Exception as error:  # the asker's
+                future.set_exception(error)
+
+    async def _wait_for_work(self) -> None:
+        if not self._intake and not self._agreements:
+            self._woken.clear()
+            due = self.engine.next_wakeup()
+            seconds = self._sweep_seconds if due is None else min(self._sweep_seconds, due - self.clock())
+            if seconds > 0 and not self._stopping:
+                try:
+                    async with asyncio.timeout(seconds):
+                        await self._woken.wait()
+                except TimeoutError:
+                    return
+        await asyncio.sleep(0)  # let whoever is about to ask do so: one commit for all of them
+
+    def _mend(self, batch: list[_Asked], broken: "_BrokenBy") -> list[Entry]:
+        """Build the engine anew from the journal, and handle the batch without the one that broke it."""
+        while True:
+            log.error("engine_broken", by=repr(broken.asked and broken.asked.order)[:500], exc_info=broken.error)
+            self.engine = self._rebuild()
+            if broken.asked is None:
+                raise broken.error
+            batch.remove(broken.asked)
+            broken.asked.future.set_exception(Broken())
+            try:
+                return self._work(batch)
+            except _BrokenBy as again:
+                broken = again
+
+    def _work(self, batch: list[_Asked]) -> list[Entry]:
+        """Handle what was asked, decide once for all of it, and answer the questions from what is so then."""
+        engine, state, now = self.engine, self.engine.state, self.clock()
+        entries: list[Entry] = []
+        asked: _Asked | None = None
+        try:
+            for asked in batch:
+                order = asked.order
+                if order is None:
+                    continue
+                command = order if isinstance(order, Command) else order(state)
+                answer = asked.answer = engine.handle(command, now)
+                if not isinstance(answer, Refusal):
+                    at, by = state.now, asked.by
+                    entries.extend([Entry(at, event, by) for event in answer])
+            asked = None
+            entries.extend([Entry(state.now, event) for event in engine.decide(now)])
+            for asked in batch:
+                if asked.question is not None:
+                    asked.answer = asked.question(state, now)
+        except Exception as error:  # the engine is in an unknown state, whatever it was
+            raise _BrokenBy(asked, error) from error
+        return entries
+
+    async def _commit(self, batch: list[_Asked], entries: list[Entry]) -> None:
+        if entries:
+            first = self.committed + 1
+            await self._append(entries)
+            self.committed = first + len(entries) - 1
+            self._hear([Record(first + place, it.at, it.fact, it.by) for place, it in enumerate(entries)])
+        for asked in batch:
+            if not asked.future.done():
+                asked.future.set_result(asked.answer)
+
+    async def _append(self, entries: list[Entry]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                head = await loop.run_in_executor(self._writer, self._journal.append, entries)
+            except StorageFull as error:
+                if not self.full:
+                    log.error("storage_full", message=str(error))
+                self.full = str(error)
+                await asyncio.sleep(FULL_RETRY_SECONDS)
+            else:
+                assert head.seq == self.committed + len(entries), "somebody else writes this journal"
+                if self.full:
+                    log.info("storage_has_room", seq=head.seq)
+                self.full = ""
+                return
+
+
+class _BrokenBy(Exception):
+    """Internal to the loop: the engine raised an exception."""
+
+    def __init__(self, asked: _Asked | None, error: Exception) -> None:
+        super().__init__()
+        self.asked = asked
+        """Who asked for it; none: the engine broke while it decided."""
+        self.error = error

@@ -1,0 +1,79 @@
+"""What is to be said to a node that comes (back), from what we know and what it says it has.
+
+    what we know      the node says     then
+    placed            nothing           launch it
+    placed            it runs           the report of its start was lost: it is running
+    running           nothing           it is lost; the engine tries it again
+    suspending …      it runs           say it again
+    stopping          it runs           say it again
+    stopping          nothing           it is over
+    ended, or later   it runs           stop it: the task went on elsewhere
+    never heard of    it runs           hold it and report it; somebody may have restored an old journal
+
+An attempt that the node says has ended needs nothing: its report is on the way until we have received it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuyard.domain import commands as command
+from gpuyard.domain.values import NodeId, Outcome, TaskId
+from gpuyard.engine.phases import Placed, Resuming, Running, Stopping, Suspended, Suspending
+from gpuyard.engine.state import State
+from gpuyard.engine.task import Task
+from gpuyard.wire import agents_pb2 as pb
+
+Key = tuple[TaskId, int]
+UNKNOWN_THERE = "The node does not know this attempt any more."
+
+
+@dataclass
+class Reconciled:
+    """What follows."""
+
+    say: list[Key] = field(default_factory=list)
+    """Attempts whose present command is to be said (again): launch, stop, suspend, resume."""
+    stop: list[Key] = field(default_factory=list)
+    """Attempts that went on elsewhere."""
+    strays: list[Key] = field(default_factory=list)
+    reports: list[command.Command] = field(default_factory=list)
+    """What the node's list tells us that no report has."""
+
+
+def reconcile(state: State, node: NodeId, there: Mapping[Key, int]) -> Reconciled:
+    """Compare what the engine has on a node with what the node says it has (attempt -> pb.Attempt.State)."""
+    found = Reconciled()
+    ours = state.on_node.get(node, {})
+    for task in ours.values():
+        key = (task.id, task.attempts)
+        _compare(found, task, key, there.get(key, pb.Attempt.UNKNOWN), node)
+    for key, told in there.items():
+        task_id, attempt = key
+        held = ours.get(task_id)
+        if (held is not None and held.attempts == attempt) or told == pb.Attempt.ENDED:
+            continue
+        known = state.tasks.get(task_id)
+        later = known is not None and known.attempts >= attempt
+        over = known is None and task_id <= state.last_task
+        (found.stop if later or over else found.strays).append(key)
+    return found
+
+
+def _compare(found: Reconciled, task: Task, key: Key, told: int, node: NodeId) -> None:
+    if told == pb.Attempt.ENDED:
+        return
+    phase, task_id, attempt = task.phase, *key
+    gone = told == pb.Attempt.UNKNOWN
+    runs = told == pb.Attempt.RUNNING
+    if isinstance(phase, Placed):
+        if runs:
+            found.reports.append(command.ReportStarted(task_id, attempt, node))
+        else:
+            found.say.append(key)  # a part of a gang that is ready says so again
+    elif gone:
+        lost = command.ReportEnded(task_id, attempt, Outcome.LOST, node=node, message=UNKNOWN_THERE)
+        found.reports.append(lost)
+    elif isinstance(phase, Stopping | Suspending | Resuming) or (isinstance(phase, Running) and not runs):
+        found.say.append(key)
+    else:
+        assert isinstance(phase, Running | Suspended)

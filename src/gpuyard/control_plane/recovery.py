@@ -1,0 +1,62 @@
+"""How a scheduler comes back: the newest snapshot, and the facts since."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import structlog
+
+from gpuyard.control_plane.views import Views
+from gpuyard.domain.commands import FoundYard
+from gpuyard.domain.refusals import Refusal
+from gpuyard.engine import snapshot as engine_snapshot
+from gpuyard.engine.engine import Engine
+from gpuyard.engine.state import State
+from gpuyard.journal.port import Journal
+from gpuyard.journal.records import Entry, Snapshot
+from gpuyard.journal.stores.sqlite import SqliteJournal
+
+log = structlog.get_logger()
+
+
+def open_journal(folder: Path) -> SqliteJournal:
+    """The journal of a data folder; what was noticed about it goes to the log."""
+    journal = SqliteJournal.open(folder)
+    if journal.cut is not None:
+        log.warning("journal_tail_cut", message=str(journal.cut))
+    for note in journal.notes:
+        log.warning("journal_note", message=note)
+    return journal
+
+
+def recover(journal: Journal) -> tuple[Engine, Views]:
+    """Engine and views as they were at the last committed fact. The views' ended tasks go to the archive from there."""
+    snapshot = journal.newest_snapshot()
+    state, views, after = State(), Views(), 0
+    if snapshot is not None:
+        state = engine_snapshot.load(snapshot.state["engine"])
+        hosts = state.index.hosts.values()
+        nodes = [(host.spec, host.lost, host.cordoned, host.draining, host.health) for host in hosts]
+        views.load(snapshot.state["tasks"], nodes)
+        after = views.last_seq = snapshot.position.seq
+    for record in journal.read(after):
+        state.apply(record.fact, record.at)
+        views.apply(record)
+    return Engine(state), views
+
+
+def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:
+    """Give a new yard its name."""
+    if engine.state.yard:
+        return
+    facts = engine.handle(FoundYard(uuid4().hex[:12]), now)
+    assert not isinstance(facts, Refusal)
+    entries = [Entry(engine.state.now, event) for event in facts]
+    head = journal.append(entries)
+    for record in journal.read(head.seq - len(entries)):
+        views.apply(record)
+
+
+def picture(journal: Journal, engine: Engine, views: Views) -> Snapshot:
+    """What is so now, for a snapshot. Engine, journal and views must agree."""
+    state = {"engine": engine_snapshot.dump(engine.state), "tasks": views.dump()}
+    return Snapshot(journal.head, state)

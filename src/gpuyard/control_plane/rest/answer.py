@@ -1,0 +1,99 @@
+"""What goes back: a whole answer with its length, or a flow of bytes that ends when there is no more or nobody reads."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+
+import msgspec
+
+from gpuyard.control_plane.rest.asgi import Headers, Receive, Send
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+HTML = b"text/html; charset=utf-8"
+EVENTS = b"text/event-stream"
+
+_ALWAYS: Headers = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+"""Answers hold what a tenant owns: no cache keeps them, no page shows them in a frame, no browser guesses what they are."""
+
+encode = msgspec.json.Encoder().encode
+
+
+class Answer:
+    """All of it at once."""
+
+    __slots__ = ("body", "headers", "kind", "status")
+
+    def __init__(self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()) -> None:
+        self.status = status
+        self.body = body
+        self.kind = kind
+        self.headers = headers
+
+    async def send(self, send: Send) -> None:
+        """Say it."""
+        length = b"%d" % len(self.body)
+        headers = [(b"content-type", self.kind), (b"content-length", length), *_ALWAYS, *self.headers]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class Flow:
+    """Bit by bit, as fast as the other side reads."""
+
+    __slots__ = ("chunks", "headers", "kind")
+
+    def __init__(self, chunks: AsyncIterator[bytes], kind: bytes, headers: Headers = ()) -> None:
+        self.chunks = chunks
+        self.kind = kind
+        self.headers = headers
+
+    async def send(self, receive: Receive, send: Send, *, head_only: bool = False) -> None:
+        """Say it until it ends or the client goes, whichever is first."""
+        headers = [(b"content-type", self.kind), *_ALWAYS, *self.headers]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if head_only:
+            await _close(self.chunks)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        saying = asyncio.create_task(self._say(send))
+        leaving = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait((saying, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if saying.done():
+                saying.result()  # what went wrong on the way ends the connection, so that nobody takes a part for the whole
+        finally:
+            for task in (saying, leaving):
+                task.cancel()
+                with suppress(BaseException):
+                    await task
+
+    async def _say(self, send: Send) -> None:
+        try:
+            async for chunk in self.chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            await _close(self.chunks)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def say(value: object, status: int = 200, headers: Headers = ()) -> Answer:
+    """An answer in JSON."""
+    return Answer(status, encode(value), JSON, headers)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _close(chunks: AsyncIterator[bytes]) -> None:
+    """Let whoever makes the chunks put away what they hold."""
+    if hasattr(chunks, "aclose"):
+        async with aclosing(chunks):
+            return

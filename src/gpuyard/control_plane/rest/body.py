@@ -1,0 +1,84 @@
+"""Reading what a client sends: never more than it may, never longer than it deserves.
+
+The limit holds while the body comes in, whatever the client said about its length and also if it said nothing
+(chunked). A body above the limit is read on for a short while and thrown away, since most clients look for an answer
+only when all is sent.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from gpuyard.control_plane.rest.asgi import Receive
+from gpuyard.wire.strict import WrongInput
+
+MOST = 1 << 20
+MOST_IN_A_BATCH = 64 << 20
+IDLE_SECONDS = 60.0
+"""Without a single byte of progress."""
+_THROW_AWAY_BYTES = 256 << 20
+_THROW_AWAY_SECONDS = 5.0
+
+
+class ClientGone(Exception):
+    """The client left before all was sent; there is nobody to answer."""
+
+
+async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], most: int = MOST) -> bytes:
+    """All of it, or `WrongInput` with 413, 408 or 415."""
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            await _throw_away(receive, int(value))
+            raise _too_large(most)
+        if name == b"content-encoding" and value.lower() != b"identity":
+            raise WrongInput("EncodedBody", "The body is compressed; send plain JSON.", status=415)
+    chunk, more = await _next(receive)
+    if not more:
+        if len(chunk) > most:
+            raise _too_large(most)
+        return chunk
+    chunks, size = [chunk], len(chunk)
+    while more:
+        chunk, more = await _next(receive)
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            if more:
+                chunks.clear()
+                await _throw_away(receive, _THROW_AWAY_BYTES)
+            raise _too_large(most)
+    return b"".join(chunks)
+
+
+async def _next(receive: Receive) -> tuple[bytes, bool]:
+    try:
+        async with asyncio.timeout(IDLE_SECONDS):
+            message = await receive()
+    except TimeoutError:
+        text = f"Nothing more of the body came for {IDLE_SECONDS:.0f} s; send it again, faster."
+        raise WrongInput("TooSlow", text, status=408) from None
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def _throw_away(receive: Receive, size: int) -> None:
+    """Read on for as long as is polite."""
+    left = min(size, _THROW_AWAY_BYTES)
+    try:
+        async with asyncio.timeout(_THROW_AWAY_SECONDS):
+            more = True
+            while more and left > 0:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                left -= len(message.get("body", b""))
+                more = message.get("more_body", False)
+    except TimeoutError:
+        return
+
+
+def _too_large(most: int) -> WrongInput:
+    text = f"The body is larger than {most >> 20} MiB, the most that is taken here."
+    if most == MOST:
+        text += " Many tasks go to POST /api/v1/tasks:batch, and what is long goes into a file."
+    return WrongInput("TooLarge", text, status=413)

@@ -1,0 +1,116 @@
+"""What a handler works with: the desk it stands at, and the call it answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gpuyard.control_plane.access.store import AccessStore
+from gpuyard.control_plane.access.who import Action, Who, forbidden, may
+from gpuyard.control_plane.rest.answer import Answer, Flow
+from gpuyard.control_plane.rest.asgi import Receive
+from gpuyard.control_plane.rest.body import MOST, read_body
+from gpuyard.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.control_plane.rest.history import History
+from gpuyard.control_plane.rest.query import Parameter
+from gpuyard.control_plane.settings import DEFAULT_TENANT, ServerSettings
+from gpuyard.control_plane.yard import Yard, by
+from gpuyard.domain.commands import Command
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.values import TenantId
+from gpuyard.engine.state import State
+
+
+class Call:
+    """One request that was let in as far as its route."""
+
+    __slots__ = ("address", "asked", "headers", "named", "receive", "somebody")
+
+    def __init__(
+        self,
+        headers: Sequence[tuple[bytes, bytes]],
+        receive: Receive,
+        *,
+        address: str,
+        somebody: Who | None,
+        named: Mapping[str, str],
+        asked: Mapping[str, Any],
+    ) -> None:
+        self.headers = headers
+        self.receive = receive
+        self.address = address
+        """Where from."""
+        self.somebody = somebody
+        """None only where nobody has to say who they are."""
+        self.named = named
+        """The parts of the path that stand for something, by name."""
+        self.asked = asked
+        """What stands behind the question mark, by name."""
+
+    @property
+    def who(self) -> Who:
+        """Who asks."""
+        assert self.somebody is not None, "this route is open to everybody"
+        return self.somebody
+
+    def header(self, name: bytes) -> str | None:
+        """A header, by its name in small letters."""
+        return next((value.decode("latin-1") for known, value in self.headers if known == name), None)
+
+    async def body(self, most: int = MOST) -> bytes:
+        """What was sent."""
+        return await read_body(self.receive, self.headers, most)
+
+
+@dataclass(slots=True)
+class Desk:
+    """What all handlers share."""
+
+    yard: Yard
+    access: AccessStore
+    settings: ServerSettings
+    history: History
+
+    async def tell(self, call: Call, order: Command | Callable[[State], Command]) -> None:
+        """Have a command handled in the caller's name; a refusal is raised."""
+        answer = await self.yard.loop.tell(order, by(call.who))
+        if isinstance(answer, Refusal):
+            raise Refused(answer)
+
+    def tenant_of(self, call: Call, action: Action, named: str | None) -> TenantId:
+        """The tenant a request is about: the one it names, or the caller's own, or `default`."""
+        who = call.who
+        tenant = TenantId(named or who.tenant or DEFAULT_TENANT)
+        if not may(who, action, tenant):
+            raise NotAllowed(forbidden(who, action))
+        return tenant
+
+
+Handler: TypeAlias = Callable[[Desk, Call], Awaitable[Answer | Flow]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line of the table."""
+
+    method: str
+    path: str
+    handle: Handler
+    action: Action | None
+    """What somebody must be allowed to do; none: everybody may, without saying who they are."""
+    summary: str
+    request: type | None = None
+    answer: type | None = None
+    """None: no JSON; see `kind`."""
+    status: int = 200
+    query: tuple[Parameter, ...] = ()
+    errors: tuple[int, ...] = ()
+    kind: str = "application/json"
+
+
+async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What touches the disk or takes its time is done beside the loop; a refusal is raised."""
+    answer = await asyncio.to_thread(work, *arguments)
+    if isinstance(answer, Refusal):
+        raise Refused(answer)
+    return answer

@@ -1,0 +1,93 @@
+"""Everything that can go wrong, in the one shape the API has for it: {"error": {"code", "message", "field"}}.
+
+    the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
+                   413 too much, 415 in no form we read
+    the outside    503 no space left, node away, starting or stopping: the same request may be sent again
+    us             500, with a number under which the log has the rest
+"""
+
+from secrets import token_hex
+
+import structlog
+
+from gpuyard.control_plane.access.database import StoreError, StoreFull
+from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
+from gpuyard.control_plane.access.who import Denied
+from gpuyard.control_plane.agents import NodeUnreachable
+from gpuyard.control_plane.loop import Broken
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.asgi import Headers
+from gpuyard.domain.errors import GpuyardError, StorageFull
+from gpuyard.domain.refusals import Invalid, Refusal, UnknownNode, UnknownTask
+from gpuyard.wire.answers import Error, ErrorAnswer
+from gpuyard.wire.strict import WrongInput
+
+_NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
+_AGAIN: Headers = ((b"retry-after", b"5"),)
+_CLOSE: Headers = ((b"connection", b"close"),)
+_CLOSING = frozenset({408, 413})
+"""The rest of such a request is not read, so nothing can follow it on this connection."""
+
+log = structlog.get_logger()
+
+
+class NotAllowed(Exception):
+    """Somebody was not let in, or not this far."""
+
+    def __init__(self, denied: Denied) -> None:
+        super().__init__(denied.sentence)
+        self.denied = denied
+
+
+class Refused(Exception):
+    """The engine, or the store of users, said no."""
+
+    def __init__(self, refusal: Refusal, field: str | None = None) -> None:
+        super().__init__(refusal.sentence())
+        self.refusal = refusal
+        self.field = field
+
+
+class Unavailable(Exception):
+    """Not at the moment; the same request may be sent again."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def error(status: int, code: str, message: str, field: str | None = None, headers: Headers = ()) -> Answer:
+    """The one shape."""
+    return say(ErrorAnswer(Error(code, message, field)), status, headers)
+
+
+def denial(denied: Denied) -> Answer:
+    """To somebody who may not."""
+    headers = tuple((name.encode(), value.encode()) for name, value in denied.headers)
+    return error(denied.status, denied.code, denied.sentence, None, headers)
+
+
+def answer_to(problem: Exception) -> Answer:
+    """What the client is told."""
+    match problem:
+        case WrongInput():
+            closing = _CLOSE if problem.status in _CLOSING else ()
+            return error(problem.status, problem.code, problem.message, problem.field, closing)
+        case NotAllowed():
+            return denial(problem.denied)
+        case Refused():
+            refusal = problem.refusal
+            status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
+            field = problem.field or getattr(refusal, "field", None)
+            return error(status, refusal.code, str(problem), field)
+        case Unavailable():
+            return error(503, problem.code, str(problem), None, _AGAIN)
+        case StorageFull() | StoreFull() | NodeUnreachable():
+            return error(503, problem.code, str(problem), None, _AGAIN)
+        case Broken() | StoreError():
+            log.error("request_failed", code=problem.code, message=str(problem))
+            return error(500, problem.code, str(problem))
+    number = token_hex(4)
+    log.error("request_broke", number=number, exc_info=problem)
+    code = problem.code if isinstance(problem, GpuyardError) else "InternalError"
+    return error(500, code, f"Something went wrong in the scheduler; its log has it under {number}. Please report it.")

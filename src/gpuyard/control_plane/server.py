@@ -1,0 +1,314 @@
+"""A scheduler, put together: stores opened, the past recovered, both ports served, until somebody says stop.
+
+journal ─► recover ─► Yard ─┬─ gRPC  (agents)
+access, secrets, archive ───┴─ HTTP  (people and programs)
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from secrets import token_urlsafe
+
+import grpc
+import grpc.aio
+import msgspec
+import structlog
+import uvicorn
+
+from gpuyard import __version__
+from gpuyard.control_plane.access.gate import Gate
+from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
+from gpuyard.control_plane.access.store import AccessStore
+from gpuyard.control_plane.access.who import Role
+from gpuyard.control_plane.archive import Archive
+from gpuyard.control_plane.recovery import found, open_journal, recover
+from gpuyard.control_plane.rest.app import make_app
+from gpuyard.control_plane.secrets import SecretStore
+from gpuyard.control_plane.settings import ServerSettings, engine_settings_of, split_of, tenants_of
+from gpuyard.control_plane.views import ENDED, Views
+from gpuyard.control_plane.yard import Yard, row_of
+from gpuyard.domain import commands as command
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.tenant import QuotaMode, Split, Tenant
+from gpuyard.domain.values import TenantId
+from gpuyard.wire.config import Address
+from gpuyard.wire.rpc import agents_handler
+
+PATIENCE_SECONDS = 60.0
+"""How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
+JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
+GRPC_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 3_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 3_000),
+)
+
+log = structlog.get_logger()
+
+
+class CanNotServe(GpuyardError):
+    """The scheduler can not start. Correct what the sentence names and start it again."""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What of the settings file became facts: said again only when the file says something else."""
+
+    settings: Settings
+    split: Split
+    tenants: list[Tenant]
+
+
+async def serve(
+    settings: ServerSettings,
+    *,
+    default_mode: QuotaMode = QuotaMode.STRICT,
+    started: Callable[[str, int], None] = lambda _http, _grpc: None,
+    until: asyncio.Event | None = None,
+) -> None:
+    """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
+    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+        raise CanNotServe(sentence)
+    stop = until or asyncio.Event()
+    with ExitStack() as stack:
+        yard, access = _open(settings, stack)
+        http = stack.enter_context(_listen(settings.http_address))
+        server = _grpc_server(yard)
+        port = _bind(server, settings)
+        await _wait_for(yard, settings, access, server, http, port, stop, started, default_mode)
+
+
+async def _wait_for(
+    yard: Yard,
+    settings: ServerSettings,
+    access: AccessStore,
+    server: "grpc.aio.Server",
+    http: socket.socket,
+    port: int,
+    stop: asyncio.Event,
+    started: Callable[[str, int], None],
+    default_mode: QuotaMode,
+) -> None:
+    """Serve until `stop`, or until the loop fails, which is the end of the process."""
+    doorplate = Doorplate(settings.http_address.host)
+    app = make_app(yard, access, Gate(access), doorplate, settings)
+    tls = settings.server.tls
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        backlog=2048,
+        ssl_certfile=tls.cert or None,
+        ssl_keyfile=tls.key or None,
+        ssl_ca_certs=tls.client_ca or None,
+    )
+    web = _Web(config)
+    running = asyncio.create_task(yard.run(__version__))
+    await _until_ready(yard, running)
+    await _apply(yard, settings, default_mode)
+    gc.collect()
+    gc.freeze()  # what was recovered stays: no collection need look at it again
+    await server.start()
+    serving = asyncio.create_task(web.serve(sockets=[http]))
+    host, http_port = http.getsockname()[:2]
+    log.info("scheduler_started", http=f"{host}:{http_port}", grpc_port=port, yard=yard.loop.engine.state.yard)
+    started(f"{'https' if tls.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{http_port}", port)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        if not running.done():
+            await yard.stop(PATIENCE_SECONDS)
+        web.should_exit = True
+        await server.stop(1.0)
+        await serving
+        await running
+    log.info("scheduler_stopped")
+
+
+async def _until_ready(yard: Yard, running: "asyncio.Task[None]") -> None:
+    while not yard.ready:
+        if running.done():
+            running.result()
+        await asyncio.sleep(0.001)
+
+
+class _Web(uvicorn.Server):
+    """Uvicorn, without its own idea of signals: the process has one."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Ctrl-C and TERM stop cleanly; a second one at once."""
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told)
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore]:
+    folder = settings.data_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise CanNotServe(f"The data folder {folder} can not be made: {error.strerror}. Choose another one.") from error
+    journal = open_journal(folder / "journal")
+    stack.callback(journal.close)
+    engine, views = recover(journal)
+    found(engine, journal, views, time.time())
+    archive = Archive.open(folder / "archive.sqlite")
+    stack.callback(archive.close)
+    if archive.note:
+        log.warning("archive_note", message=archive.note)
+    secrets = SecretStore.open(folder / "secrets.sqlite")
+    stack.callback(secrets.close)
+    secrets.sweep(engine.state.tasks.keys())
+    access = AccessStore.open(folder / "access.sqlite")
+    stack.callback(access.close)
+    _add_users(access, settings)
+    _catch_up(archive, views)
+    yard = Yard(
+        journal,
+        engine,
+        views,
+        archive,
+        secrets,
+        join_token=join_token(settings),
+        offline_after_seconds=settings.agent.heartbeat_timeout,
+        sweep_seconds=settings.schedule_seconds,
+        snapshot_seconds=settings.scheduler.snapshot_interval,
+        snapshot_folder=settings.snapshot_dir,
+        keep_seconds=settings.storage.retention,
+    )
+    return yard, access
+
+
+def _catch_up(archive: Archive, views: Views) -> None:
+    """Tasks that ended since the snapshot: some of them the archive has already."""
+    ended = [view for view in views.just_ended if view.status in ENDED]
+    views.just_ended = []
+    known = archive.statuses([view.id for view in ended])
+    archive.add([row_of(view) for view in ended if view.id not in known], max(archive.seq, views.last_seq))
+    views.archived([view.id for view in ended])
+
+
+def join_token(settings: ServerSettings) -> str:
+    """What agents must show: from the settings, or one drawn once and kept beside the journal for this machine's own."""
+    if settings.join_token:
+        return settings.join_token
+    path = settings.data_dir / JOIN_TOKEN_FILE
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        token = token_urlsafe(24)
+        path.touch(mode=0o600)
+        path.write_text(token + "\n")
+        return token
+
+
+def _add_users(access: AccessStore, settings: ServerSettings) -> None:
+    for entry in settings.users:
+        role = Role.MEMBER if entry.role == "user" else Role(entry.role)
+        answer = access.ensure_user(entry.username, entry.password, TenantId(entry.tenant_id), role)
+        if isinstance(answer, Refusal):
+            raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
+
+
+async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) -> None:
+    """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
+    wanted = Applied(engine_settings_of(settings), split_of(settings, default_mode=default_mode), tenants_of(settings))
+    path = settings.data_dir / "applied.json"
+    try:
+        before = msgspec.json.decode(path.read_bytes(), type=Applied)
+    except (OSError, msgspec.MsgspecError):
+        before = None
+    orders: list[command.Command] = []
+    if before is None or before.settings != wanted.settings:
+        orders.append(command.ChangeSettings(wanted.settings))
+    if before is None or before.split != wanted.split:
+        orders.append(command.SetSplit(wanted.split))
+    known = before.tenants if before else []
+    orders += [command.SetTenant(tenant) for tenant in wanted.tenants if tenant not in known]
+    for order in orders:
+        answer = await yard.loop.tell(order, "settings")
+        if isinstance(answer, Refusal):
+            raise CanNotServe(answer.sentence())
+    if orders:
+        _write(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
+
+
+def _write(path: Path, content: bytes) -> None:
+    beside = path.with_suffix(".new")
+    beside.write_bytes(content)
+    beside.replace(path)
+
+
+# --- ports ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _listen(address: Address) -> Iterator[socket.socket]:
+    """A socket that listens, or one sentence why it can not."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(2048)
+    except OSError as error:
+        raise CanNotServe(
+            f"HTTP can not be served on {address}: {error.strerror or error}. Is another scheduler there?"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _grpc_server(yard: Yard) -> "grpc.aio.Server":
+    server = grpc.aio.server(options=GRPC_OPTIONS)
+    server.add_generic_rpc_handlers((agents_handler(yard.agents),))
+    return server
+
+
+def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
+    address = str(settings.grpc_address)
+    tls = settings.server.tls
+    try:
+        if not tls.cert:
+            return server.add_insecure_port(address)
+        pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
+        ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
+        credentials = grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
+        return server.add_secure_port(address, credentials)
+    except (RuntimeError, OSError) as error:
+        raise CanNotServe(f"Agents can not be served on {address}: {error}. Is another scheduler there?") from None

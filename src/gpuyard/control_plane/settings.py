@@ -1,0 +1,408 @@
+"""What a scheduler is told before it starts: its file of settings, and what that means inside.
+
+The keys are those of 003 and 002 and ours, in their own sections; configs/scheduler.yaml shows every one. Some say the
+same thing twice (`system.port` and `server.http_address`, `scheduler.interval` and `scheduler.schedule_interval`): one
+may be left out, or both must agree. A key whose feature does not exist yet is refused when it is set to anything that
+would have an effect: a setting that is silently ignored is worse than none.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.domain.validation import check_split, check_tenant
+from gpuyard.domain.values import TaskClass, TenantId
+from gpuyard.engine.policies import POLICIES
+from gpuyard.wire.config import (
+    Address,
+    Complaint,
+    PeerAddress,
+    Seconds,
+    SecondsGivenInHours,
+    SecondsGivenInMilliseconds,
+    SecondsOrNone,
+    load,
+)
+from gpuyard.wire.limits import GpuCount, Mebibytes, ModelName, Percent, TenantName
+from gpuyard.wire.strict import nearest
+
+DEFAULT_TENANT = "default"
+"""Its limits are those of every tenant that is not named in the file."""
+DEFAULT_HTTP_ADDRESS = Address("127.0.0.1:8080")
+DEFAULT_SCHEDULE_SECONDS = 5.0
+
+LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
+FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
+
+ALGORITHMS: dict[str, Settings] = {
+    "round_robin": Settings(policy="fair_share"),
+    "least_used": Settings(policy="priority", score="spread"),
+    **{name: Settings(policy=name) for name in POLICIES},
+}
+"""What `scheduler.algorithm` means. 002's `round_robin` serves tenants in turn, which fair share does by what they used;
+its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections."""
+
+
+class Tls(Section, frozen=True):
+    """Files in PEM form. With a certificate and its key both ports speak TLS; with `client_ca` agents need one too."""
+
+    cert: FilePath = ""
+    key: FilePath = ""
+    client_ca: FilePath = ""
+
+
+class Server(Section, frozen=True):
+    """Where the scheduler listens."""
+
+    http_address: Address | None = None
+    grpc_address: Address = Address("127.0.0.1:9090")
+    tls: Tls = Tls()
+
+
+class System(Section, frozen=True):
+    """002's way to say the address and the log."""
+
+    host: Annotated[str, Meta(max_length=253)] | None = None
+    port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    log_level: LogLevel | None = None
+    log_file: FilePath | None = None
+    """Empty: standard output."""
+
+
+class Scheduler(Section, frozen=True):
+    """How and when it decides."""
+
+    role: Literal["master", "standby"] = "master"
+    schedule_interval: Seconds | None = None
+    """Only a safety sweep: decisions are made when something happens."""
+    interval: SecondsGivenInMilliseconds | None = None
+    """002's way to say `schedule_interval`."""
+    snapshot_interval: Seconds = Seconds(30)
+    algorithm: str = "priority"
+    preemptive: bool = True
+    """Whether tasks may take GPUs from running ones that allow it."""
+    task_timeout: SecondsOrNone = SecondsOrNone(0)
+    """For tasks that name none; 0: they may run for ever."""
+    queue_size: Annotated[int, Meta(ge=0)] = 0
+    """0: as many tasks as there is memory for may wait."""
+
+
+class Replication(Section, frozen=True):
+    """A second scheduler that takes over."""
+
+    enabled: bool = False
+    peer_address: PeerAddress = PeerAddress("")
+    heartbeat_interval: Seconds = Seconds(2)
+    heartbeat_timeout: Seconds = Seconds(6)
+
+
+class Quota(Section, frozen=True):
+    """How the yard is split between online and batch work, until somebody changes it over the API."""
+
+    online_percent: Percent | None = None
+    batch_percent: Percent | None = None
+    mode: QuotaMode | None = None
+    """`strict`, or `borrow`: idle GPUs of the other class may be used and are given back."""
+
+
+class Agents(Section, frozen=True):
+    """What agents must keep to."""
+
+    heartbeat_timeout: Seconds = Seconds(15)
+    join_token: str = ""
+    """The same as `auth.join_token`."""
+
+
+class Storage(Section, frozen=True):
+    """Where facts are kept."""
+
+    data_dir: FilePath = "/var/lib/gpuyard"
+    snapshot_dir: FilePath = ""
+    """Empty: `snapshots` below the data folder."""
+    shared_storage: FilePath = ""
+    retention: Seconds = Seconds(30 * 86400)
+    """How long ended tasks can be asked for."""
+
+
+class Logging(Section, frozen=True):
+    """What is logged, how and where."""
+
+    level: LogLevel | None = None
+    format: Literal["json", "text"] = "json"
+    output: FilePath | None = None
+    """stdout, stderr or a path."""
+
+
+class Auth(Section, frozen=True):
+    """Who may do what."""
+
+    enabled: bool = False
+    """Without it only the server's own user and root can use it, and only over loopback."""
+    token_lifetime: Seconds = Seconds(86400)
+    """Of tokens that a login gives."""
+    join_token: str = ""
+    """Agents must show it. Empty: they may join over loopback only."""
+
+
+class UserEntry(Section, frozen=True):
+    """A user that is there from the start."""
+
+    username: TenantName
+    password: Annotated[str, Meta(min_length=1, max_length=1024)]
+    """In plain text, or as a hash that begins with $argon2."""
+    tenant_id: TenantName = DEFAULT_TENANT
+    role: Literal["admin", "operator", "member", "viewer", "user"] = "member"
+    """002's `user` is a member."""
+
+
+class TenantEntry(Section, frozen=True):
+    """A tenant's limits, and what its tasks get that do not say it themselves."""
+
+    max_gpus: GpuCount | None = None
+    max_memory_per_gpu: Mebibytes = 0
+    """The most GPU memory a task may ask for on one GPU, in MiB; 0: not limited."""
+    priority: Annotated[int, Meta(ge=0, le=100)] = 50
+    task_class: TaskClass = field(name="class", default=TaskClass.BATCH)
+    weight: Annotated[float, Meta(gt=0)] = 1.0
+    max_gpus_by_model: dict[ModelName, GpuCount] = {}
+    guaranteed_gpus: GpuCount | None = None
+    gpu_hours: Annotated[float, Meta(gt=0)] | None = None
+    gpu_hours_period: Seconds = Seconds(30 * 86400)
+    user: str = ""
+    """The system user its tasks run as; empty: whom the agent's own file names."""
+
+
+class Gpus(Section, frozen=True):
+    """002's keys for the cards of its one machine. Here agents find them and say how they are."""
+
+    enabled: bool = True
+    devices: list[Annotated[int, Meta(ge=0)]] = []
+    max_memory_percent: Annotated[float, Meta(ge=0, le=100)] = 100
+    max_compute_percent: Annotated[float, Meta(ge=0, le=100)] = 100
+    check_interval: Seconds = Seconds(5)
+
+
+class Monitor(Section, frozen=True):
+    """002's keys for its monitor. Here it is always there, on the one HTTP port."""
+
+    enabled: bool = True
+    interval: Seconds = Seconds(5)
+    retention: SecondsGivenInHours = SecondsGivenInHours(24 * 3600)
+    http_api: bool = True
+    http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+
+
+class ServerSettings(Section, frozen=True):
+    """Everything a scheduler is told. The names are the file's; the properties below are what they mean together."""
+
+    server: Server = Server()
+    system: System = System()
+    scheduler: Scheduler = Scheduler()
+    replication: Replication = Replication()
+    quota: Quota = Quota()
+    agent: Agents = Agents()
+    storage: Storage = Storage()
+    logging: Logging = Logging()
+    auth: Auth = Auth()
+    users: list[UserEntry] = []
+    tenants: dict[TenantName, TenantEntry] = {}
+    gpu: Gpus = Gpus()
+    monitor: Monitor = Monitor()
+    alerts: dict[str, Any] | list[Any] | None = None
+
+    @property
+    def http_address(self) -> Address:
+        """Where REST is served."""
+        if self.server.http_address is not None:
+            return self.server.http_address
+        if self.system.host is None and self.system.port is None:
+            return DEFAULT_HTTP_ADDRESS
+        host = DEFAULT_HTTP_ADDRESS.host if self.system.host is None else self.system.host
+        port = DEFAULT_HTTP_ADDRESS.port if self.system.port is None else self.system.port
+        return Address.read(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    @property
+    def grpc_address(self) -> Address:
+        """Where agents are served."""
+        return self.server.grpc_address
+
+    @property
+    def join_token(self) -> str:
+        """What agents must show; empty: nothing."""
+        return self.auth.join_token or self.agent.join_token
+
+    @property
+    def log_level(self) -> str:
+        """debug, info, warning or error."""
+        level = self.logging.level or self.system.log_level or "info"
+        return "warning" if level == "warn" else level
+
+    @property
+    def log_output(self) -> str:
+        """stdout, stderr or a path."""
+        return self.logging.output or self.system.log_file or "stdout"
+
+    @property
+    def schedule_seconds(self) -> float:
+        """How often it looks although nothing happened."""
+        return self.scheduler.schedule_interval or self.scheduler.interval or DEFAULT_SCHEDULE_SECONDS
+
+    @property
+    def task_timeout_seconds(self) -> float | None:
+        """For tasks that name none."""
+        return self.scheduler.task_timeout or None
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of the journal."""
+        return Path(self.storage.data_dir)
+
+    @property
+    def snapshot_dir(self) -> Path:
+        """The folder of the readable snapshots."""
+        return Path(self.storage.snapshot_dir) if self.storage.snapshot_dir else self.data_dir / "snapshots"
+
+    def tenant_entry(self, tenant: str) -> TenantEntry:
+        """What the file says of a tenant; of one it does not name, what it says of `default`."""
+        return self.tenants.get(tenant) or self.tenants.get(DEFAULT_TENANT) or TenantEntry()
+
+
+def load_server_settings(
+    path: Path | None, env: Mapping[str, str], *, not_ours: Collection[str] = ()
+) -> ServerSettings:
+    """Read and check. Whatever is wrong is one sentence (`WrongSettings`)."""
+    return load(ServerSettings, path, env, check=_wrong_with, not_ours=not_ours)
+
+
+# --- what it means inside -----------------------------------------------------------------------------------------------
+
+
+def engine_settings_of(settings: ServerSettings) -> Settings:
+    """How the engine is to decide."""
+    return replace(ALGORITHMS[settings.scheduler.algorithm], preemption=settings.scheduler.preemptive)
+
+
+def split_of(settings: ServerSettings, *, default_mode: QuotaMode = QuotaMode.STRICT) -> Split:
+    """How the yard is split; one part alone says the other. `gpuyard up` borrows unless told otherwise."""
+    online, batch = settings.quota.online_percent, settings.quota.batch_percent
+    if online is None:
+        online = Split().online_percent if batch is None else round(1 - batch, 9)
+    return Split(online, round(1 - online, 9) if batch is None else batch, settings.quota.mode or default_mode)
+
+
+def tenants_of(settings: ServerSettings) -> list[Tenant]:
+    """Every tenant of the file, by name. `default` is among them if the file names it."""
+    return [tenant_of(settings, name) for name in sorted(settings.tenants)]
+
+
+def tenant_of(settings: ServerSettings, name: str) -> Tenant:
+    """A tenant's limits; those of `default` for one the file does not name."""
+    entry = settings.tenant_entry(name)
+    return Tenant(
+        TenantId(name),
+        max_gpus=entry.max_gpus,
+        max_gpus_by_model=tuple(sorted(entry.max_gpus_by_model.items())),
+        guaranteed_gpus=entry.guaranteed_gpus,
+        weight=entry.weight,
+        budget=Budget(entry.gpu_hours, entry.gpu_hours_period) if entry.gpu_hours else None,
+    )
+
+
+# --- what can not be ----------------------------------------------------------------------------------------------------
+
+
+def _wrong_with(settings: ServerSettings) -> Iterator[Complaint]:
+    yield from _contradictions(settings)
+    yield from _not_yet(settings)
+    yield from _incomplete(settings)
+
+
+def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
+    """Two keys for one thing that say different things, and names that are none."""
+    server, system, scheduler, logging = settings.server, settings.system, settings.scheduler, settings.logging
+    if system.host is not None or system.port is not None:
+        try:
+            said = ServerSettings(system=system).http_address
+        except ValueError:
+            sentence = f'system.host is "{system.host}"; it must be the name or address of this machine.'
+            yield "system.host", sentence
+            return
+        yield from _differ("server.http_address", server.http_address, "system.host and system.port", said)
+    yield from _differ(
+        "scheduler.schedule_interval", scheduler.schedule_interval, "scheduler.interval", scheduler.interval
+    )
+    yield from _differ("logging.level", logging.level, "system.log_level", system.log_level)
+    yield from _differ("logging.output", logging.output, "system.log_file", system.log_file)
+    tokens = settings.auth.join_token, settings.agent.join_token
+    if all(tokens) and tokens[0] != tokens[1]:
+        sentence = "auth.join_token and agent.join_token are the same setting and differ; keep one of them."
+        yield "auth.join_token", sentence
+    if scheduler.algorithm not in ALGORITHMS:
+        near = nearest(scheduler.algorithm, ALGORITHMS)
+        hint = f'did you mean "{near}"?' if near else f"known are {', '.join(ALGORITHMS)}."
+        yield "scheduler.algorithm", f'There is no scheduler.algorithm "{scheduler.algorithm}"; {hint}'
+
+
+def _differ(one: str, value: object, other: str, other_value: object) -> Iterator[Complaint]:
+    if value and other_value and value != other_value:
+        sentence = f"{one} ({value}) and {other} ({other_value}) are the same setting and differ; keep one of them."
+        yield one, sentence
+
+
+def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
+    """Keys whose feature does not exist yet, set to something that would have an effect."""
+    gpu, monitor = settings.gpu, settings.monitor
+    asked = {
+        "scheduler.role": settings.scheduler.role != "master",
+        "replication.enabled": settings.replication.enabled,
+        "storage.shared_storage": bool(settings.storage.shared_storage),
+        "scheduler.queue_size": settings.scheduler.queue_size != 0,
+        "alerts": bool(settings.alerts),
+        "gpu.enabled": not gpu.enabled,
+        "gpu.devices": bool(gpu.devices),
+        "gpu.max_memory_percent": gpu.max_memory_percent != 100,
+        "gpu.max_compute_percent": gpu.max_compute_percent != 100,
+        "monitor.enabled": not monitor.enabled,
+        "monitor.http_api": not monitor.http_api,
+        "monitor.retention": float(monitor.retention) != 24 * 3600.0,
+    }
+    for key, wanted in asked.items():
+        if wanted:
+            yield key, f"what {key} asks for here is not supported yet; take it out of the settings."
+    for key, seconds in (("gpu.check_interval", gpu.check_interval), ("monitor.interval", monitor.interval)):
+        if float(seconds) != 5.0:
+            yield key, f"{key} is decided by agents here; take it out and set agent.heartbeat_interval in their files."
+    if monitor.http_port is not None and monitor.http_port != settings.http_address.port:
+        sentence = (
+            f"everything is served on {settings.http_address}, there is no port {monitor.http_port}; take it out."
+        )
+        yield "monitor.http_port", sentence
+
+
+def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
+    """Things that need each other, and limits that can not be."""
+    tls = settings.server.tls
+    if bool(tls.cert) != bool(tls.key):
+        yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
+    if tls.client_ca and not tls.cert:
+        yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
+    if refusal := check_split(split_of(settings)):
+        yield "quota", f"quota: {refusal.sentence()}"
+    for tenant in tenants_of(settings):
+        if wrong := check_tenant(tenant):
+            yield f"tenants.{tenant.id}", f"tenants.{tenant.id}: {wrong.sentence()}"
+    names = [user.username for user in settings.users]
+    for name in names:
+        if names.count(name) > 1:
+            yield "users", f"users: {name} stands there twice; keep one of them."
+    if settings.auth.enabled and settings.users and not any(user.role == "admin" for user in settings.users):
+        yield "users", "users: nobody is an admin; give one user the role admin."

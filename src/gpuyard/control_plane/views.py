@@ -1,0 +1,304 @@
+"""Views: what the outside is told, made from committed facts and nothing else.
+
+Open tasks are kept here; a task that ended is kept until the archive has it. Nodes are kept with what they said last
+(telemetry is no fact: it is forgotten at a restart and comes again with the next heartbeat).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from gpuyard.domain import events as fact
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.placement import Placement
+from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.values import GpuHealth, NodeId, TaskId, TaskStatus, TenantId
+from gpuyard.journal.records import Record
+from gpuyard.wire.tasks import TaskAnswer, answer_of
+
+ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.TIMEOUT)
+SAID_BY_STATUS = (Why.SUCCEEDED, Why.EXIT_CODE)
+"""Causes that say no more than the status and the exit code do."""
+
+
+class TaskView(msgspec.Struct, omit_defaults=True):
+    """One task, as far as it is committed."""
+
+    id: TaskId
+    spec: TaskSpec
+    submitted_at: float
+    by: str = ""
+    status: TaskStatus = TaskStatus.PENDING
+    priority: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    attempts: int = 0
+    placement: Placement | None = None
+    cause: Cause | None = None
+    message: str = ""
+    held: bool = False
+    stopping: bool = False
+    key: str = ""
+
+    def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
+        """What the API tells; `reason` is why it waits, where somebody asked the engine."""
+        if reason is None:
+            reason, reason_code = self.reason()
+        return answer_of(
+            self.id,
+            self.spec,
+            status=self.status,
+            priority=self.priority,
+            submitted_at=self.submitted_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            attempts=self.attempts,
+            placement=self.placement,
+            reason=reason,
+            reason_code=reason_code,
+            created_by=self.by,
+        )
+
+    def reason(self) -> tuple[str | None, str | None]:
+        """What facts say about why it is so, and the stable name of that."""
+        if self.cause is None:
+            return None, None
+        if self.cause.why is Why.SUCCEEDED:
+            return None, self.cause.why
+        sentence = self.cause.sentence()
+        if self.cause.why is Why.EXIT_CODE and self.signal is not None:
+            sentence = f"It was ended by signal {self.signal}."
+        elif self.cause.why is Why.EXIT_CODE and self.exit_code is not None:
+            sentence = f"It ended with exit code {self.exit_code}."
+        return f"{sentence} {self.message}".strip(), self.cause.why
+
+
+class NodeView:
+    """One node, and what runs on it."""
+
+    def __init__(self, spec: NodeSpec, at: float) -> None:
+        self.spec = spec
+        self.lost = False
+        self.cordoned = False
+        self.draining = False
+        self.health: dict[int, GpuHealth] = {}
+        self.tasks: dict[TaskId, None] = {}
+        """With an attempt here, in the order in which they came."""
+        self.on_gpu: list[dict[TaskId, None]] = [{} for _ in spec.gpus]
+        self.changed_at = at
+
+    @property
+    def status(self) -> str:
+        """One word."""
+        if self.lost:
+            return "offline"
+        return "draining" if self.draining else "cordoned" if self.cordoned else "online"
+
+    def gpu_status(self, gpu: int) -> str:
+        """idle, busy, external or offline."""
+        health = self.health.get(gpu)
+        if self.lost or health is GpuHealth.OFFLINE:
+            return "offline"
+        if self.on_gpu[gpu]:
+            return "busy"
+        return "external" if health is GpuHealth.EXTERNAL else "idle"
+
+
+class Views:
+    """All of it."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[TaskId, TaskView] = {}
+        """Open ones, and those that ended and are not in the archive yet."""
+        self.just_ended: list[TaskView] = []
+        """For the archive."""
+        self.nodes: dict[NodeId, NodeView] = {}
+        self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
+        """Open tasks by tenant and status."""
+        self.last_seq = 0
+
+    def apply(self, record: Record) -> None:
+        """Take a committed fact in."""
+        self.last_seq = record.seq
+        fold = _FOLDS.get(type(record.fact))
+        if fold is not None:
+            fold(self, record.fact, record)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def matching(self, wanted: Callable[[TaskView], bool], before: int | None) -> Iterator[TaskView]:
+        """Tasks that are wanted, newest first, with lower numbers than `before`."""
+        for number in reversed(self.tasks):
+            if (before is None or number < before) and wanted(view := self.tasks[number]):
+                yield view
+
+    def archived(self, tasks: Iterable[TaskId]) -> None:
+        """The archive has these now."""
+        for task in tasks:
+            self.tasks.pop(task, None)
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def dump(self) -> list[Any]:
+        """Open tasks, for a snapshot; nodes follow from the engine's part of it."""
+        return [msgspec.to_builtins(view) for view in self.tasks.values() if view.status not in ENDED]
+
+    def load(self, rows: list[Any], nodes: Iterable[tuple[NodeSpec, bool, bool, bool, dict[int, GpuHealth]]]) -> None:
+        """Begin from a snapshot."""
+        for spec, lost, cordoned, draining, health in nodes:
+            node = self.nodes[spec.id] = NodeView(spec, 0.0)
+            node.lost, node.cordoned, node.draining, node.health = lost, cordoned, draining, dict(health)
+        for row in rows:
+            view = msgspec.convert(row, TaskView)
+            self.tasks[view.id] = view
+            self._count(view, 1)
+            self._settle_in(view)
+
+    def _settle_in(self, view: TaskView) -> None:
+        """Where a task of a snapshot is. One that waits again still names where it was, and is not there."""
+        if view.placement is None or (
+            view.status is TaskStatus.PENDING and view.cause is not None and not view.stopping
+        ):
+            return
+        self._occupy(view, view.placement)
+        if view.status is TaskStatus.SUSPENDED and view.cause is not None:  # none: it is being resumed
+            self._vacate(view, leave=False)
+
+    # --- folding -----------------------------------------------------------------------------------------------------
+
+    def _count(self, view: TaskView, by: int) -> None:
+        counts = self.counts.setdefault(view.spec.tenant, {})
+        counts[view.status] = counts.get(view.status, 0) + by
+
+    def _becomes(self, view: TaskView, status: TaskStatus) -> None:
+        self._count(view, -1)
+        view.status = status
+        if status not in ENDED:
+            self._count(view, 1)
+
+    def _occupy(self, view: TaskView, placement: Placement) -> None:
+        for part in placement.slices:
+            node = self.nodes.get(part.node)
+            if node is not None:
+                node.tasks[view.id] = None
+                for gpu in part.gpus:
+                    node.on_gpu[gpu][view.id] = None
+
+    def _vacate(self, view: TaskView, *, leave: bool) -> None:
+        for part in view.placement.slices if view.placement else ():
+            node = self.nodes.get(part.node)
+            if node is not None:
+                if leave:
+                    node.tasks.pop(view.id, None)
+                for gpu in part.gpus:
+                    node.on_gpu[gpu].pop(view.id, None)
+
+    def _submitted(self, event: fact.TaskSubmitted, record: Record) -> None:
+        spec = event.spec
+        view = TaskView(event.task, spec, record.at, record.by, priority=spec.priority, key=event.key)
+        self.tasks[event.task] = view
+        self._count(view, 1)
+
+    def _held(self, event: fact.TaskHeld | fact.TaskReleased, record: Record) -> None:
+        self.tasks[event.task].held = isinstance(record.fact, fact.TaskHeld)
+
+    def _priority(self, event: fact.PriorityChanged, record: Record) -> None:  # noqa: ARG002
+        self.tasks[event.task].priority = event.priority
+
+    def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.attempts, view.placement = event.attempt, event.placement
+        view.started_at = view.exit_code = view.signal = view.cause = None
+        view.message = ""
+        view.stopping = False
+        self._occupy(view, event.placement)
+
+    def _started(self, event: fact.AttemptStarted, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.started_at = record.at
+        self._becomes(view, TaskStatus.RUNNING)
+
+    def _stopping(self, event: fact.AttemptStopping | fact.AttemptSuspending, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.cause, view.stopping = event.cause, isinstance(event, fact.AttemptStopping)
+
+    def _suspended(self, event: fact.AttemptSuspended, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        self._vacate(view, leave=False)
+        self._becomes(view, TaskStatus.SUSPENDED)
+
+    def _resuming(self, event: fact.AttemptResuming, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.placement, view.cause, view.held = event.placement, None, False
+        self._occupy(view, event.placement)
+
+    def _resumed(self, event: fact.AttemptResumed, record: Record) -> None:  # noqa: ARG002
+        self._becomes(self.tasks[event.task], TaskStatus.RUNNING)
+
+    def _attempt_ended(self, event: fact.AttemptEnded, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
+        view.stopping = False
+        self._vacate(view, leave=True)
+
+    def _requeued(self, event: fact.TaskRequeued, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.cause = event.cause
+        self._becomes(view, TaskStatus.PENDING)
+
+    def _ended(self, event: fact.TaskEnded, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.cause, view.finished_at = event.cause, record.at
+        self._becomes(view, event.status)
+        self.just_ended.append(view)
+
+    def _joined(self, event: fact.NodeJoined, record: Record) -> None:
+        self.nodes[event.node.id] = NodeView(event.node, record.at)
+
+    def _removed(self, event: fact.NodeRemoved, record: Record) -> None:  # noqa: ARG002
+        del self.nodes[event.node]
+
+    def _node(self, event: Any, record: Record) -> None:
+        node = self.nodes[event.node]
+        node.changed_at = record.at
+        if isinstance(event, fact.NodeLost | fact.NodeReturned):
+            node.lost = isinstance(event, fact.NodeLost)
+        elif isinstance(event, fact.NodeCordoned):
+            node.cordoned, node.draining = True, event.draining
+        elif isinstance(event, fact.NodeUncordoned):
+            node.cordoned = node.draining = False
+        elif event.health is GpuHealth.OK:
+            node.health.pop(event.gpu, None)
+        else:
+            node.health[event.gpu] = event.health
+
+
+_FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
+    fact.TaskSubmitted: Views._submitted,
+    fact.TaskHeld: Views._held,
+    fact.TaskReleased: Views._held,
+    fact.PriorityChanged: Views._priority,
+    fact.TaskPlaced: Views._placed,
+    fact.AttemptStarted: Views._started,
+    fact.AttemptStopping: Views._stopping,
+    fact.AttemptSuspending: Views._stopping,
+    fact.AttemptSuspended: Views._suspended,
+    fact.AttemptResuming: Views._resuming,
+    fact.AttemptResumed: Views._resumed,
+    fact.AttemptEnded: Views._attempt_ended,
+    fact.TaskRequeued: Views._requeued,
+    fact.TaskEnded: Views._ended,
+    fact.NodeJoined: Views._joined,
+    fact.NodeRemoved: Views._removed,
+    fact.NodeLost: Views._node,
+    fact.NodeReturned: Views._node,
+    fact.NodeCordoned: Views._node,
+    fact.NodeUncordoned: Views._node,
+    fact.GpuHealthChanged: Views._node,
+}

@@ -1,0 +1,394 @@
+"""The yard as its server holds it: one place that REST and the command line of the server ask.
+
+It puts the parts together (loop, views, agents, archive, secrets) and keeps what belongs to none of them: which requests
+were sent before (idempotency), what goes to the archive, and when a snapshot is due.
+"""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gpuyard.control_plane.access.who import Via, Who
+from gpuyard.control_plane.agents import Agents
+from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
+from gpuyard.control_plane.loop import Facts, Loop
+from gpuyard.control_plane.recovery import picture, recover
+from gpuyard.control_plane.secrets import SecretStore
+from gpuyard.control_plane.stream import Stream
+from gpuyard.control_plane.views import ENDED, TaskView, Views
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.task import NewTask, TaskSpec
+from gpuyard.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.engine.engine import Engine
+from gpuyard.engine.explain import Explanation, explain, why_waits
+from gpuyard.engine.state import State
+from gpuyard.journal.records import Record, Snapshot
+from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.wire.strict import WrongInput
+
+ARCHIVE_SECONDS = 0.25
+KEEP_KEYS_SECONDS = 86_400.0
+"""How long a request that is sent again is recognised."""
+REASONS_AT_MOST = 200
+"""Waiting tasks in one list of which the engine is asked why they wait."""
+
+log = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What one request asks for: tasks that differ only in their array index, with the values of their secrets."""
+
+    specs: Sequence[TaskSpec]
+    secrets: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list: answers as JSON, newest first."""
+
+    answers: list[msgspec.Raw]
+    total: int
+    next_cursor: TaskId | None
+
+
+class Yard:
+    """All parts of a running scheduler."""
+
+    def __init__(
+        self,
+        journal: SqliteJournal,
+        engine: Engine,
+        views: Views,
+        archive: Archive,
+        secrets: SecretStore,
+        *,
+        join_token: str,
+        heartbeat_seconds: float = 5.0,
+        offline_after_seconds: float = 15.0,
+        sweep_seconds: float = 5.0,
+        snapshot_seconds: float = 30.0,
+        snapshot_folder: Path | None = None,
+        keep_seconds: float = 30 * 86_400.0,
+    ) -> None:
+        self.journal = journal
+        self.views = views
+        self.archive = archive
+        self.secrets = secrets
+        self.stream = Stream()
+        self.loop = Loop(
+            engine, journal, self._hear, clock=time.time, rebuild=self._rebuild, sweep_seconds=sweep_seconds
+        )
+        self.agents = Agents(
+            self.loop,
+            views,
+            join_token=join_token,
+            secrets=secrets.get,
+            heartbeat_seconds=heartbeat_seconds,
+            offline_after_seconds=offline_after_seconds,
+        )
+        self.ready = False
+        self.failed: BaseException | None = None
+        self._snapshot_seconds = snapshot_seconds
+        self._snapshot_folder = snapshot_folder
+        self._keep_seconds = keep_seconds
+        self._snapshot_at = journal.head.seq
+        self._keys: dict[tuple[TenantId, str], tuple[str, asyncio.Future[list[TaskId] | Refusal]]] = {}
+        self._new_keys: dict[tuple[TenantId, str], SubmitKey] = {}
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    async def run(self, version: str) -> None:
+        """Until `stop`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(work)
+                    for work in (self.agents.watch(), self._keep_archive(), self._keep_snapshots())
+                ]
+                group.create_task(self._begin(version))
+                await self.loop.run()
+                for task in beside:
+                    task.cancel()
+        finally:
+            self.ready = False
+
+    async def _begin(self, version: str) -> None:
+        await self.loop.tell(command.BeginEpoch(version))
+        self.ready = True
+
+    async def stop(self, patience_seconds: float) -> None:
+        """Say good-bye to the nodes, put everything away, and end."""
+        self.ready = False
+        await self.loop.tell(command.EndEpoch(patience_seconds))
+        self.agents.be_patient(patience_seconds)
+        await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
+        await self._archive_now()
+        await self._save_snapshot()
+        self.loop.stop()
+
+    def _rebuild(self) -> Engine:
+        return recover(self.journal)[0]
+
+    def _hear(self, records: Sequence[Record]) -> None:
+        """Committed facts: the only way anything outside the engine learns of them."""
+        views, agents = self.views, self.agents
+        for record in records:
+            views.apply(record)
+            agents.hear(record)
+            event = record.fact
+            if isinstance(event, fact.TaskSubmitted) and event.key:
+                self._note_key(event, record.at)
+        self.stream.publish(records)
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self, submissions: Sequence[Submission], who: Who, *, key: str = "", body: bytes = b""
+    ) -> list[TaskView] | Refusal:
+        """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
+        tenant = submissions[0].specs[0].tenant
+        digest = sha256(body).hexdigest() if key else ""
+        if key and (known := self._known_request(tenant, key, digest)) is not None:
+            numbers = await asyncio.shield(known)
+            return numbers if isinstance(numbers, Refusal) else await self._views_of(numbers)
+        answer: asyncio.Future[list[TaskId] | Refusal] = asyncio.get_running_loop().create_future()
+        if key:
+            self._keys[tenant, key] = (digest, answer)
+        given: list[TaskId] = []
+
+        def make(state: State) -> command.Command:
+            tasks = []
+            for submission in submissions:
+                begin = len(given)
+                for spec in submission.specs:
+                    given.append(TaskId(state.last_task + 1 + len(given)))
+                    tasks.append(NewTask(given[-1], spec))
+                if submission.secrets:
+                    self.secrets.put(given[begin:], submission.secrets)
+            return command.SubmitTasks(tuple(tasks), key, digest)
+
+        try:
+            facts = await self.loop.tell(make, by(who))
+        except BaseException as error:
+            self._keys.pop((tenant, key), None)
+            answer.set_exception(error)
+            answer.exception()  # whoever waits for it sees it; nobody else has to
+            raise
+        if isinstance(facts, Refusal):
+            self._keys.pop((tenant, key), None)
+            answer.set_result(facts)
+            if any(submission.secrets for submission in submissions):
+                self.secrets.drop(given)
+            return facts
+        answer.set_result(given)
+        return [self.views.tasks[task] for task in given]
+
+    def _known_request(
+        self, tenant: TenantId, key: str, digest: str
+    ) -> "asyncio.Future[list[TaskId] | Refusal] | None":
+        before = self._keys.get((tenant, key))
+        if before is None:
+            kept = self.archive.lookup(tenant, key)
+            if kept is None:
+                return None
+            future: asyncio.Future[list[TaskId] | Refusal] = asyncio.get_running_loop().create_future()
+            future.set_result(list(kept.tasks))
+            before = (kept.body_hash.hex(), future)
+        if before[0] != digest:
+            message = f"The Idempotency-Key {key!r} was used with another body before; use a new key for a new request."
+            raise WrongInput("KeyUsedBefore", message, "Idempotency-Key", status=409)
+        return before[1]
+
+    async def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
+        found = []
+        for task in tasks:
+            view = self.views.tasks.get(task)
+            if view is not None:
+                found.append(view)
+        return found
+
+    def _note_key(self, event: fact.TaskSubmitted, at: float) -> None:
+        name = (event.spec.tenant, event.key)
+        before = self._new_keys.get(name)
+        tasks = (*(before.tasks if before else ()), event.task)
+        self._new_keys[name] = SubmitKey(event.spec.tenant, event.key, bytes.fromhex(event.digest), tasks, at)
+
+    async def tell(self, asked: command.Command, who: Who) -> Facts | Refusal:
+        """Any other command, in somebody's name."""
+        return await self.loop.tell(asked, by(who))
+
+    async def explain(self, task: TaskId) -> Explanation:
+        """Why a task waits and when it is expected to start."""
+        return await self.loop.look(lambda state, now: explain(state, task, now))
+
+    async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
+        """What the API tells of a task, and whose it is."""
+        view = self.views.tasks.get(task)
+        if view is None:
+            kept = await asyncio.to_thread(self.archive.get, task)
+            if kept is None:
+                return None
+            return TenantId(msgspec.json.decode(kept, type=_Tenant).tenant_id), kept
+        return view.spec.tenant, await self.encoded(view)
+
+    async def encoded(self, view: TaskView) -> bytes:
+        """A task's answer as JSON, with the reason it waits."""
+        if view.status is TaskStatus.PENDING and not view.cause and not view.attempts:
+            reason = (await self.explain(view.id)).reason
+            if reason is not None:
+                return _encode(view.answer(reason.sentence(), reason.code))
+        return _encode(view.answer())
+
+    async def page(self, filters: Filters, before: TaskId | None, limit: int) -> Page:
+        """Tasks newest first, open and ended alike."""
+        wanted = _wanted(filters)
+        here = list(islice(self.views.matching(wanted, before), limit + 1))
+        reasons = await self._reasons(here)
+        ended = not filters.statuses or any(status in ENDED for status in filters.statuses)
+        matching = list(self.views.matching(wanted, None))
+        kept, total = [], len(matching)
+        if ended:
+            kept = await asyncio.to_thread(self.archive.page, filters, before, limit + 1)
+            total += await asyncio.to_thread(self.archive.count, filters)
+            over = [view.id for view in matching if view.status in ENDED]
+            double = await asyncio.to_thread(self.archive.statuses, over) if over else {}
+            kept = [(task, answer) for task, answer in kept if task not in double]
+            total -= len(double)
+        mine = ((view.id, _encode(view.answer(*reasons.get(view.id, (None, None))))) for view in here)
+        both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
+        cursor = both[limit - 1][0] if len(both) > limit else None
+        return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
+
+    async def _reasons(self, views: Sequence[TaskView]) -> dict[TaskId, tuple[str, str]]:
+        waiting = [view.id for view in views if view.status is TaskStatus.PENDING and not view.attempts]
+        if not waiting:
+            return {}
+
+        def ask(state: State, now: float) -> dict[TaskId, tuple[str, str]]:
+            found = {}
+            for task in waiting[:REASONS_AT_MOST]:
+                reason = why_waits(state, task, now)
+                if reason is not None:
+                    found[task] = (reason.sentence(), reason.code)
+            return found
+
+        return await self.loop.look(ask)
+
+    # --- beside the loop ---------------------------------------------------------------------------------------------
+
+    async def _keep_archive(self) -> None:
+        while True:
+            await asyncio.sleep(ARCHIVE_SECONDS)
+            await self._archive_now()
+
+    async def _archive_now(self) -> None:
+        """Move ended tasks and request keys out of memory."""
+        views, seq = self.views, self.views.last_seq
+        ended, views.just_ended = views.just_ended, []
+        keys, self._new_keys = self._new_keys, {}
+        if not ended and not keys:
+            return
+        rows = [row_of(view) for view in ended]
+        await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
+        views.archived([view.id for view in ended])
+        if with_secrets := [view.id for view in ended if view.spec.secrets]:
+            await asyncio.to_thread(self.secrets.drop, with_secrets)
+        for name in keys:
+            self._keys.pop(name, None)
+
+    def _write_archive(self, rows: list[Row], keys: list[SubmitKey], seq: int) -> None:
+        if keys:
+            self.archive.remember(keys)
+        self.archive.add(rows, seq)
+
+    async def _keep_snapshots(self) -> None:
+        while True:
+            await asyncio.sleep(self._snapshot_seconds)
+            try:
+                await self._archive_now()
+                await self._save_snapshot()
+                await asyncio.to_thread(self._tidy)
+            except Exception:  # a snapshot is a convenience: the journal has everything
+                log.exception("snapshot_failed")
+
+    async def _save_snapshot(self) -> None:
+        if self.loop.full or self.loop.committed == self._snapshot_at:
+            return
+        snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
+        await asyncio.to_thread(self._write_snapshot, snapshot)
+        self._snapshot_at = snapshot.position.seq
+
+    def _write_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep it with the journal, and show the newest to people under a name that stays."""
+        self.journal.save_snapshot(snapshot)
+        if self._snapshot_folder is not None:
+            self._snapshot_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shown = self._snapshot_folder / "state.json"
+            beside = shown.with_suffix(".new")
+            beside.unlink(missing_ok=True)
+            shutil.copyfile(self.journal.snapshot_path(snapshot.position.seq), beside)
+            beside.replace(shown)
+
+    def _tidy(self) -> None:
+        self.journal.retire()
+        now = time.time()
+        self.archive.retain(finished_since=now - self._keep_seconds)
+        self.archive.forget_keys(now - KEEP_KEYS_SECONDS)
+
+
+class _Tenant(msgspec.Struct):
+    tenant_id: str
+
+
+def by(who: Who) -> str:
+    """Who and from where, as every fact carries it."""
+    prefix = "local:" if who.via is Via.LOCAL else ""
+    return f"{prefix}{who.username}@{who.address}"
+
+
+def row_of(view: TaskView) -> Row:
+    """An ended task for the archive."""
+    spec = view.spec
+    assert view.finished_at is not None
+    return Row(
+        view.id,
+        spec.tenant,
+        view.status,
+        spec.task_class,
+        view.priority,
+        spec.user,
+        spec.project,
+        spec.name,
+        view.submitted_at,
+        view.finished_at,
+        _encode(view.answer()),
+    )
+
+
+def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
+    def wanted(view: TaskView) -> bool:
+        spec = view.spec
+        return (
+            (not filters.statuses or view.status in filters.statuses)
+            and (filters.tenant is None or spec.tenant == filters.tenant)
+            and (filters.priority is None or view.priority == filters.priority)
+            and (filters.user is None or spec.user == filters.user)
+            and (filters.project is None or spec.project == filters.project)
+            and (filters.name is None or spec.name == filters.name)
+            and (filters.since is None or view.submitted_at >= filters.since)
+        )
+
+    return wanted

@@ -1,0 +1,1 @@
+"""FOR PROGRAMS: the yard from Python."""

@@ -1,0 +1,123 @@
+"""Nodes that are only played: they speak the real protocol over real gRPC and start no processes.
+
+For tests of a scheduler, and for loads of hundreds of nodes in one process. What they do with an attempt is said by
+`runs_for`: after so many seconds they report that it succeeded; None: only when they are told to stop.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import grpc.aio
+
+from gpuyard import __version__
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
+
+
+class PlayedNode:
+    """One node, as a scheduler sees it."""
+
+    def __init__(
+        self,
+        name: str,
+        gpus: int = 8,
+        *,
+        model: str = "virtual",
+        join_token: str = "",
+        runs_for: float | None = 0.0,
+        heartbeat_seconds: float = 5.0,
+    ) -> None:
+        self.name = name
+        self.attempts: dict[tuple[int, int], int] = {}
+        self.launched = 0
+        self.ended = 0
+        """Ends that the scheduler has durably."""
+        self._node = pb.Node(
+            id=name,
+            gpus=[pb.Gpu(model=model, memory_mib=24_576, uuid=f"{name}-{card}", virtual=True) for card in range(gpus)],
+            cpus=64,
+            memory_mib=262_144,
+        )
+        self._join_token = join_token
+        self._runs_for = runs_for
+        self._heartbeat_seconds = heartbeat_seconds
+        self._queue: list[pb.Report] = []
+        self._ends: list[int] = []
+        self._number = 0
+        self._woken = asyncio.Event()
+
+    async def play(self, address: str, channel: "grpc.aio.Channel | None" = None) -> None:
+        """Register and stay until the line breaks."""
+        own = channel is None
+        line = grpc.aio.insecure_channel(address) if channel is None else channel
+        try:
+            stub = AgentsStub(line)
+            attempts = [pb.Attempt(task=key[0], attempt=key[1], state=state) for key, state in self.attempts.items()]  # type: ignore[arg-type]
+            welcome = await stub.register(
+                pb.Registration(
+                    protocol=PROTOCOL,
+                    version=__version__,
+                    node=self._node,
+                    instance=self.name,
+                    join_token=self._join_token,
+                    attempts=attempts,
+                    address="127.0.0.1",
+                )
+            )
+            call = stub.connect(metadata=((SESSION, welcome.session),))
+            speaking = asyncio.create_task(self._speak(call))
+            try:
+                while (message := await call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                    self._obey(message)
+            finally:
+                speaking.cancel()
+        finally:
+            if own:
+                await line.close()
+
+    async def _speak(self, call: Any) -> None:
+        beat = 0.0
+        while True:
+            now = time.monotonic()
+            heartbeat = None
+            if now >= beat:
+                heartbeat, beat = pb.Heartbeat(at=time.time()), now + self._heartbeat_seconds
+            reports, self._queue = self._queue, []
+            if reports or heartbeat is not None:
+                await call.write(pb.AgentMessage(reports=reports, heartbeat=heartbeat))
+            try:
+                async with asyncio.timeout(max(0.0, beat - time.monotonic())):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+            self._woken.clear()
+
+    def _obey(self, message: pb.SchedulerMessage) -> None:
+        while self._ends and self._ends[0] <= message.received:
+            self._ends.pop(0)
+            self.ended += 1
+        for asked in message.commands:
+            key = (asked.task, asked.attempt)
+            what = asked.WhichOneof("what")
+            if what == "launch" and key not in self.attempts:
+                self.launched += 1
+                self.attempts[key] = pb.Attempt.RUNNING
+                self._report(key, started=pb.Started(at=time.time()))
+                if self._runs_for == 0.0:
+                    self.end(key)
+                elif self._runs_for is not None:
+                    asyncio.get_running_loop().call_later(self._runs_for, self.end, key)
+            elif what == "stop" and key in self.attempts:
+                self.end(key, pb.Ended.STOPPED)
+
+    def end(self, key: tuple[int, int], outcome: "pb.Ended.Outcome" = pb.Ended.SUCCEEDED) -> None:
+        """An attempt ends."""
+        if self.attempts.pop(key, None) is not None:
+            self._report(key, ended=pb.Ended(outcome=outcome, exit_code=0, at=time.time()))
+            self._ends.append(self._number)
+
+    def _report(self, key: tuple[int, int], **what: Any) -> None:
+        self._number += 1
+        self._queue.append(pb.Report(number=self._number, task=key[0], attempt=key[1], **what))
+        self._woken.set()

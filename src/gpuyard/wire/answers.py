@@ -1,0 +1,374 @@
+"""What /api/v1 is asked and answers beside tasks: GPUs, quota, nodes, tenants, users, tokens, leases, errors.
+
+Requests are strict (`read_...`); answers are plain records that msgspec writes as they stand.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+from gpuyard.domain.tenant import QuotaMode
+from gpuyard.domain.values import TaskClass, TaskStatus
+from gpuyard.wire.limits import (
+    GpuCount,
+    Instant,
+    Mebibytes,
+    ModelName,
+    NodeCount,
+    Note,
+    Percent,
+    PositiveSeconds,
+    Priority,
+    TenantName,
+    Title,
+)
+from gpuyard.wire.strict import Strict
+from gpuyard.wire.tasks import TaskAnswer, TaskRequest
+
+Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
+"""Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""
+UserName: TypeAlias = TenantName
+Password: TypeAlias = Annotated[str, Meta(min_length=8, max_length=1024, description="8 to 1,024 characters")]
+
+
+# --- errors and lists ---------------------------------------------------------------------------------------------------
+
+
+class Error(Struct, frozen=True):
+    """What went wrong: a stable code for programs, a sentence for people, and the field it is about."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class ErrorAnswer(Struct, frozen=True):
+    """The one shape of every error."""
+
+    error: Error
+
+
+class TaskList(Struct, frozen=True):
+    """A page of tasks. `next_cursor` asks for the next one; null: this was the last."""
+
+    tasks: list[TaskAnswer]
+    total: int
+    next_cursor: str | None
+
+
+class CancelAnswer(Struct, frozen=True):
+    """What became of a task that was to be cancelled; one that had ended stays as it was."""
+
+    task_id: str
+    id: str
+    status: TaskStatus
+    message: str
+
+
+class MessageAnswer(Struct, frozen=True):
+    """It was done, and this is what was done."""
+
+    message: str
+
+
+class HealthAnswer(Struct, frozen=True):
+    """Whether the scheduler works; `message` says why not."""
+
+    status: Literal["ok", "starting", "storage_full", "stopping"]
+    version: str
+    message: str | None = None
+
+
+class ExplainAnswer(Struct, frozen=True):
+    """Why a task waits, what is ahead of it, and when it is likely to start; null: nobody can say."""
+
+    task_id: str
+    status: TaskStatus
+    reason: str | None
+    reason_code: str | None
+    ahead: int
+    starts_at: Instant | None
+    starts_low: Instant | None
+    starts_high: Instant | None
+    nodes: list[str]
+
+
+# --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------
+
+
+class GpuAnswer(Struct, frozen=True, kw_only=True):
+    """One GPU. `id` is NODE/INDEX, as in the `allocated_gpus` of a task."""
+
+    id: str
+    node_id: str
+    device_index: int
+    model: str
+    memory: int
+    """In MiB."""
+    status: Literal["idle", "busy", "external", "offline"]
+    current_task: str | None
+    tasks: list[str]
+    """All tasks on it: several when it is shared."""
+    updated_at: Instant
+    uuid: str | None = None
+    virtual: bool = False
+    why: str | None = None
+    """Why it is external or offline."""
+    utilization: float | None = None
+    memory_used: int | None = None
+    temperature: float | None = None
+    power_usage: float | None = None
+
+
+class GpusAnswer(Struct, frozen=True, kw_only=True):
+    """All GPUs of the yard. `external` ones are used from outside the yard."""
+
+    total: int
+    idle: int
+    busy: int
+    external: int
+    offline: int
+    gpus: list[GpuAnswer]
+
+
+class ClassQuota(Struct, frozen=True):
+    """One class's part of the GPUs. Shares count as parts of a GPU."""
+
+    quota: int
+    used: float
+    available: float
+    """max(0, quota - used)."""
+
+
+class QuotaAnswer(Struct, frozen=True, kw_only=True):
+    """How the yard is split between online and batch work."""
+
+    total_gpus: int
+    online: ClassQuota
+    batch: ClassQuota
+    online_percent: float
+    batch_percent: float
+    mode: QuotaMode
+
+
+class QuotaRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Split the yard anew; `batch_percent`, if given, must be the rest."""
+
+    online_percent: Percent
+    batch_percent: Percent | None = None
+    mode: QuotaMode | None = None
+
+
+class NodeAnswer(Struct, frozen=True, kw_only=True):
+    """One node, as its agent last described it."""
+
+    id: str
+    status: Literal["online", "offline", "cordoned", "draining"]
+    gpus: int
+    gpus_idle: int
+    gpu_models: dict[str, int]
+    cpus: int
+    memory_mb: int
+    labels: dict[str, str]
+    tasks: list[str]
+    last_seen: Instant | None
+    version: str | None
+    address: str | None
+    cpu_percent: float | None
+    memory_used_mb: int | None
+    load: float | None
+    disk_free_mb: int | None
+
+
+class NodeList(Struct, frozen=True):
+    """All nodes."""
+
+    nodes: list[NodeAnswer]
+    total: int
+
+
+class CordonRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Place nothing new on a node; with `drain`, also move away what allows it."""
+
+    drain: bool = False
+
+
+# --- tenants, users, tokens ---------------------------------------------------------------------------------------------
+
+
+class TenantAnswer(Struct, frozen=True, kw_only=True):
+    """A tenant's limits, and what it uses of them."""
+
+    id: str
+    max_gpus: int | None
+    max_gpus_by_model: dict[str, int]
+    guaranteed_gpus: int | None
+    weight: float
+    gpu_hours: float | None
+    gpu_hours_period: float | None
+    """In seconds."""
+    used_gpus: float
+    pending_tasks: int
+    running_tasks: int
+
+
+class TenantList(Struct, frozen=True):
+    """All tenants one may see."""
+
+    tenants: list[TenantAnswer]
+    total: int
+
+
+class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits for a tenant. What is left out is not limited."""
+
+    max_gpus: GpuCount | None = None
+    max_gpus_by_model: dict[ModelName, GpuCount] | None = None
+    guaranteed_gpus: GpuCount | None = None
+    weight: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
+    gpu_hours: Annotated[float, Meta(gt=0, le=1e12)] | None = None
+    gpu_hours_period: PositiveSeconds | None = None
+    """In seconds; 30 days if left out."""
+
+
+class UserAnswer(Struct, frozen=True, kw_only=True):
+    """A user, without the password."""
+
+    username: str
+    tenant_id: str
+    role: Role
+
+
+class UserList(Struct, frozen=True):
+    """All users."""
+
+    users: list[UserAnswer]
+    total: int
+
+
+class UserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new user, or a known one with other properties; a known one keeps its password if none is given."""
+
+    username: UserName
+    password: Password | None = None
+    tenant_id: TenantName = "default"
+    role: Role = "member"
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new token for oneself, or by an admin for somebody else."""
+
+    name: Title = ""
+    username: UserName | None = None
+    lifetime: PositiveSeconds | None = None
+    """In seconds; left out: until it is revoked."""
+
+
+class TokenCreated(Struct, frozen=True, kw_only=True):
+    """A new token. `token` is shown this once; only its hash is kept."""
+
+    id: str
+    token: str
+    name: str
+    username: str
+    expires_at: Instant | None
+
+
+class TokenAnswer(Struct, frozen=True, kw_only=True):
+    """A token, without what it is made of."""
+
+    id: str
+    name: str
+    username: str
+    created_at: Instant
+    expires_at: Instant | None
+    last_used_at: Instant | None
+
+
+class TokenList(Struct, frozen=True):
+    """All tokens one may see."""
+
+    tokens: list[TokenAnswer]
+    total: int
+
+
+# --- leases -------------------------------------------------------------------------------------------------------------
+
+
+class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """GPUs without a process, held until released or until `timeout` seconds after they were given."""
+
+    gpu_count: GpuCount | None = None
+    timeout: PositiveSeconds | None = None
+    gpu_model: ModelName | Annotated[list[ModelName], Meta(min_length=1, max_length=64)] | None = None
+    gpu_memory_mb: Mebibytes | None = None
+    gpu_fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+    nodes: NodeCount | None = None
+    priority: Literal["high", "low"] | Priority | None = None
+    task_class: TaskClass | None = field(name="class", default=None)
+    name: Title | None = None
+    description: Note | None = None
+    tenant_id: TenantName | None = None
+    project: Title | None = None
+    require_fit: bool | None = None
+
+
+class LeaseAnswer(Struct, frozen=True, kw_only=True):
+    """A lease. Its GPUs are held while it is `running`."""
+
+    id: str
+    task_id: str
+    status: TaskStatus
+    gpu_count: int
+    gpus: list[str]
+    node_id: str | None
+    name: str
+    tenant_id: str
+    user: str
+    created_at: Instant
+    started_at: Instant | None
+    expires_at: Instant | None
+    finished_at: Instant | None
+    reason: str | None
+
+
+class LeaseList(Struct, frozen=True):
+    """All leases that are held or waited for."""
+
+    leases: list[LeaseAnswer]
+    total: int
+
+
+def task_of_lease(lease: LeaseRequest) -> TaskRequest:
+    """A lease is a task with no command."""
+    return TaskRequest(**{name: getattr(lease, name) for name in lease.__struct_fields__})
+
+
+def lease_of_task(task: TaskAnswer, *, expires_at: Instant | None) -> LeaseAnswer:
+    """The same the other way round."""
+    return LeaseAnswer(
+        id=task.id,
+        task_id=task.task_id,
+        status=task.status,
+        gpu_count=task.gpu_count,
+        gpus=task.allocated_gpus,
+        node_id=task.node_id,
+        name=task.name,
+        tenant_id=task.tenant_id,
+        user=task.user,
+        created_at=task.created_at,
+        started_at=task.started_at,
+        expires_at=expires_at,
+        finished_at=task.finished_at,
+        reason=task.reason,
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+read_quota = Strict(QuotaRequest).json
+read_cordon = Strict(CordonRequest).json
+read_tenant = Strict(TenantRequest).json
+read_user = Strict(UserRequest).json
+read_token = Strict(TokenRequest).json
+read_lease = Strict(LeaseRequest).json

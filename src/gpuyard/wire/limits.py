@@ -1,0 +1,90 @@
+"""How long, how many, and written how: the types of single fields that several requests share.
+
+Their bounds stand in the OpenAPI document and are checked while decoding; a description here is also the end of the
+sentence a user reads when a value does not fit ("name is …; it must be <description>").
+"""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+_PLAIN = r"^[^\u0000-\u001f\u007f]*$(?!\n)"
+
+TenantName: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[^\u0000-\u0020\u007f/?#%\\]+$(?!\n)",
+        description="a name of 1 to 64 characters without spaces, slashes, ?, # and %",
+    ),
+]
+TenantNameOrNone: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        pattern=r"^[^\u0000-\u0020\u007f/?#%\\]*$(?!\n)",
+        description="a name of at most 64 characters without spaces, slashes, ?, # and %",
+    ),
+]
+NodeNameOrNone: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=128,
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$(?!\n)",
+        description="a name of at most 128 letters, digits, dots, dashes and underscores that begins with a letter or digit",
+    ),
+]
+Title: TypeAlias = Annotated[
+    str, Meta(max_length=200, pattern=_PLAIN, description="one line of text of at most 200 characters")
+]
+Note: TypeAlias = Annotated[str, Meta(max_length=4096)]
+ModelName: TypeAlias = Annotated[
+    str,
+    Meta(min_length=1, max_length=128, pattern=_PLAIN, description="a GPU model, one line of 1 to 128 characters"),
+]
+LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]
+LabelValue: TypeAlias = Annotated[str, Meta(max_length=256, pattern=_PLAIN)]
+Labels: TypeAlias = Annotated[dict[LabelKey, LabelValue], Meta(max_length=64)]
+EnvName: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=1024,
+        pattern=r"^[^=\u0000-\u001f]+$(?!\n)",
+        description="a variable's name, not empty and without an equals sign",
+    ),
+]
+AbsolutePath: TypeAlias = Annotated[
+    str,
+    Meta(max_length=4096, pattern=r"^/[^\u0000]*$", description="an absolute path, such as /home/alice/experiment"),
+]
+
+GpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=100_000)]
+NodeCount: TypeAlias = Annotated[int, Meta(ge=1, le=100_000)]
+CpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
+Mebibytes: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
+"""Fields in `_mb` mean MiB: what cards and tools print as MB is MiB."""
+Priority: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
+PositiveSeconds: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
+Percent: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part from 0 to 1, such as 0.7 for 70 percent")]
+
+Instant: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""RFC 3339, UTC, with microseconds and a Z."""
+LAST_SECOND = 253_402_300_799.0
+"""Of the year 9999."""
+
+
+def instant_of(seconds: float) -> Instant:
+    """Seconds since 1970 as the API writes them. What lies outside the calendar is moved to its edge."""
+    microseconds = round(min(max(seconds, 0.0), LAST_SECOND) * 1_000_000)
+    return f"{_second(microseconds // 1_000_000)}.{microseconds % 1_000_000:06d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    """Kept, since what is asked for together mostly happened together."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,514 @@
+"""Tasks on /api/v1: what a client may ask for, the TaskSpec it means, and what is answered.
+
+`TaskRequest` is decoded in one msgspec call that also checks every bound a single field has; `specs_of` checks what
+only several fields together can get wrong. Both answer with one sentence (`WrongInput`).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from gpuyard.domain.placement import Placement
+from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.domain.validation import check_spec
+from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.wire.limits import (
+    AbsolutePath,
+    CpuCount,
+    EnvName,
+    GpuCount,
+    Instant,
+    Labels,
+    Mebibytes,
+    ModelName,
+    NodeCount,
+    Note,
+    PositiveSeconds,
+    Priority,
+    Retries,
+    TenantName,
+    Title,
+    instant_of,
+)
+from gpuyard.wire.strict import Strict, WrongInput
+
+HIGH = (TaskClass.ONLINE, 80)
+LOW = (TaskClass.BATCH, 20)
+PRIORITY_IN_THE_MIDDLE = 50
+MOST_BYTES = 128 * 1024
+"""Of command, environment and secrets together: Linux takes no single argument longer than this, and a shell line is one."""
+MOST_IN_A_BATCH = 100_000
+LARGEST_ID = 2**63 - 1
+
+SET_BY_US = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "NODE_RANK",
+    }
+)
+"""Variables that say which GPUs and which place in a gang a task has. So do all that begin with GPUYARD_."""
+
+TaskRef: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=1, le=LARGEST_ID)] | Annotated[str, Meta(pattern=r"^(task-)?[1-9][0-9]{0,18}$(?!\n)")],
+    Meta(description='a task\'s number or id, such as 7 or "task-7"'),
+]
+TaskRefs: TypeAlias = Annotated[list[TaskRef], Meta(max_length=10_000)]
+Argument: TypeAlias = Annotated[str, Meta(max_length=MOST_BYTES)]
+Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096)]
+
+
+# --- asked --------------------------------------------------------------------------------------------------------------
+
+
+class ArrayRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Submit the task so many times; each copy finds its number, from 0, in GPUYARD_ARRAY_INDEX."""
+
+    count: Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class TaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task to be run. A field that is null counts as left out."""
+
+    priority: Literal["high", "low"] | Priority | None = None
+    """`high` is online work with priority 80, `low` is batch work with priority 20; a number keeps the tenant's class."""
+    gpu_count: GpuCount | None = None
+    """Whole GPUs, on each node. Left out: one, unless the task asks for a share or only for CPUs."""
+    gpu_model: ModelName | Annotated[list[ModelName], Meta(min_length=1, max_length=64)] | None = None
+    command: Argument | Annotated[list[Argument], Meta(min_length=1, max_length=10_000)] | None = None
+    """A line for the shell, or a list of arguments. Left out: a lease, GPUs without a process."""
+    env: Environment | None = None
+    name: Title | None = None
+    description: Note | None = None
+    tenant_id: TenantName | None = None
+    project: Title | None = None
+    task_class: TaskClass | None = field(name="class", default=None)
+    cpu_count: CpuCount | None = None
+    """On each node."""
+    memory_mb: Mebibytes | None = None
+    """Host memory on each node, in MiB."""
+    gpu_memory_mb: Mebibytes | None = None
+    """Least memory of each whole GPU; of a share, the memory it may use. In MiB."""
+    gpu_fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """A share of one GPU; see `resources_of`."""
+    nodes: NodeCount | None = None
+    """More than one: a gang, which starts on all of them together or not at all."""
+    labels: Labels | None = None
+    """Labels the node must carry."""
+    timeout: PositiveSeconds | None = None
+    """Longest run of one attempt, in seconds. A lease ends by it too."""
+    retries: Retries | None = None
+    """Further attempts after its own failures. A lost node does not count."""
+    depends_on: TaskRefs | None = None
+    """Starts after all of these succeeded; cancelled if one does not."""
+    after_any: TaskRefs | None = None
+    """Starts after all of these ended, however they did."""
+    array: ArrayRequest | None = None
+    work_dir: AbsolutePath | None = None
+    secrets: Environment | None = None
+    """Environment variables whose values are told to the nodes that run it and to nobody else."""
+    preemption: Preemption | None = None
+    on_lost: OnLost | None = None
+    estimated_seconds: PositiveSeconds | None = None
+    model: Title | None = None
+    """Which machine-learning model it trains or serves, in your own words."""
+    link: Link | None = None
+    require_fit: bool | None = None
+    """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
+
+
+class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Many tasks, accepted together or not at all."""
+
+    tasks: Annotated[list[TaskRequest], Meta(min_length=1, max_length=MOST_IN_A_BATCH)]
+
+
+_TASK = Strict(TaskRequest)
+_BATCH = Strict(BatchRequest)
+
+
+def read_task(body: bytes) -> TaskRequest:
+    """A task request from JSON."""
+    return _TASK.json(body)
+
+
+def read_batch(body: bytes) -> BatchRequest:
+    """A batch from JSON; what is wrong in it is named `tasks[i].field`."""
+    return _BATCH.json(body)
+
+
+# --- meant --------------------------------------------------------------------------------------------------------------
+
+
+def specs_of(
+    request: TaskRequest,
+    *,
+    default_tenant: str,
+    default_class: TaskClass = TaskClass.BATCH,
+    default_priority: int = PRIORITY_IN_THE_MIDDLE,
+    default_timeout: float | None = None,
+    max_gpu_memory_mib: int | None = None,
+    user: str = "",
+) -> list[TaskSpec]:
+    """The tasks a request means: one, or as many as its array counts. Of secrets only the names go in.
+
+    The defaults are those of the tenant that will have the task; `max_gpu_memory_mib` is the most it may ask for on
+    one GPU.
+    """
+    task_class, priority = class_and_priority(request, default_class, default_priority)
+    if max_gpu_memory_mib and (request.gpu_memory_mb or 0) > max_gpu_memory_mib:
+        message = (
+            f"gpu_memory_mb is {request.gpu_memory_mb}, and this tenant may ask for {max_gpu_memory_mib} at most on "
+            "one GPU."
+        )
+        raise WrongInput("QuotaForbids", message, "gpu_memory_mb", status=409)
+    seconds = request.estimated_seconds
+    spec = TaskSpec(
+        TenantId(request.tenant_id or default_tenant),
+        resources_of(request),
+        name=request.name or "",
+        user=user,
+        project=request.project or "",
+        description=request.description or "",
+        task_class=task_class,
+        priority=priority,
+        command=command_of(request.command),
+        env=_env_of(request),
+        work_dir=request.work_dir or "",
+        timeout_seconds=request.timeout or default_timeout,
+        retries=request.retries or 0,
+        after_success=_task_ids(request.depends_on),
+        after_any=_task_ids(request.after_any),
+        preemption=request.preemption or Preemption.NEVER,
+        on_lost=request.on_lost or OnLost.RERUN,
+        estimate=Estimate(seconds, seconds, seconds) if seconds else None,
+        require_fit=bool(request.require_fit),
+        secrets=tuple(sorted(request.secrets)) if request.secrets else (),
+        model_name=request.model or "",
+    )
+    if request.command is None:
+        _check_lease(request)
+    if wrong := check_spec(spec):
+        raise WrongInput(wrong.code, wrong.sentence())
+    if request.array is None:
+        return [spec]
+    return [replace(spec, array_index=index) for index in range(request.array.count)]
+
+
+def class_and_priority(
+    request: TaskRequest, default_class: TaskClass, default_priority: int = PRIORITY_IN_THE_MIDDLE
+) -> tuple[TaskClass, int]:
+    """Which class and which place in it. `class` may say again what `high` and `low` mean, but not the opposite."""
+    said = request.priority
+    if isinstance(said, str):
+        task_class, priority = HIGH if said == "high" else LOW
+        if request.task_class is not None and request.task_class is not task_class:
+            message = (
+                f'priority "{said}" means {task_class} work and class says {request.task_class}; '
+                "give the priority as a number from 0 to 100, or leave class out."
+            )
+            raise WrongInput("Contradiction", message, "class")
+        return task_class, priority
+    return request.task_class or default_class, default_priority if said is None else said
+
+
+def spoken_priority(task_class: TaskClass, priority: int) -> str | int:
+    """As it was sent: `high` and `low` are exactly one class and number each, so they can be told from them."""
+    if (task_class, priority) == HIGH:
+        return "high"
+    return "low" if (task_class, priority) == LOW else priority
+
+
+def resources_of(request: TaskRequest) -> Resources:
+    """What a request asks for on each node.
+
+    - `gpu_count` n: n whole GPUs, and `gpu_memory_mb` is the least memory each of them must have.
+    - `gpu_fraction` f below 1: a share of one GPU. Its compute is f; its memory is `gpu_memory_mb`, or f of the card's
+      memory if that is left out. `gpu_fraction` 0 with `gpu_memory_mb` limits memory only. `gpu_count` may be left out,
+      0 or 1 beside it.
+    - `gpu_fraction` 1 is one whole GPU.
+    - Neither: one whole GPU, or none if `cpu_count` is given and nothing speaks of a GPU.
+    """
+    fraction, memory = request.gpu_fraction, request.gpu_memory_mb or 0
+    gpus, share = _gpus_of(request), None
+    if fraction is not None:
+        if gpus > 1:
+            message = (
+                f"gpu_fraction asks for a share of one GPU and gpu_count for {gpus} whole ones; use one or the other."
+            )
+            raise WrongInput("Contradiction", message, "gpu_fraction")
+        if fraction < 1 and (request.nodes or 1) > 1:
+            message = f"gpu_fraction asks for a share of one GPU, which lies on one node, not on {request.nodes}."
+            raise WrongInput("Contradiction", message, "nodes")
+        gpus, share = (1, None) if fraction == 1 else (0, _share_of(fraction, memory))
+    if not gpus and share is None:
+        _check_no_gpu(request)
+    models = request.gpu_model
+    return Resources(
+        gpus=gpus,
+        share=share,
+        nodes=request.nodes or 1,
+        models=() if models is None else (models,) if isinstance(models, str) else tuple(models),
+        gpu_memory_mib=0 if share else memory,
+        cpus=request.cpu_count or 0,
+        memory_mib=request.memory_mb or 0,
+        labels=tuple(sorted(request.labels.items())) if request.labels else (),
+        link=request.link or Link.ANY,
+    )
+
+
+def _gpus_of(request: TaskRequest) -> int:
+    if request.gpu_count is not None:
+        return request.gpu_count
+    if request.gpu_fraction is not None:
+        return 0
+    only_cpus = request.cpu_count and request.gpu_model is None and not request.gpu_memory_mb
+    return 0 if only_cpus else 1
+
+
+def _share_of(fraction: float, memory_mib: int) -> Share:
+    milli = round(fraction * MILLI)
+    if not milli and (fraction or not memory_mib):
+        message = (
+            f"gpu_fraction is {fraction:g}; the smallest share is 0.001, or 0 with gpu_memory_mb to limit memory only."
+        )
+        raise WrongInput("OutOfRange", message, "gpu_fraction")
+    return Share(milli, memory_mib)
+
+
+def _check_no_gpu(request: TaskRequest) -> None:
+    for name in ("gpu_model", "gpu_memory_mb"):
+        if getattr(request, name):
+            raise WrongInput("Contradiction", f"{name} is given, but gpu_count is 0: ask for at least one GPU.", name)
+    if not request.cpu_count:
+        message = "The task asks for no GPU and no CPU; give gpu_count or cpu_count."
+        raise WrongInput("NothingAsked", message, "gpu_count")
+
+
+def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
+    """As the domain holds it."""
+    if command is None:
+        return None
+    if not (command.strip() if isinstance(command, str) else command[0]):
+        message = (
+            "command is empty; give a shell line or a list that begins with a program, or leave it out for a lease."
+        )
+        raise WrongInput("EmptyCommand", message, "command")
+    return command if isinstance(command, str) else tuple(command)
+
+
+def _check_lease(request: TaskRequest) -> None:
+    """A lease has no process: what speaks of one was meant for a command that is missing."""
+    for name in ("env", "secrets", "work_dir", "retries"):
+        if getattr(request, name):
+            raise WrongInput("MissingField", f"{name} is given, but there is no command it could be for.", "command")
+
+
+def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
+    env, secrets = request.env or {}, request.secrets or {}
+    if not env and not secrets:
+        _check_size(request.command, env, secrets)
+        return ()
+    for where, names in (("env", env), ("secrets", secrets)):
+        check_names(where, names)
+    if twice := env.keys() & secrets.keys():
+        name = min(twice)
+        raise WrongInput("Contradiction", f"{name} stands in env and in secrets; keep one of them.", f"secrets.{name}")
+    _check_size(request.command, env, secrets)
+    return tuple(sorted(env.items()))
+
+
+def check_names(where: str, names: Mapping[str, str]) -> None:
+    """Refuse variables that are ours to set."""
+    for name in names:
+        if name in SET_BY_US or name.startswith("GPUYARD_"):
+            message = f"{name} is set by gpuyard for every task and can not be given in {where}; leave it out."
+            raise WrongInput("ReservedName", message, f"{where}.{name}")
+
+
+def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
+    """Bytes as Linux counts them: every string with its end, every variable with its equals sign."""
+    if isinstance(command, str):
+        size = len(command.encode()) + 1
+    else:
+        size = sum(len(part.encode()) + 1 for part in command or ())
+    for variables in (env, secrets):
+        for name, value in variables.items():
+            size += len(name.encode()) + len(value.encode()) + 2
+    if size > MOST_BYTES:
+        message = (
+            f"command, env and secrets take {size:,} bytes together, and {MOST_BYTES:,} is the most a process can be "
+            "given; put what is long into a file."
+        )
+        raise WrongInput("TooLarge", message, "command")
+
+
+def _task_ids(refs: list[str | int] | None) -> tuple[TaskId, ...]:
+    if not refs:
+        return ()
+    return tuple(dict.fromkeys(TaskId(ref) if isinstance(ref, int) else parse_task_id(ref) for ref in refs))
+
+
+def parse_task_id(text: str) -> TaskId:
+    """The number in `task-7` or `7`. What can not be a task's id is no task, as an unknown number is none."""
+    digits = text.removeprefix("task-")
+    if digits.isascii() and digits.isdigit() and len(digits) <= 19 and 1 <= int(digits) <= LARGEST_ID:
+        return TaskId(int(digits))
+    shown = text if len(text) <= 40 and text.isprintable() else f"{text[:40]!r}…"
+    raise WrongInput("UnknownTask", f'There is no task {shown}; ids look like "task-7".', "task_id", status=404)
+
+
+def spoken_task_id(task: TaskId) -> str:
+    """`task-7`."""
+    return f"task-{task}"
+
+
+# --- answered -----------------------------------------------------------------------------------------------------------
+
+
+class TaskAnswer(Struct, frozen=True, kw_only=True):
+    """A task as /api/v1 tells it. Some things have two names, because 003's documents and its code did."""
+
+    task_id: str
+    id: str
+    status: TaskStatus
+    priority: str | int
+    task_class: TaskClass = field(name="class")
+    gpu_count: int
+    """Whole GPUs on each node; 0 for a share, see `gpu_fraction`."""
+    command: str | list[str] | None
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    exit_code: int | None
+    signal: int | None
+    attempts: int
+    allocated_gpus: list[str]
+    """As `NODE/INDEX`, the ids of GET /gpus; they stay listed after the end."""
+    assigned_gpus: list[str]
+    node_id: str | None
+    node_ids: list[str]
+    reason: str | None
+    """Why it waits or how it ended, in one sentence."""
+    reason_code: str | None
+    tenant_id: str
+    user: str
+    project: str
+    name: str
+    description: str
+    created_by: str
+    env: dict[str, str]
+    secrets: list[str]
+    """Their names only."""
+    work_dir: str | None
+    labels: dict[str, str]
+    gpu_model: str | list[str] | None
+    gpu_memory_mb: int | None
+    gpu_fraction: float | None
+    cpu_count: int
+    memory_mb: int
+    nodes: int
+    link: Link
+    retries: int
+    timeout: float | None
+    depends_on: list[str]
+    after_any: list[str]
+    array_index: int | None
+    preemption: Preemption
+    on_lost: OnLost
+    estimated_seconds: float | None
+    model: str | None
+    require_fit: bool
+
+
+class BatchAnswer(Struct, frozen=True):
+    """The tasks of a batch, in the order in which they were sent; an array stands as all its tasks."""
+
+    tasks: list[TaskAnswer]
+
+
+def answer_of(
+    id: TaskId,  # noqa: A002 - the field has this name
+    spec: TaskSpec,
+    *,
+    status: TaskStatus,
+    priority: int,
+    submitted_at: float,
+    started_at: float | None,
+    finished_at: float | None,
+    exit_code: int | None,
+    signal: int | None,
+    attempts: int,
+    placement: Placement | None,
+    reason: str | None,
+    reason_code: str | None,
+    created_by: str,
+) -> TaskAnswer:
+    """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
+    ask, name = spec.resources, spoken_task_id(id)
+    gpus = gpu_ids(placement)
+    nodes = [str(part.node) for part in placement.slices] if placement else []
+    share = ask.share
+    models = list(ask.models)
+    return TaskAnswer(
+        task_id=name,
+        id=name,
+        status=status,
+        priority=spoken_priority(spec.task_class, priority),
+        task_class=spec.task_class,
+        gpu_count=ask.gpus,
+        command=list(spec.command) if isinstance(spec.command, tuple) else spec.command,
+        created_at=instant_of(submitted_at),
+        started_at=None if started_at is None else instant_of(started_at),
+        finished_at=None if finished_at is None else instant_of(finished_at),
+        exit_code=exit_code,
+        signal=signal,
+        attempts=attempts,
+        allocated_gpus=gpus,
+        assigned_gpus=gpus,
+        node_id=nodes[0] if nodes else None,
+        node_ids=nodes,
+        reason=reason,
+        reason_code=reason_code,
+        tenant_id=spec.tenant,
+        user=spec.user,
+        project=spec.project,
+        name=spec.name,
+        description=spec.description,
+        created_by=created_by,
+        env=dict(spec.env),
+        secrets=list(spec.secrets),
+        work_dir=spec.work_dir or None,
+        labels=dict(ask.labels),
+        gpu_model=models[0] if len(models) == 1 else models or None,
+        gpu_memory_mb=(share.memory_mib if share else ask.gpu_memory_mib) or None,
+        gpu_fraction=share.fraction_milli / MILLI if share else None,
+        cpu_count=ask.cpus,
+        memory_mb=ask.memory_mib,
+        nodes=ask.nodes,
+        link=ask.link,
+        retries=spec.retries,
+        timeout=spec.timeout_seconds,
+        depends_on=[spoken_task_id(task) for task in spec.after_success],
+        after_any=[spoken_task_id(task) for task in spec.after_any],
+        array_index=spec.array_index,
+        preemption=spec.preemption,
+        on_lost=spec.on_lost,
+        estimated_seconds=spec.estimate.seconds if spec.estimate else None,
+        model=spec.model_name or None,
+        require_fit=spec.require_fit,
+    )
+
+
+def gpu_ids(placement: Placement | None) -> list[str]:
+    """`NODE/INDEX` of every GPU in a placement."""
+    if placement is None:
+        return []
+    return [f"{part.node}/{index}" for part in placement.slices for index in part.gpus]
