@@ -161,7 +161,7 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str, source: str) -> str:
         return f"{source}, line {line}: the file ends too early{began}; part of it is missing."
     if "single document" in (error.context or "") + problem:
         return f"{source}, line {line}: a second document begins; settings are one document."
-    return f"{source}, line {line}: this is not YAML: {problem}."
+    return f"{source}, line {line}: this is not YAML: {problem}; look at the indentation and quotes there."
 
 
 class _Reading:

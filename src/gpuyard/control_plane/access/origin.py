@@ -13,6 +13,7 @@ A number as Host is no trick of the first kind: nobody but its owner can make an
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
+from socket import gethostname
 from urllib.parse import urlsplit
 
 from gpuyard.control_plane.access.local import is_loopback
@@ -27,11 +28,16 @@ class Doorplate:
     """The names under which this server may be asked."""
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
-        """`bound` is the host of the address it listens on, `names` are further ones from the configuration."""
+        """`bound` is the host of the address it listens on, `names` are further ones from the configuration.
+
+        Whoever listens beyond loopback is also known by the machine's own name.
+        """
         bound = _bare(bound)
         self._everywhere = bound in _WILDCARDS
-        self._loopback = self._everywhere or _is_loopback_name(bound)
-        self._names = frozenset(_bare(name) for name in (bound, *names)) - _WILDCARDS
+        only_loopback = _is_loopback_name(bound)
+        self._loopback = self._everywhere or only_loopback
+        own = () if only_loopback else (gethostname(),)
+        self._names = frozenset(_bare(name) for name in (bound, *own, *names)) - _WILDCARDS
 
     def check(self, host: str | None, origin: str | None) -> Denied | None:
         """The headers Host and Origin of a request, as they are: what is wrong with them, or nothing."""

@@ -1,8 +1,8 @@
 """What goes back: a whole answer with its length, or a flow of bytes that ends when there is no more or nobody reads."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import msgspec
 
@@ -48,7 +48,7 @@ class Flow:
 
     __slots__ = ("chunks", "headers", "kind")
 
-    def __init__(self, chunks: AsyncIterator[bytes], kind: bytes, headers: Headers = ()) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None], kind: bytes, headers: Headers = ()) -> None:
         self.chunks = chunks
         self.kind = kind
         self.headers = headers
@@ -58,7 +58,7 @@ class Flow:
         headers = [(b"content-type", self.kind), *_ALWAYS, *self.headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if head_only:
-            await _close(self.chunks)
+            await self.chunks.aclose()
             await send({"type": "http.response.body", "body": b""})
             return
         saying = asyncio.create_task(self._say(send))
@@ -78,7 +78,7 @@ class Flow:
             async for chunk in self.chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         finally:
-            await _close(self.chunks)
+            await self.chunks.aclose()
         await send({"type": "http.response.body", "body": b""})
 
 
@@ -91,9 +91,3 @@ async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
 
-
-async def _close(chunks: AsyncIterator[bytes]) -> None:
-    """Let whoever makes the chunks put away what they hold."""
-    if hasattr(chunks, "aclose"):
-        async with aclosing(chunks):
-            return

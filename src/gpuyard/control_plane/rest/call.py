@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gpuyard.control_plane.access.store import AccessStore
-from gpuyard.control_plane.access.who import Action, Who, forbidden, may
+from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Who, forbidden, may
 from gpuyard.control_plane.rest.answer import Answer, Flow
 from gpuyard.control_plane.rest.asgi import Receive
 from gpuyard.control_plane.rest.body import MOST, read_body
@@ -82,8 +82,14 @@ class Desk:
         who = call.who
         tenant = TenantId(named or who.tenant or DEFAULT_TENANT)
         if not may(who, action, tenant):
-            raise NotAllowed(forbidden(who, action))
+            raise NotAllowed(_not_for_that_tenant(who, action))
         return tenant
+
+
+def _not_for_that_tenant(who: Who, action: Action) -> Denied:
+    if TABLE[action][who.role] is not Reach.OWN:
+        return forbidden(who, action)
+    return Denied(403, "Forbidden", f"{who.username} may do this for tenant {who.tenant} only.")
 
 
 Handler: TypeAlias = Callable[[Desk, Call], Awaitable[Answer | Flow]]

@@ -1,9 +1,9 @@
 """Everything that can go wrong, in the one shape the API has for it: {"error": {"code", "message", "field"}}.
 
-    the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
-                   413 too much, 415 in no form we read
-    the outside    503 no space left, node away, starting or stopping: the same request may be sent again
-    us             500, with a number under which the log has the rest
+the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
+413 too much, 415 in no form we read
+the outside    503 no space left, node away, starting or stopping: the same request may be sent again
+us             500, with a number under which the log has the rest
 """
 
 from secrets import token_hex

@@ -1,0 +1,101 @@
+"""GPUs, and how they are split between the two classes of work."""
+
+from collections import Counter
+
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.control_plane.views import NodeView
+from gpuyard.control_plane.yard import Yard
+from gpuyard.domain.commands import SetSplit
+from gpuyard.domain.tenant import Split
+from gpuyard.domain.values import MILLI
+from gpuyard.engine.quota import ClassBook
+from gpuyard.engine.state import State
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.answers import ClassQuota, GpuAnswer, GpusAnswer, QuotaAnswer, read_quota
+from gpuyard.wire.limits import instant_of
+from gpuyard.wire.tasks import spoken_task_id
+
+
+async def get_gpus(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """All of them."""
+    yard = desk.yard
+    gpus = [gpu for name in sorted(yard.views.nodes) for gpu in gpus_of(yard, yard.views.nodes[name])]
+    count = Counter(gpu.status for gpu in gpus)
+    answer = GpusAnswer(
+        total=len(gpus),
+        idle=count["idle"],
+        busy=count["busy"],
+        external=count["external"],
+        offline=count["offline"],
+        gpus=gpus,
+    )
+    return say(answer)
+
+
+def gpus_of(yard: Yard, node: NodeView) -> list[GpuAnswer]:
+    """Those of one node, with what its agent said last about them."""
+    told = yard.agents.telemetry.get(node.spec.id)
+    uses = {use.index: use for use in told.gpus} if told else {}
+    at = instant_of(max(node.changed_at, told.at if told else 0.0))
+    return [_gpu(node, index, uses.get(index), at) for index in range(len(node.spec.gpus))]
+
+
+def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswer:
+    card, name = node.spec.gpus[index], str(node.spec.id)
+    tasks = [spoken_task_id(task) for task in node.on_gpu[index]]
+    status = node.gpu_status(index)
+    said = use is not None and not node.lost
+    return GpuAnswer(
+        id=f"{name}/{index}",
+        node_id=name,
+        device_index=index,
+        model=card.model,
+        memory=card.memory_mib,
+        status=status,  # type: ignore[arg-type]
+        current_task=tasks[0] if tasks else None,
+        tasks=tasks,
+        updated_at=at,
+        uuid=card.uuid or None,
+        virtual=card.virtual,
+        why=(use.why or None) if use and status in {"external", "offline"} else None,
+        utilization=use.utilization_percent if use and said and use.HasField("utilization_percent") else None,
+        memory_used=use.memory_used_mib if use and said and use.HasField("memory_used_mib") else None,
+        temperature=use.temperature_c if use and said and use.HasField("temperature_c") else None,
+        power_usage=use.power_watts if use and said and use.HasField("power_watts") else None,
+    )
+
+
+async def get_quota(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """As it is now."""
+    return say(await desk.yard.loop.look(_quota))
+
+
+async def put_quota(desk: Desk, call: Call) -> Answer:
+    """Split anew, from now on; what runs above a lowered part goes on until it ends."""
+    asked = read_quota(await call.body())
+    online = asked.online_percent
+    batch = round(1 - online, 9) if asked.batch_percent is None else asked.batch_percent
+
+    def order(state: State) -> SetSplit:
+        return SetSplit(Split(online, batch, asked.mode or state.split.mode))
+
+    await desk.tell(call, order)
+    return await get_quota(desk, call)
+
+
+def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
+    online, batch = (_part(book) for book in state.classes)
+    return QuotaAnswer(
+        total_gpus=online.quota + batch.quota,
+        online=online,
+        batch=batch,
+        online_percent=state.split.online_percent,
+        batch_percent=state.split.batch_percent,
+        mode=state.split.mode,
+    )
+
+
+def _part(book: ClassBook) -> ClassQuota:
+    quota, used = book.guarantee // MILLI, book.used / MILLI
+    return ClassQuota(quota, used, max(0.0, quota - used))

@@ -1,0 +1,31 @@
+"""Does it live, and may one send it work? Asked by people, load balancers and service managers, so nobody has to log in."""
+
+from gpuyard import __version__
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.wire.answers import HealthAnswer
+
+
+async def get_health(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """200 as long as somebody can answer; the status says the rest."""
+    return say(health_of(desk))
+
+
+async def get_ready(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """200 only if work is accepted."""
+    health = health_of(desk)
+    return say(
+        health, 200 if health.status == "ok" else 503, () if health.status == "ok" else ((b"retry-after", b"5"),)
+    )
+
+
+def health_of(desk: Desk) -> HealthAnswer:
+    """In one word, and a sentence if that is not ok."""
+    yard = desk.yard
+    if yard.loop.full:
+        return HealthAnswer("storage_full", __version__, yard.loop.full)
+    if yard.ready:
+        return HealthAnswer("ok", __version__)
+    if yard.failed is not None:
+        return HealthAnswer("stopping", __version__, f"The scheduler failed and ends: {yard.failed}")
+    return HealthAnswer("starting", __version__, "The scheduler is starting or stopping; try again in a few seconds.")

@@ -1,0 +1,39 @@
+"""What the monitor saw: the last samples of the whole yard, in memory, as many as fit into a fixed room.
+
+A sample of a large yard takes more room than one of a small yard, so there are fewer of them: the room is counted in
+GPUs, not in samples. It is forgotten at a restart.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from gpuyard.wire.dialect import SystemMetrics
+
+MOST_SAMPLES = 17_280
+"""A day, one every five seconds."""
+MOST_GPU_SAMPLES = 250_000
+"""About 100 MB."""
+
+
+class History:
+    """A ring of samples, the oldest first."""
+
+    def __init__(self, most_samples: int = MOST_SAMPLES, most_gpu_samples: int = MOST_GPU_SAMPLES) -> None:
+        self._samples: deque[SystemMetrics] = deque()
+        self._gpu_samples = 0
+        self._most_samples = most_samples
+        self._most_gpu_samples = most_gpu_samples
+
+    def add(self, sample: SystemMetrics) -> None:
+        """One more; the oldest make room."""
+        self._samples.append(sample)
+        self._gpu_samples += len(sample.device_metrics)
+        while len(self._samples) > 1 and (
+            len(self._samples) > self._most_samples or self._gpu_samples > self._most_gpu_samples
+        ):
+            self._gpu_samples -= len(self._samples.popleft().device_metrics)
+
+    def newest(self, limit: int) -> Iterator[SystemMetrics]:
+        """At most so many, in the order of time."""
+        first = max(0, len(self._samples) - limit)
+        return iter(list(self._samples)[first:])

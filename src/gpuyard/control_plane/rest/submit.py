@@ -1,0 +1,146 @@
+"""Submitting, in all its forms: one task, a batch, a lease, 002's way. The hot path of the whole server."""
+
+from collections.abc import Sequence
+
+from msgspec import Raw, Struct
+
+from gpuyard.control_plane.access.who import TABLE, Action, Reach
+from gpuyard.control_plane.rest.answer import Answer, encode, say
+from gpuyard.control_plane.rest.body import MOST_IN_A_BATCH
+from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.control_plane.rest.errors import Refused
+from gpuyard.control_plane.rest.lookup import tenant_of_task
+from gpuyard.control_plane.views import TaskView
+from gpuyard.control_plane.yard import Submission
+from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency
+from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.values import MILLI, TenantId
+from gpuyard.engine.state import State
+from gpuyard.placement.shape import Shape
+from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.tasks import TaskRequest, read_batch, read_task, specs_of
+
+LONGEST_KEY = 255
+
+
+class RawTasks(Struct, frozen=True):
+    """Tasks whose answers are JSON already."""
+
+    tasks: list[Raw]
+
+
+async def post_task(desk: Desk, call: Call) -> Answer:
+    """One task, or an array of them."""
+    body = await call.body()
+    request = read_task(body)
+    answers = await accept(desk, call, [submission_of(desk, call, request)], body)
+    if request.array is not None:
+        return say(RawTasks([Raw(answer) for answer in answers]), 201)
+    return Answer(201, answers[0])
+
+
+async def post_batch(desk: Desk, call: Call) -> Answer:
+    """Many tasks, all or none."""
+    body = await call.body(MOST_IN_A_BATCH)
+    submissions = []
+    for place, request in enumerate(read_batch(body).tasks):
+        try:
+            submissions.append(submission_of(desk, call, request))
+        except WrongInput as wrong:
+            raise wrong.within("tasks", place) from None
+    tenants = {submission.specs[0].tenant for submission in submissions}
+    if len(tenants) > 1 and call.header(b"idempotency-key"):
+        message = "A batch with an Idempotency-Key must be for one tenant; send one batch for each."
+        raise WrongInput("SeveralTenants", message, "tasks")
+    answers = await accept(desk, call, submissions, body, batch=True)
+    return say(RawTasks([Raw(answer) for answer in answers]), 201)
+
+
+def submission_of(desk: Desk, call: Call, request: TaskRequest) -> Submission:
+    """What a request means when this caller sends it."""
+    tenant = desk.tenant_of(call, Action.SUBMIT, request.tenant_id)
+    entry = desk.settings.tenant_entry(tenant)
+    specs = specs_of(
+        request,
+        default_tenant=tenant,
+        default_class=entry.task_class,
+        default_priority=entry.priority,
+        default_timeout=desk.settings.task_timeout_seconds,
+        max_gpu_memory_mib=entry.max_memory_per_gpu,
+        user=call.who.username,
+    )
+    return Submission(specs, request.secrets or {})
+
+
+async def accept(
+    desk: Desk, call: Call, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
+) -> list[bytes]:
+    """Submit, and say what was accepted, each task as JSON."""
+    await _check_dependencies(desk, call, submissions, batch=batch)
+    views = await submit(desk, call, submissions, body, batch=batch)
+    if len(views) == sum(len(submission.specs) for submission in submissions):
+        return [encode(view.answer()) for view in views]
+    return await _accepted_before(desk, call, submissions[0].specs[0].tenant)
+
+
+async def submit(
+    desk: Desk, call: Call, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
+) -> list[TaskView]:
+    """Submit; a refusal names the task of the batch that it is about."""
+    answer = await desk.yard.submit(submissions, call.who, key=idempotency_key(call), body=body)
+    if not isinstance(answer, Refusal):
+        return answer
+    place = await _place_of(desk, answer, submissions) if batch else None
+    raise Refused(answer, None if place is None else f"tasks[{place}]")
+
+
+def idempotency_key(call: Call) -> str:
+    """The client's own name for the request; empty: it gave none."""
+    key = call.header(b"idempotency-key")
+    if key is None:
+        return ""
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isprintable():
+        message = f"The Idempotency-Key must have 1 to {LONGEST_KEY} printable characters."
+        raise WrongInput("BadKey", message, "Idempotency-Key")
+    return key
+
+
+async def _accepted_before(desk: Desk, call: Call, tenant: TenantId) -> list[bytes]:
+    """The request came again after its tasks had ended: the archive has them."""
+    kept = desk.yard.archive.lookup(tenant, idempotency_key(call))
+    answers = [await desk.yard.answer(task) for task in kept.tasks] if kept else []
+    if not answers or None in answers:
+        message = "This Idempotency-Key was used for tasks that are no longer kept; use a new key for a new request."
+        raise WrongInput("KeyUsedBefore", message, "Idempotency-Key", status=409)
+    return [answer[1] for answer in answers if answer is not None]
+
+
+async def _check_dependencies(desk: Desk, call: Call, submissions: Sequence[Submission], *, batch: bool) -> None:
+    """Who sees one tenant only can not wait for the tasks of others: how those end is none of their business."""
+    if TABLE[Action.SEE][call.who.role] is Reach.ALL:
+        return
+    for place, submission in enumerate(submissions):
+        spec = submission.specs[0]
+        for task in spec.after_success + spec.after_any:
+            if await tenant_of_task(desk.yard, task) != spec.tenant:
+                field = "depends_on" if task in spec.after_success else "after_any"
+                wrong = WrongInput("UnknownDependency", f"There is no task task-{task} to wait for.", field)
+                raise wrong.within("tasks", place) if batch else wrong
+
+
+async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submission]) -> int | None:
+    """Which task of a batch the engine refused: the first that the refusal fits."""
+
+    def fits(spec: TaskSpec, state: State) -> bool:
+        ask = spec.resources
+        if isinstance(refusal, QuotaForbids):
+            needed = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
+            return (spec.tenant, needed) == (refusal.tenant, refusal.needed)
+        if isinstance(refusal, UnknownDependency):
+            return refusal.dependency in spec.after_success + spec.after_any
+        return spec.require_fit and Shape(ask).never(state.index) == refusal
+
+    def find(state: State, now: float) -> int | None:  # noqa: ARG001
+        return next((place for place, it in enumerate(submissions) if fits(it.specs[0], state)), None)
+
+    return await desk.yard.loop.look(find)

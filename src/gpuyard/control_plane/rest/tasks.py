@@ -1,0 +1,205 @@
+"""Tasks that are there: lists, one of them, why it waits, and what may be done to it."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from gpuyard.control_plane.access.who import Action, Denied, visible_tenant
+from gpuyard.control_plane.archive import Filters
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk, Handler
+from gpuyard.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.control_plane.rest.lookup import find_answer, find_task, read_answer
+from gpuyard.control_plane.rest.query import Parameter, instant, number, one_of, text
+from gpuyard.control_plane.views import ENDED
+from gpuyard.control_plane.yard import Page
+from gpuyard.domain import commands as command
+from gpuyard.domain.refusals import TaskIsOver, UnknownTask
+from gpuyard.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.wire.answers import CancelAnswer, ExplainAnswer
+from gpuyard.wire.limits import PositiveSeconds, Priority, instant_of
+from gpuyard.wire.strict import Strict, WrongInput
+from gpuyard.wire.tasks import HIGH, LOW, spoken_task_id
+
+USUAL_LIMIT = 100
+STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}
+"""`completed` is 002's word."""
+
+
+def _read_priority(value: str) -> int:
+    named = {"high": HIGH[1], "low": LOW[1]}
+    if value in named:
+        return named[value]
+    try:
+        return number(0, 100)(value)
+    except ValueError:
+        raise ValueError("it must be high, low or a whole number from 0 to 100") from None
+
+
+def _read_cursor(value: str) -> TaskId:
+    try:
+        inner = urlsafe_b64decode(value.encode("ascii")).decode("ascii")
+        return TaskId(number(1, 2**63 - 1)(inner.removeprefix("before ")))
+    except ValueError:
+        raise ValueError("it must be the next_cursor of the page before, unchanged") from None
+
+
+def _cursor(task: TaskId | None) -> str | None:
+    return None if task is None else urlsafe_b64encode(f"before {task}".encode()).decode()
+
+
+FILTERS = (
+    Parameter(
+        "status",
+        "Only these, several with commas between them or given again; completed stands for success.",
+        one_of(STATUSES),
+        {"type": "string", "enum": sorted(STATUSES)},
+        many=True,
+    ),
+    Parameter("tenant", "Only this tenant's.", text),
+    Parameter("priority", "high, low or a number from 0 to 100.", _read_priority),
+    Parameter("user", "Only those this user submitted.", text),
+    Parameter("project", "Only this project's.", text),
+    Parameter("name", "Only those of exactly this name.", text),
+    Parameter("since", "Created then or later: 2026-01-31T12:00:00Z, or seconds since 1970.", instant),
+    Parameter(
+        "limit",
+        f"Tasks on a page, {USUAL_LIMIT} if left out.",
+        number(1, 1000),
+        {"type": "integer", "minimum": 1, "maximum": 1000},
+    ),
+    Parameter("cursor", "The next_cursor of the page before.", _read_cursor),
+)
+
+
+class RawTaskList(Struct, frozen=True):
+    """A page whose tasks are JSON already."""
+
+    tasks: list[Any]
+    total: int
+    next_cursor: str | None
+
+
+class TaskChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be changed of a task that is there. What is left out stays as it is."""
+
+    priority: Priority | None = None
+    """Within its class."""
+    timeout: PositiveSeconds | None = None
+    """Longest run of one attempt, in seconds from its start; it can only be raised."""
+
+
+_read_change = Strict(TaskChange).json
+
+
+async def list_tasks(desk: Desk, call: Call) -> Answer:
+    """A page of them."""
+    return page_of(await find_page(desk, call), lambda answer: answer)
+
+
+async def find_page(desk: Desk, call: Call) -> Page:
+    """What the caller asks for and may see."""
+    asked, seen = call.asked, visible_tenant(call.who)
+    tenant = asked.get("tenant")
+    if seen is not None and tenant not in {None, seen}:
+        raise NotAllowed(Denied(403, "Forbidden", f"{call.who.username} sees the tasks of tenant {seen} only."))
+    filters = Filters(
+        statuses=tuple(dict.fromkeys(asked.get("status", ()))),
+        tenant=seen if tenant is None else TenantId(tenant),
+        priority=asked.get("priority"),
+        user=asked.get("user"),
+        project=asked.get("project"),
+        name=asked.get("name"),
+        since=asked.get("since"),
+    )
+    return await desk.yard.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
+
+
+def page_of(page: Page, told: Callable[[Raw], Any]) -> Answer:
+    """A page, each of its tasks told in some way."""
+    return say(RawTaskList([told(answer) for answer in page.answers], page.total, _cursor(page.next_cursor)))
+
+
+async def get_task(desk: Desk, call: Call) -> Answer:
+    """All about one."""
+    _, answer = await find_answer(desk, call)
+    return Answer(200, answer)
+
+
+async def explain_task(desk: Desk, call: Call) -> Answer:
+    """Why it waits and when it will start; of one that does not wait, what there is to say about it."""
+    task, encoded = await find_answer(desk, call)
+    told = read_answer(encoded)
+    found = await desk.yard.explain(task) if told.status not in ENDED else None
+    if found is None or found.reason is None or isinstance(found.reason, UnknownTask):
+        reason, code = told.reason, told.reason_code
+    else:
+        reason, code = found.reason.sentence(), found.reason.code
+    return say(
+        ExplainAnswer(
+            spoken_task_id(task),
+            told.status,
+            reason,
+            code,
+            found.ahead if found else 0,
+            _instant_or_none(found.starts_at if found else None),
+            _instant_or_none(found.starts_low if found else None),
+            _instant_or_none(found.starts_high if found else None),
+            list(found.nodes) if found and found.nodes else told.node_ids,
+        )
+    )
+
+
+def _instant_or_none(at: float | None) -> str | None:
+    return None if at is None else instant_of(at)
+
+
+async def cancel_task(desk: Desk, call: Call) -> Answer:
+    """End it; one that had ended stays as it was."""
+    task, status, message = await cancel(desk, call)
+    name = spoken_task_id(task)
+    return say(CancelAnswer(name, name, status, message))
+
+
+async def cancel(desk: Desk, call: Call) -> tuple[TaskId, TaskStatus, str]:
+    """What became of it."""
+    task = await find_task(desk, call, Action.STOP)
+    name = spoken_task_id(task)
+    try:
+        await desk.tell(call, command.CancelTask(task))
+    except Refused as refused:
+        if not isinstance(refused.refusal, TaskIsOver | UnknownTask):
+            raise
+        _, encoded = await find_answer(desk, call)
+        status = read_answer(encoded).status
+        return task, status, f"{name} had ended before ({status}); nothing was changed."
+    view = desk.yard.views.tasks.get(task)
+    if view is None or view.status is TaskStatus.CANCELLED:
+        return task, TaskStatus.CANCELLED, f"{name} was cancelled."
+    return task, view.status, f"{name} is being stopped."
+
+
+async def change_task(desk: Desk, call: Call) -> Answer:
+    """Another priority, a longer time."""
+    task = await find_task(desk, call, Action.STOP)
+    change = _read_change(await call.body())
+    if change.priority is None and change.timeout is None:
+        raise WrongInput("NothingAsked", "Name a priority or a timeout that the task is to have.")
+    if change.timeout is not None:  # first, because it is the one that can be refused
+        await desk.tell(call, command.ExtendTask(task, timeout_seconds=change.timeout))
+    if change.priority is not None:
+        await desk.tell(call, command.ChangePriority(task, change.priority))
+    return await get_task(desk, call)
+
+
+def telling(make: Callable[[TaskId], command.Command]) -> Handler:
+    """A verb that is one command to the engine, answered by the task as it is then."""
+
+    async def handle(desk: Desk, call: Call) -> Answer:
+        task = await find_task(desk, call, Action.STOP)
+        await desk.tell(call, make(task))
+        return await get_task(desk, call)
+
+    return handle

@@ -1,0 +1,97 @@
+"""An agent's settings: defaults, the ready file, 003's file, and what can not be."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuyard.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.wire.config import WrongSettings, keys_of
+
+READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
+
+FILE_OF_003 = """
+agent: {id: "", heartbeat_interval: 5}
+scheduler:
+  master_address: "scheduler-master:9090"
+  standby_address: "scheduler-standby:9090"
+  connection_timeout: 10
+  retry_interval: 2
+  max_retry_interval: 30
+gpu: {detection_method: "nvidia-smi", health_check_interval: 30}
+executor: {execution_method: "process", work_dir: "/var/lib/dgpu-agent/tasks"}
+logging: {level: "warn", format: "json", output: "stdout"}
+"""
+
+
+def load(tmp_path: Path, text: str) -> AgentSettings:
+    path = tmp_path / "agent.yaml"
+    path.write_text(text)
+    return load_agent_settings(path, {})
+
+
+def keys_in(value: Any, keys: tuple[str, ...], known: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    if keys in known or not isinstance(value, dict):
+        return {keys}
+    return {found for key, item in value.items() for found in keys_in(item, (*keys, key), known)}
+
+
+def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
+    assert load_agent_settings(READY, {}) == AgentSettings()
+    known = set(keys_of(AgentSettings))
+    assert keys_in(yaml.safe_load(READY.read_text()), (), known) == known
+
+
+def test_by_default_it_joins_a_scheduler_on_this_machine_under_the_hosts_name() -> None:
+    settings = load_agent_settings(None, {})
+    assert settings.addresses == ("127.0.0.1:9090",)
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", settings.node_id)
+    assert float(settings.agent.heartbeat_interval) == 5.0
+
+
+def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
+    settings = load(tmp_path, FILE_OF_003)
+    assert settings.addresses == ("scheduler-master:9090", "scheduler-standby:9090")
+    assert settings.log_level == "warning"
+    assert settings.work_dir == Path("/var/lib/dgpu-agent/tasks")
+
+
+def test_schedulers_are_listed_once_and_in_order() -> None:
+    env = {
+        "GPUYARD_SCHEDULER__MASTER_ADDRESS": "a:1",
+        "GPUYARD_SCHEDULER__ADDRESSES": "['b:2', 'a:1', 'c:3']",
+        "GPUYARD_AGENT__ID": "12345",
+        "GPUYARD_EXECUTOR__USERS": "{vision: alice}",
+    }
+    settings = load_agent_settings(None, env)
+    assert settings.addresses == ("a:1", "b:2", "c:3")
+    assert settings.node_id == "12345"
+    assert settings.executor.users == {"vision": "alice"}
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("executor: {execution_method: docker}", "line 1: executor.execution_method docker is not supported yet"),
+        ("gpu: {detection_method: virtual}", "say in gpu.virtual which"),
+        ("gpu: {detection_method: nvml, virtual: '4'}", "keep one of them"),
+        ("gpu: {virtual: 4:RTX:lots}", "COUNT:MODEL:GIGABYTES"),
+        ("gpu: {detection_method: magic}", '"auto", "nvidia-smi", "nvml" or "virtual"'),
+        ("scheduler: {master_address: ''}", "say where the scheduler is"),
+        ("scheduler: {master_address: ':9090'}", "needs a host"),
+        ("scheduler: {retry_interval: 60}", "longer than scheduler.max_retry_interval"),
+        ("tls: {cert: a}", "tls needs both cert and key"),
+        ("tls: {cert: a, key: b}", "tls.cert needs tls.ca"),
+        ("agent: {id: 'a/b'}", "agent.id is"),
+        ("agent: {lables: {}}", 'did you mean "labels"?'),
+        ("executor: {grace: 0}", "a duration above zero"),
+    ],
+)
+def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(WrongSettings) as wrong:
+        load(tmp_path, text)
+    assert str(wrong.value).startswith(str(tmp_path / "agent.yaml"))
+    assert part in str(wrong.value)
+    assert "\n" not in str(wrong.value)

@@ -1,0 +1,180 @@
+"""A scheduler's settings: defaults, the ready file, the files of 002 and 003, and what can not be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuyard.control_plane.settings import (
+    ALGORITHMS,
+    ServerSettings,
+    TenantEntry,
+    engine_settings_of,
+    load_server_settings,
+    split_of,
+    tenant_of,
+    tenants_of,
+)
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.domain.values import TaskClass, TenantId
+from gpuyard.engine.policies import POLICIES
+from gpuyard.placement.scores import SCORES
+from gpuyard.wire.config import WrongSettings, keys_of
+
+READY = Path(__file__).parents[3] / "configs" / "scheduler.yaml"
+
+FILE_OF_003 = """
+server: {grpc_address: ":19090", http_address: ":18080"}
+scheduler: {role: "master", schedule_interval: 5, snapshot_interval: 30}
+replication: {enabled: false, peer_address: "", heartbeat_interval: 2, heartbeat_timeout: 6}
+quota: {online_percent: 0.7, batch_percent: 0.3}
+agent: {heartbeat_timeout: 15}
+storage: {snapshot_dir: "./state", shared_storage: ""}
+logging: {level: "info", format: "text", output: "stdout"}
+"""
+
+FILE_OF_002 = """
+system: {host: "0.0.0.0", port: 8080, log_level: "info", log_file: ""}
+gpu: {enabled: true, devices: [], max_memory_percent: 100, max_compute_percent: 100, check_interval: 5}
+scheduler: {algorithm: "least_used", queue_size: 0, interval: 500, task_timeout: 3600, preemptive: false}
+tenants:
+  default: {max_gpus: 1, max_memory_per_gpu: 0, priority: 50}
+  high_priority: {max_gpus: 2, max_memory_per_gpu: 16000, priority: 80}
+monitor: {enabled: true, interval: 5, retention: 24, http_api: true, http_port: 8080}
+users:
+  - {username: admin, password: secret-1, tenant_id: default, role: admin}
+  - {username: bob, password: secret-2, role: user}
+"""
+
+
+def load(tmp_path: Path, text: str) -> ServerSettings:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(text)
+    return load_server_settings(path, {})
+
+
+def keys_in(value: Any, keys: tuple[str, ...], known: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    if keys in known or not isinstance(value, dict):
+        return {keys}
+    return {found for key, item in value.items() for found in keys_in(item, (*keys, key), known)}
+
+
+def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
+    settings = load_server_settings(READY, {})
+    known = set(keys_of(ServerSettings))
+    raw = yaml.safe_load(READY.read_text())
+    assert keys_in(raw, (), known) == known
+    assert raw["tenants"]["default"].keys() == {keys[0] for keys in keys_of(TenantEntry)}
+    assert settings.tenant_entry("anyone") == TenantEntry()
+    plain = ServerSettings()
+    for name in (
+        "http_address",
+        "grpc_address",
+        "schedule_seconds",
+        "log_level",
+        "log_output",
+        "data_dir",
+        "join_token",
+    ):
+        assert getattr(settings, name) == getattr(plain, name)
+    for section in ("replication", "agent", "storage", "auth", "users", "gpu", "monitor", "alerts", "system"):
+        assert getattr(settings, section) == getattr(plain, section)
+    assert split_of(settings) == split_of(plain) == Split(0.7, 0.3, QuotaMode.STRICT)
+    assert engine_settings_of(settings) == engine_settings_of(plain) == Settings()
+
+
+def test_by_default_only_this_machine_is_served() -> None:
+    settings = load_server_settings(None, {})
+    assert (settings.http_address, settings.grpc_address) == ("127.0.0.1:8080", "127.0.0.1:9090")
+    assert settings.http_address.is_loopback
+    assert float(settings.agent.heartbeat_timeout) == 15.0
+    assert settings.snapshot_dir == Path("/var/lib/gpuyard/snapshots")
+
+
+def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
+    settings = load(tmp_path, FILE_OF_003)
+    assert settings.http_address.host == "0.0.0.0"
+    assert settings.grpc_address.port == 19090
+    assert settings.snapshot_dir == Path("state")
+
+
+def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
+    settings = load(tmp_path, FILE_OF_002)
+    assert settings.http_address == "0.0.0.0:8080"
+    assert settings.schedule_seconds == 0.5
+    assert settings.task_timeout_seconds == 3600
+    assert engine_settings_of(settings) == Settings(policy="priority", score="spread", preemption=False)
+    assert tenant_of(settings, "nobody-named-it") == Tenant(TenantId("nobody-named-it"), max_gpus=1)
+    assert settings.tenant_entry("high_priority").priority == 80
+    assert [user.role for user in settings.users] == ["admin", "user"]
+    assert settings.users[1].tenant_id == "default"
+
+
+def test_every_algorithm_is_a_policy_and_a_score_that_exist() -> None:
+    assert set(POLICIES) < set(ALGORITHMS)
+    for settings in ALGORITHMS.values():
+        assert settings.policy in POLICIES
+        assert settings.score in SCORES
+
+
+def test_a_tenant_has_all_its_limits(tmp_path: Path) -> None:
+    text = """
+tenants:
+  vision: {max_gpus: 8, max_gpus_by_model: {H100: 2, A100: 4}, guaranteed_gpus: 4, weight: 2, gpu_hours: 100,
+           gpu_hours_period: 7d, class: online, user: alice}
+"""
+    settings = load(tmp_path, text)
+    limits = (("A100", 4), ("H100", 2))
+    assert tenants_of(settings) == [Tenant(TenantId("vision"), 8, limits, 4, 2.0, Budget(100, 604800.0))]
+    assert settings.tenant_entry("vision").task_class is TaskClass.ONLINE
+    assert settings.tenant_entry("other") == TenantEntry()
+
+
+def test_one_part_of_the_split_says_the_other(tmp_path: Path) -> None:
+    assert split_of(load(tmp_path, "quota: {online_percent: 0.6}")) == Split(0.6, 0.4)
+    assert split_of(load(tmp_path, "quota: {batch_percent: 0.1, mode: borrow}")) == Split(0.9, 0.1, QuotaMode.BORROW)
+    assert split_of(ServerSettings(), default_mode=QuotaMode.BORROW).mode is QuotaMode.BORROW
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("scheduler: {role: standby}", "line 1: what scheduler.role asks for here is not supported yet"),
+        ("replication: {enabled: true}", "replication.enabled asks for here is not supported yet"),
+        ("storage: {shared_storage: /mnt}", "storage.shared_storage asks for here is not supported yet"),
+        ("alerts: {email: a}", "alerts asks for here is not supported yet"),
+        ("gpu: {max_compute_percent: 95}", "gpu.max_compute_percent asks for here is not supported yet"),
+        ("gpu: {check_interval: 9}", "set agent.heartbeat_interval"),
+        ("monitor: {http_port: 8081}", "everything is served on 127.0.0.1:8080"),
+        ("system: {port: 81}\nserver: {http_address: '127.0.0.1:80'}", "are the same setting and differ"),
+        ("scheduler: {interval: 500, schedule_interval: 5}", "are the same setting and differ"),
+        ("system: {log_level: debug}\nlogging: {level: info}", "are the same setting and differ"),
+        ("auth: {join_token: a}\nagent: {join_token: b}", "are the same setting and differ"),
+        ("system: {host: 'a b'}", "system.host is"),
+        ("scheduler: {algorithm: piority}", 'did you mean "priority"?'),
+        ("scheduler: {algorithm: zzz}", "known are round_robin"),
+        ("server: {tls: {cert: a}}", "server.tls needs both cert and key"),
+        ("server: {tls: {client_ca: a}}", "server.tls.client_ca needs"),
+        ("quota: {online_percent: 0.7, batch_percent: 0.7}", "quota: "),
+        ("quota: {online_percent: 70}", "a part from 0 to 1"),
+        ("tenants:\n  a: {max_gpus: 1}\n  b: {max_gpus: 1, guaranteed_gpus: 2}", "line 3: tenants.b: "),
+        ("users: [{username: a, password: b}, {username: a, password: c}]", "stands there twice"),
+        ("auth: {enabled: true}\nusers: [{username: a, password: b}]", "nobody is an admin"),
+        ("users: [{username: a}]", "users[0].password is missing"),
+        ("tenants: {'a b': {}}", "tenants has the key"),
+        ("storage: {retenton: 5}", 'did you mean "retention"?'),
+    ],
+)
+def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(WrongSettings) as wrong:
+        load(tmp_path, text)
+    assert str(wrong.value).startswith(str(tmp_path / "scheduler.yaml"))
+    assert part in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+def test_a_variable_is_named_when_what_it_says_is_not_supported() -> None:
+    with pytest.raises(WrongSettings, match=r"^Environment variable GPUYARD_REPLICATION__ENABLED: "):
+        load_server_settings(None, {"GPUYARD_REPLICATION__ENABLED": "true"})

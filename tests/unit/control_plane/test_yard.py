@@ -1,0 +1,339 @@
+"""The scheduler's heart: what it accepts survives, what it tells is durable, and agents and clients may come and go."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import msgspec
+import pytest
+
+from gpuyard.control_plane.archive import Filters
+from gpuyard.control_plane.yard import Submission
+from gpuyard.domain.commands import CancelTask
+from gpuyard.domain.errors import StorageFull
+from gpuyard.domain.events import AttemptEnded, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
+from gpuyard.domain.refusals import QuotaForbids, Refusal
+from gpuyard.domain.task import Resources
+from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.testing.played import PlayedNode
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.rpc import PROTOCOL, AgentsStub
+from gpuyard.wire.strict import WrongInput
+from tests.unit.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
+
+
+def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n1", 2, join_token=TOKEN)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec(name="train"))
+            await ended(yard, task)
+            await until(lambda: not node.attempts and node.ended == 1)
+            playing.cancel()
+        async with open_yard(tmp_path) as (yard, _):
+            answer = await yard.answer(task)
+            assert answer is not None
+            told = msgspec.json.decode(answer[1])
+            assert (told["status"], told["name"], told["node_id"], told["exit_code"]) == ("success", "train", "n1", 0)
+            assert told["allocated_gpus"] == ["n1/0"] or told["allocated_gpus"] == ["n1/1"]
+
+    run(story)
+
+
+def test_open_tasks_are_there_again_after_a_restart_with_and_without_a_snapshot(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            tasks = await submit(yard, *(spec(name=f"t{place}") for place in range(20)))
+            await yard.tell(CancelTask(tasks[0]), ADMIN)
+        async with open_yard(tmp_path) as (yard, _):
+            assert await status(yard, tasks[0]) == "cancelled"
+            assert [await status(yard, task) for task in tasks[1:]] == ["pending"] * 19
+            page = await yard.page(Filters(), None, 100)
+            assert page.total == 20
+            assert len(page.answers) == 20
+
+    run(story)
+
+
+def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
+    async def story() -> None:
+        for expected in (1, 2):
+            async with open_yard(tmp_path) as (yard, _):
+                epochs = [record.fact.epoch for record in yard.journal.read() if isinstance(record.fact, EpochBegan)]
+                assert epochs[-1] == expected
+
+    run(story)
+
+
+def test_a_request_sent_twice_is_accepted_once_and_another_body_is_a_conflict(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            both = await asyncio.gather(*(submit(yard, spec(), key="k", body=b"one") for _ in range(2)))
+            assert both[0] == both[1]
+            with pytest.raises(WrongInput, match="used with another body") as conflict:
+                await submit(yard, spec(), key="k", body=b"two")
+            assert conflict.value.status == 409
+            await yard._archive_now()
+            assert await submit(yard, spec(), key="k", body=b"one") == both[0]
+            assert await submit(yard, spec(tenant="other"), key="k", body=b"one") != both[0]
+        async with open_yard(tmp_path) as (yard, _):
+            assert await submit(yard, spec(), key="k", body=b"one") == both[0]
+
+    run(story)
+
+
+def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            before = yard.loop.committed
+            wrong = spec(after_success=(TaskId(99),))
+            answer = await yard.submit([Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k")
+            assert isinstance(answer, Refusal)
+            assert not isinstance(answer, QuotaForbids)
+            assert yard.loop.committed == before
+            assert yard.secrets.get(TaskId(2)) == {}
+            assert await submit(yard, spec(), key="k")
+
+    run(story)
+
+
+def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            async with grpc.aio.insecure_channel(address) as channel:
+                stub = AgentsStub(channel)
+                node = pb.Node(id="n", gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
+                welcome = await stub.register(pb.Registration(protocol=1, node=node, instance="i", join_token=TOKEN))
+                call = stub.connect(metadata=(("session", welcome.session),))
+                await call.write(pb.AgentMessage())
+                await yard.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
+                while not (commands := (await call.read()).commands):
+                    continue
+                assert commands[0].launch.secrets == {"TOKEN": "hunter2"}
+            await yard._save_snapshot()
+        for path in tmp_path.rglob("*"):
+            if path.is_file() and not path.name.startswith("secrets.sqlite"):
+                assert b"hunter2" not in path.read_bytes(), path
+
+    run(story)
+
+
+def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            silent = PlayedNode("silent", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(silent.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: silent.launched == 1)
+            other = PlayedNode("other", 1, join_token=TOKEN, runs_for=0.0, heartbeat_seconds=0.2)
+            also = asyncio.create_task(other.play(address))
+            await until(lambda: NodeId("other") in yard.views.nodes)
+            playing.cancel()
+            await ended(yard, task)
+            (requeued,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, TaskRequeued)]
+            assert requeued.cause.sentence() == "Node silent was lost."
+            also.cancel()
+
+    run(story)
+
+
+def test_a_node_that_returns_is_told_to_stop_what_went_on_elsewhere(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: node.launched == 1)
+            playing.cancel()
+            await until(lambda: yard.views.nodes[NodeId("n")].lost)
+            assert await status(yard, task) == "pending"
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: node.launched == 2)
+            assert list(node.attempts) == [(task, 2)]
+            playing.cancel()
+
+    run(story)
+
+
+def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: node.launched == 1)
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            playing.cancel()
+            node.attempts.clear()
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: node.launched == 2)
+            (lost,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, AttemptEnded)]
+            assert lost.message == "The node does not know this attempt any more."
+            playing.cancel()
+
+    run(story)
+
+
+def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None)
+            node.attempts[77, 1] = pb.Attempt.RUNNING
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: (77, 1) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
+            assert (77, 1) in node.attempts
+            assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
+            await until(lambda: not node.attempts)
+            playing.cancel()
+
+    run(story)
+
+
+class _Nobody:
+    strays: dict[tuple[int, int], None] = {}  # noqa: RUF012
+
+
+_NOBODY = _Nobody()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "sentence"),
+    [
+        ({"join_token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
+        ({"join_token": ""}, "UNAUTHENTICATED", "join token is wrong"),
+        ({"protocol": PROTOCOL + 1}, "FAILED_PRECONDITION", "upgrade the scheduler first"),
+        ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to yard elsewhere"),
+        ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "can not be used"),
+        ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
+    ],
+)
+def test_an_agent_that_may_not_join_gets_one_sentence(
+    tmp_path: Path, change: dict[str, object], code: str, sentence: str
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            playing = asyncio.create_task(PlayedNode("n1", 1, join_token=TOKEN).play(address))
+            await until(lambda: NodeId("n1") in yard.views.nodes)
+            before = yard.loop.committed
+            asked = {"protocol": PROTOCOL, "node": pb.Node(id="n1"), "instance": "n1", "join_token": TOKEN, **change}
+            async with grpc.aio.insecure_channel(address) as channel:
+                with pytest.raises(grpc.aio.AioRpcError, match=sentence) as refused:
+                    await AgentsStub(channel).register(pb.Registration(**asked))
+            assert refused.value.code().name == code
+            assert yard.loop.committed == before
+            playing.cancel()
+
+    run(story)
+
+
+def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_where_the_first_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            stub = AgentsStub(channel)
+            calls = {}
+            for name in ("a", "b"):
+                node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
+                welcome = await stub.register(
+                    pb.Registration(protocol=1, node=node, instance=name, join_token=TOKEN, address=f"host-{name}")
+                )
+                calls[name] = stub.connect(metadata=(("session", welcome.session),))
+                await calls[name].write(pb.AgentMessage())
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            for name, call in calls.items():
+                launch = await _next(call)
+                assert launch.launch.wait
+                prepared = pb.Prepared(port=1000 if name == "a" else 2000)
+                report = pb.Report(number=1, task=task, attempt=1, prepared=prepared)
+                await call.write(pb.AgentMessage(reports=[report]))
+            starts = [(await _next(call)).start for call in calls.values()]
+            first = min(starts, key=lambda start: start.rank)
+            expected = ("host-a", 1000) if first.master_addr == "host-a" else ("host-b", 2000)
+            assert {(start.master_addr, start.master_port) for start in starts} == {expected}
+            assert sorted((start.rank, start.world_size) for start in starts) == [(0, 2), (1, 2)]
+            for number, call in enumerate(calls.values()):
+                report = pb.Report(number=2, task=task, attempt=1, started=pb.Started())
+                await call.write(pb.AgentMessage(reports=[report]))
+                if number == 0:
+                    await asyncio.sleep(0.05)
+                    assert yard.views.tasks[task].status is TaskStatus.PENDING
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+
+    run(story)
+
+
+async def _next(call: object) -> pb.Command:
+    while True:
+        message = await call.read()  # type: ignore[attr-defined]
+        if message.commands:
+            assert len(message.commands) == 1
+            command: pb.Command = message.commands[0]
+            return command
+
+
+def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            (kept,) = await submit(yard, spec())
+            write, full = yard.journal.append, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull from OSError(errno.ENOSPC, "No space left on device")
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append", append)
+            waiting = asyncio.create_task(submit(yard, spec()))
+            await until(lambda: yard.loop.full)
+            with pytest.raises(StorageFull):
+                await submit(yard, spec())
+            assert yard.views.tasks[kept].status is TaskStatus.PENDING
+            assert len(yard.views.tasks) == 1, "nobody sees what is not durable"
+            full = False
+            assert await waiting == [TaskId(2)]
+            assert await submit(yard, spec())
+
+    run(story)
+
+
+def test_a_command_that_breaks_the_engine_is_answered_and_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            (first,) = await submit(yard, spec())
+
+            def broken(_: object) -> CancelTask:
+                raise ZeroDivisionError
+
+            results = await asyncio.gather(
+                yard.loop.tell(CancelTask(first)), yard.loop.tell(broken), submit(yard, spec()), return_exceptions=True
+            )
+            assert "broke the scheduler" in str(results[1])
+            assert results[2] == [TaskId(2)]
+            assert await status(yard, first) == "cancelled"
+
+    run(story)
+
+
+def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=0.6) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.1)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec(on_lost=OnLost.WAIT))
+            await until(lambda: node.launched == 1)
+            playing.cancel()
+            await until(lambda: yard.views.nodes[NodeId("n")].lost)
+            assert await status(yard, task) == "running"
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: not yard.views.nodes[NodeId("n")].lost)
+            node.end((task, 1))
+            await ended(yard, task)
+            facts = [type(it.fact) for it in yard.journal.read()]
+            assert (facts.count(TaskPlaced), facts.count(TaskEnded)) == (1, 1)
+            playing.cancel()
+
+    run(story)
