@@ -29,6 +29,8 @@ from gpuyard.domain.events import (
     Event,
     GpuHealthChanged,
     MemberEnded,
+    MemberReady,
+    NodeChanged,
     NodeCordoned,
     NodeJoined,
     NodeLost,
@@ -36,11 +38,14 @@ from gpuyard.domain.events import (
     NodeReturned,
     NodeUncordoned,
     PriorityChanged,
+    RemainsEnded,
     ReservationDropped,
     ReservationMade,
     SettingsChanged,
     SplitSet,
+    SuspensionFailed,
     TaskEnded,
+    TaskExtended,
     TaskHeld,
     TaskPlaced,
     TaskReleased,
@@ -73,13 +78,16 @@ from gpuyard.journal.stores.sqlite import SqliteJournal
 
 JOURNALS = Path(__file__).parent / "journals"
 
-GANG, SHARED, SMALL, LONG, NOTEBOOK, LARGE, LATER, URGENT = (TaskId(number) for number in range(1, 9))
+GANG, SHARED, SMALL, CUT_OFF, LONG, NOTEBOOK, LARGE, LATER, URGENT = (TaskId(number) for number in range(1, 10))
 NORTH, SOUTH, WEST = NodeId("north"), NodeId("south"), NodeId("west")
 
 
 def big_node(name: NodeId) -> NodeSpec:
     gpus = tuple(Gpu("A100", 81_920, f"GPU-{name}-{index}", index // 2, 0) for index in range(4))
     return NodeSpec(name, gpus, cpus=64, memory_mib=524_288, labels=(("rack", "7"),))
+
+
+WEST_CARDS = (Gpu("RTX4090", 24_576), Gpu("RTX4090", 24_576))
 
 
 def four(node: NodeId) -> Slice:
@@ -126,6 +134,7 @@ URGENT_SPEC = TaskSpec(
     TenantId("speech"), Resources(gpus=4, whole_nodes=True), task_class=TaskClass.ONLINE, priority=90
 )
 NOTEBOOK_SPEC = TaskSpec(TenantId("speech"), Resources(gpus=1, memory_mib=8192), preemption=Preemption.SUSPEND)
+CUT_OFF_SPEC = TaskSpec(TenantId("students"), Resources(gpus=1, cpus=4, models=("RTX4090",)))
 LARGE_SPEC = TaskSpec(TenantId("vision"), Resources(gpus=4), estimate=Estimate(600.0, 300.0, 900.0))
 LATER_SPEC = TaskSpec(TenantId("students"), Resources(cpus=4), after_success=(LARGE,), timeout_seconds=60.0)
 
@@ -140,11 +149,13 @@ STORY: list[tuple[str, Event]] = [
     ("admin", TenantSet(Tenant(TenantId("speech")))),
     ("north", NodeJoined(big_node(NORTH))),
     ("south", NodeJoined(big_node(SOUTH))),
-    ("west", NodeJoined(NodeSpec(WEST, (Gpu("RTX4090", 24_576), Gpu("RTX4090", 24_576)), cpus=16, memory_mib=65_536))),
+    ("west", NodeJoined(NodeSpec(WEST, WEST_CARDS, cpus=16, memory_mib=65_536))),
     # A gang starts, one half fails, the other is stopped, and it waits to be tried again.
     ("alice", TaskSubmitted(GANG, GANG_SPEC)),
     ("", TaskPlaced(GANG, 1, Placement((four(NORTH), four(SOUTH))))),
-    ("north", AttemptStarted(GANG, 1)),
+    ("north", MemberReady(GANG, 1, NORTH)),
+    ("south", AttemptStarted(GANG, 1)),
+    ("alice", TaskExtended(GANG, 172_800.0, 200_000.0)),
     # A share of a GPU, as a lease.
     ("bob", TaskSubmitted(SHARED, SHARED_SPEC)),
     ("", TaskPlaced(SHARED, 1, Placement((Slice(WEST, (0,), 500, 12_288),)))),
@@ -170,10 +181,12 @@ STORY: list[tuple[str, Event]] = [
     ("", TaskEnded(SHARED, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED))),
     ("", TaskPlaced(SMALL, 1, Placement((Slice(NORTH, (0,)),)))),
     ("north", AttemptStarted(SMALL, 1)),
-    ("", AttemptSuspending(SMALL, 1, Cause(Why.PREEMPTED, task=GANG))),
+    ("", AttemptSuspending(SMALL, 1, Cause(Why.PREEMPTED, task=GANG), 1)),
     ("north", AttemptSuspended(SMALL, 1)),
-    ("", AttemptResuming(SMALL, 1, Placement((Slice(NORTH, (1,)),)))),
+    ("", AttemptResuming(SMALL, 1, Placement((Slice(NORTH, (1,)),)), 1)),
     ("north", AttemptResumed(SMALL, 1)),
+    ("bob", AttemptSuspending(SMALL, 1, Cause(Why.SUSPENDED_BY_USER), 2)),
+    ("north", SuspensionFailed(SMALL, 1, 2, "The driver can not suspend this process.")),
     ("bob", AttemptStopping(SMALL, 1, Cause(Why.CANCELLED))),
     ("north", AttemptEnded(SMALL, 1, Outcome.STOPPED)),
     ("", TaskEnded(SMALL, TaskStatus.CANCELLED, Cause(Why.CANCELLED))),
@@ -181,8 +194,15 @@ STORY: list[tuple[str, Event]] = [
     ("west", GpuHealthChanged(WEST, 1, GpuHealth.EXTERNAL)),
     ("admin", NodeCordoned(SOUTH, draining=True)),
     ("admin", NodeUncordoned(SOUTH)),
+    ("carol", TaskSubmitted(CUT_OFF, CUT_OFF_SPEC)),
+    ("", TaskPlaced(CUT_OFF, 1, Placement((Slice(WEST, (0,), cpus=4),)))),
+    ("west", AttemptStarted(CUT_OFF, 1)),
     ("", NodeLost(WEST)),
-    ("west", NodeReturned(WEST)),
+    ("", AttemptEnded(CUT_OFF, 1, Outcome.LOST, remains=(WEST,))),
+    ("", TaskRequeued(CUT_OFF, Cause(Why.NODE_LOST, node=WEST), 0.0)),
+    ("west", NodeChanged(NodeSpec(WEST, WEST_CARDS, cpus=32, memory_mib=65_536, labels=(("rack", "8"),)))),
+    ("west", NodeReturned(WEST, ((CUT_OFF, 1),))),
+    ("west", RemainsEnded(WEST, CUT_OFF, 1)),
     ("admin", NodeCordoned(WEST)),
     ("admin", NodeRemoved(WEST)),
     # The end is in the middle of things: a victim is being stopped, one sleeps in host memory, one is promised a node.
@@ -192,7 +212,7 @@ STORY: list[tuple[str, Event]] = [
     ("bob", TaskSubmitted(NOTEBOOK, NOTEBOOK_SPEC)),
     ("", TaskPlaced(NOTEBOOK, 1, Placement((Slice(NORTH, (3,), memory_mib=8192),)))),
     ("north", AttemptStarted(NOTEBOOK, 1)),
-    ("bob", AttemptSuspending(NOTEBOOK, 1, Cause(Why.SUSPENDED_BY_USER))),
+    ("bob", AttemptSuspending(NOTEBOOK, 1, Cause(Why.SUSPENDED_BY_USER), 1)),
     ("north", AttemptSuspended(NOTEBOOK, 1)),
     ("alice", TaskSubmitted(LARGE, LARGE_SPEC)),
     ("", ReservationMade(LARGE, (NORTH,), 4600.0, tenant_key=3600.25)),

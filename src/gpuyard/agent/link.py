@@ -31,6 +31,7 @@ from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 FENCE_SECONDS = 12.0
 """A fenced attempt goes on for so long after the last heartbeat the scheduler has answered."""
 MOST_IN_A_MESSAGE = 500
+REMEMBERED = 10_000
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -152,6 +153,8 @@ class Agent:
         self._strays: dict[said.Key, None] = {}
         self._refused: dict[said.Key, str] = {}
         """Attempts this node would not start, until the scheduler has heard of it."""
+        self._done: dict[said.Key, None] = {}
+        """Attempts that are over and that the scheduler knows to be."""
         self._streams: set[asyncio.Task[None]] = set()
         self._listed = asyncio.Event()
         self._lease_until = 0.0
@@ -377,6 +380,7 @@ class Agent:
         """The scheduler has these durably: they can be forgotten here."""
         keys = [line.ends.pop(known) for known in list(line.ends) if known <= number]
         for key in keys:
+            self._done[key] = None
             self.held.pop(key, None)
             self._refused.pop(key, None)
             self._rounds.pop(key, None)
@@ -384,6 +388,8 @@ class Agent:
             self._kitchen.forget(key)
         if keys:
             self._processes.send(said.Forget(tuple(keys)))
+        while len(self._done) > REMEMBERED:
+            del self._done[next(iter(self._done))]
 
     def _do(self, line: Line, asked: pb.Command) -> None:
         key = said.Key(asked.task, asked.attempt)
@@ -407,12 +413,14 @@ class Agent:
                 self._strays[key] = None
 
     def _launch(self, line: Line, key: said.Key, asked: pb.Launch) -> None:
+        if key in self._done:
+            return  # the scheduler has its end: this one was said before it knew
         made = self._kitchen.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made
             line.report(key, ended=_refusal(made))
             return
-        if made.fence and time.monotonic() >= self._lease_until:
+        if made.fence and key not in self.held and time.monotonic() >= self._lease_until:
             line.report(key, ended=pb.Ended(outcome=pb.Ended.FENCED, at=time.time(), message=TOO_LATE))
             return
         if made.lease and key not in self.held:

@@ -117,7 +117,7 @@ class Processes:
             try:
                 with socket_address(self.folder) as address:
                     self._reader, self._writer = await asyncio.open_unix_connection(address, limit=1 << 20)
-            except (FileNotFoundError, ConnectionError):
+            except (FileNotFoundError, NotADirectoryError, ConnectionError):
                 if asyncio.get_running_loop().time() > deadline:
                     raise SupervisorDoesNotStart(
                         f"The supervisor in {self.folder} does not answer; see supervisor.out there."
@@ -157,7 +157,6 @@ class Processes:
 
 def start(folder: Path) -> None:
     """Start the supervisor of this folder and wait until it listens. Where one listens already, nothing happens."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     env = {
         name: value for name, value in os.environ.items() if name in _HANDED_ON or name.startswith(("LC_", "PYTHON"))
     }

@@ -10,13 +10,58 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli import bench, demo, docs
+from gpuyard.cli import (
+    agent,
+    bench,
+    cancel,
+    demo,
+    docs,
+    down,
+    explain,
+    gpus,
+    lease,
+    login,
+    logs_of,
+    nodes,
+    ps,
+    quota,
+    run,
+    server,
+    show,
+    submit,
+    tenants,
+    tokens,
+    up,
+    users,
+)
 from gpuyard.domain.errors import GpuyardError
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
 # Without markup typer leaves rich alone: importing it would double the time that --help takes.
 app = typer.Typer(name="gpuyard", rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+WORDS_OF_THE_TASK = {"allow_interspersed_args": False}
+"""What follows the command belongs to it, also where it looks like an option of ours."""
+
+app.command("up")(up.up)
+app.command("down")(down.down)
+app.command("server")(server.server)
+app.command("agent")(agent.agent)
+app.command("submit", context_settings=WORDS_OF_THE_TASK)(submit.submit)
+app.command("run", context_settings=WORDS_OF_THE_TASK)(run.run)
+app.command("ps")(ps.ps)
+app.command("show")(show.show)
+app.command("logs")(logs_of.logs)
+app.command("cancel")(cancel.cancel)
+app.command("explain")(explain.explain)
+app.add_typer(lease.app, name="lease")
+app.command("gpus")(gpus.gpus)
+app.add_typer(nodes.app, name="nodes")
+app.command("quota")(quota.quota)
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(users.app, name="users")
+app.add_typer(tokens.app, name="tokens")
+app.command("login")(login.login)
 app.command("demo")(demo.demo)
 app.command("docs")(docs.docs)
 app.add_typer(bench.app, name="bench")

@@ -298,6 +298,10 @@ class Agents:
                 secrets = self._secrets(task_id) if task.spec.secrets else {}
                 said.append(launches.present(task, session.node, by_owner=owner, secrets=secrets))
                 self._join_gang(state, task_id)
+            for task_id, _ in found.remind:
+                view = self._views.tasks.get(task_id)
+                owner = view is not None and is_owner(view.by)
+                said.append(launches.reminder(state.tasks[task_id], session.node, by_owner=owner))
             return found, [it for it in said if it is not None]
 
         found, commands = await self._loop.look(ask)

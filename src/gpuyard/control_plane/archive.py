@@ -26,7 +26,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from gpuyard.control_plane.access.database import (
+from gpuyard.control_plane.database import (
     Layout,
     StoreDamaged,
     connect,

@@ -46,6 +46,15 @@ def launch(
     )
 
 
+def reminder(task: Task, node: NodeId, *, by_owner: bool) -> pb.Command:
+    """The launch of an attempt that runs, said again for an agent that may be a new one: what holds is not launched twice."""
+    phase = task.phase
+    assert isinstance(phase, ACTIVE)
+    part = next(part for part in phase.placement.slices if part.node == node)
+    gang = len(phase.placement.slices) > 1
+    return launch(task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets={})
+
+
 def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
     """End an attempt, asking first."""
     return pb.Command(task=task, attempt=attempt, stop=pb.Stop(grace_seconds=GRACE_SECONDS, why=why))

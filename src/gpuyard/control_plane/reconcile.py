@@ -7,6 +7,7 @@
     suspending …      it runs           say it again
     stopping          it runs           say it again
     stopping          nothing           it is over
+    running           it runs           remind the agent which GPUs it holds
     ended, or later   it runs           stop it: the task went on elsewhere
     never heard of    it runs           hold it and report it; somebody may have restored an old journal
 
@@ -33,6 +34,8 @@ class Reconciled:
 
     say: list[Key] = field(default_factory=list)
     """Attempts whose present command is to be said (again): launch, stop, suspend, resume."""
+    remind: list[Key] = field(default_factory=list)
+    """Attempts that only have to go on: the agent is told again what they are, since it may be a new one."""
     stop: list[Key] = field(default_factory=list)
     """Attempts that went on elsewhere."""
     strays: list[Key] = field(default_factory=list)
@@ -77,3 +80,4 @@ def _compare(found: Reconciled, task: Task, key: Key, told: int, node: NodeId) -
         found.say.append(key)
     else:
         assert isinstance(phase, Running | Suspended)
+        found.remind.append(key)

@@ -15,7 +15,7 @@ from typing import Self
 
 import msgspec
 
-from gpuyard.control_plane.access.database import Layout, open_database, speaking, transaction
+from gpuyard.control_plane.database import Layout, open_database, speaking, transaction
 from gpuyard.domain.values import TaskId
 
 _WHAT = "secrets of tasks"

@@ -26,7 +26,7 @@ from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
-from gpuyard.control_plane.archive import Archive
+from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.secrets import SecretStore
@@ -101,7 +101,7 @@ async def _wait_for(
     default_mode: QuotaMode,
 ) -> None:
     """Serve until `stop`, or until the loop fails, which is the end of the process."""
-    doorplate = Doorplate(settings.http_address.host)
+    doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
     app = make_app(yard, access, Gate(access), doorplate, settings)
     tls = settings.server.tls
     config = uvicorn.Config(
@@ -113,6 +113,7 @@ async def _wait_for(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # whoever connects is who they are: nobody names another address for himself
         timeout_graceful_shutdown=2,
         backlog=2048,
         ssl_certfile=tls.cert or None,
@@ -123,6 +124,7 @@ async def _wait_for(
     running = asyncio.create_task(yard.run(__version__))
     await _until_ready(yard, running)
     await _apply(yard, settings, default_mode)
+    await asyncio.to_thread(_add_users, access, settings)
     gc.collect()
     gc.freeze()  # what was recovered stays: no collection need look at it again
     await server.start()
@@ -194,7 +196,6 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
     secrets.sweep(engine.state.tasks.keys())
     access = AccessStore.open(folder / "access.sqlite")
     stack.callback(access.close)
-    _add_users(access, settings)
     _catch_up(archive, views)
     yard = Yard(
         journal,
@@ -203,11 +204,11 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         archive,
         secrets,
         join_token=join_token(settings),
-        offline_after_seconds=settings.agent.heartbeat_timeout,
-        sweep_seconds=settings.schedule_seconds,
-        snapshot_seconds=settings.scheduler.snapshot_interval,
+        offline_after_seconds=float(settings.agent.heartbeat_timeout),
+        sweep_seconds=float(settings.schedule_seconds),
+        snapshot_seconds=float(settings.scheduler.snapshot_interval),
         snapshot_folder=settings.snapshot_dir,
-        keep_seconds=settings.storage.retention,
+        keep_seconds=float(settings.storage.retention),
     )
     return yard, access
 
@@ -217,8 +218,22 @@ def _catch_up(archive: Archive, views: Views) -> None:
     ended = [view for view in views.just_ended if view.status in ENDED]
     views.just_ended = []
     known = archive.statuses([view.id for view in ended])
+    archive.remember(_missing_keys(archive, views))
     archive.add([row_of(view) for view in ended if view.id not in known], max(archive.seq, views.last_seq))
     views.archived([view.id for view in ended])
+
+
+def _missing_keys(archive: Archive, views: Views) -> list[SubmitKey]:
+    """Keys of requests that the archive had not got when the scheduler ended."""
+    found: dict[tuple[TenantId, str], SubmitKey] = {}
+    for view in views.tasks.values():
+        if view.key:
+            name = (view.spec.tenant, view.key)
+            new = SubmitKey(*name, bytes.fromhex(view.digest), (), view.submitted_at)
+            kept = found.get(name) or archive.lookup(*name) or new
+            if view.id not in kept.tasks:
+                found[name] = msgspec.structs.replace(kept, tasks=(*kept.tasks, view.id))
+    return list(found.values())
 
 
 def join_token(settings: ServerSettings) -> str:

@@ -65,6 +65,8 @@ class Server(Section, frozen=True):
 
     http_address: Address | None = None
     grpc_address: Address = Address("127.0.0.1:9090")
+    host_names: list[Annotated[str, Meta(min_length=1, max_length=253)]] = []
+    """Further names under which people reach it, besides its address."""
     tls: Tls = Tls()
 
 

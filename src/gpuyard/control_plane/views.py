@@ -43,6 +43,7 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     held: bool = False
     stopping: bool = False
     key: str = ""
+    digest: str = ""
 
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
         """What the API tells; `reason` is why it waits, where somebody asked the engine."""
@@ -146,8 +147,8 @@ class Views:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def dump(self) -> list[Any]:
-        """Open tasks, for a snapshot; nodes follow from the engine's part of it."""
-        return [msgspec.to_builtins(view) for view in self.tasks.values() if view.status not in ENDED]
+        """Tasks that are not in the archive, for a snapshot; nodes follow from the engine's part of it."""
+        return [msgspec.to_builtins(view) for view in self.tasks.values()]
 
     def load(self, rows: list[Any], nodes: Iterable[tuple[NodeSpec, bool, bool, bool, dict[int, GpuHealth]]]) -> None:
         """Begin from a snapshot."""
@@ -157,8 +158,11 @@ class Views:
         for row in rows:
             view = msgspec.convert(row, TaskView)
             self.tasks[view.id] = view
-            self._count(view, 1)
-            self._settle_in(view)
+            if view.status in ENDED:
+                self.just_ended.append(view)
+            else:
+                self._count(view, 1)
+                self._settle_in(view)
 
     def _settle_in(self, view: TaskView) -> None:
         """Where a task of a snapshot is. One that waits again still names where it was, and is not there."""
@@ -201,7 +205,9 @@ class Views:
 
     def _submitted(self, event: fact.TaskSubmitted, record: Record) -> None:
         spec = event.spec
-        view = TaskView(event.task, spec, record.at, record.by, priority=spec.priority, key=event.key)
+        view = TaskView(
+            event.task, spec, record.at, record.by, priority=spec.priority, key=event.key, digest=event.digest
+        )
         self.tasks[event.task] = view
         self._count(view, 1)
 

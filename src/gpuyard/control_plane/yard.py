@@ -20,6 +20,7 @@ import structlog
 from gpuyard.control_plane.access.who import Via, Who
 from gpuyard.control_plane.agents import Agents
 from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
+from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
@@ -40,6 +41,7 @@ from gpuyard.wire.strict import WrongInput
 ARCHIVE_SECONDS = 0.25
 KEEP_KEYS_SECONDS = 86_400.0
 """How long a request that is sent again is recognised."""
+TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
 REASONS_AT_MOST = 200
 """Waiting tasks in one list of which the engine is asked why they wait."""
 
@@ -171,13 +173,15 @@ class Yard:
 
         def make(state: State) -> command.Command:
             tasks = []
+            secrets: dict[TaskId, Mapping[str, str]] = {}
             for submission in submissions:
-                begin = len(given)
                 for spec in submission.specs:
                     given.append(TaskId(state.last_task + 1 + len(given)))
                     tasks.append(NewTask(given[-1], spec))
-                if submission.secrets:
-                    self.secrets.put(given[begin:], submission.secrets)
+                    if submission.secrets:
+                        secrets[given[-1]] = submission.secrets
+            if secrets:
+                self.secrets.put_each(secrets)
             return command.SubmitTasks(tuple(tasks), key, digest)
 
         try:
@@ -302,7 +306,15 @@ class Yard:
         if not ended and not keys:
             return
         rows = [row_of(view) for view in ended]
-        await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
+        try:
+            await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
+        except StoreError as error:
+            views.just_ended, self._new_keys = ended + views.just_ended, {**keys, **self._new_keys}
+            if isinstance(error, StoreDamaged):
+                log.error("archive_set_aside", message=self.archive.start_over(error))
+            else:
+                log.warning("archive_waits", message=str(error))
+            return
         views.archived([view.id for view in ended])
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
             await asyncio.to_thread(self.secrets.drop, with_secrets)
@@ -345,8 +357,10 @@ class Yard:
     def _tidy(self) -> None:
         self.journal.retire()
         now = time.time()
-        self.archive.retain(finished_since=now - self._keep_seconds)
-        self.archive.forget_keys(now - KEEP_KEYS_SECONDS)
+        while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
+            time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn
+        while self.archive.forget_keys(now - KEEP_KEYS_SECONDS, step=TIDY_STEP) >= TIDY_STEP:
+            time.sleep(TIDY_PAUSE_SECONDS)
 
 
 class _Tenant(msgspec.Struct):

@@ -27,6 +27,7 @@ class Why(StrEnum):
     SETTINGS_CHANGED = "settings_changed"
     AT_LIMIT = "at_limit"
     ROOM_LOST = "room_lost"
+    NOT_SUSPENDED = "not_suspended"
 
 
 _SENTENCES = {
@@ -48,6 +49,7 @@ _SENTENCES = {
     Why.OVERTAKEN: "Task {task}, which goes before it, took the place.",
     Why.SETTINGS_CHANGED: "The settings changed.",
     Why.ROOM_LOST: "The room that was made for it is gone again.",
+    Why.NOT_SUSPENDED: "Task {task} could not be suspended for it.",
     Why.AT_LIMIT: "Its tenant or class is at a limit now.",
 }
 

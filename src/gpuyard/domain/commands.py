@@ -65,28 +65,66 @@ class ReviseEstimate(Command, frozen=True):
     estimate: Estimate | None
 
 
+class ExtendTask(Command, frozen=True):
+    """Let a lease or a run last longer than it was to. What is not named stays as it is."""
+
+    task: TaskId
+    timeout_seconds: float | None = None
+    """Longest run of one attempt from now on, counted from its start."""
+    deadline: float | None = None
+
+
 # --- reports of nodes -------------------------------------------------------------------------------------------------
 
 
 class ReportStarted(Command, frozen=True):
-    """The attempt runs (a gang: all of it)."""
+    """The attempt runs, or its part on one node does; a gang runs when all of its parts do."""
 
     task: TaskId
     attempt: int
+    node: NodeId | None = None
+    """Which part; none: all of it."""
 
 
 class ReportSuspended(Command, frozen=True):
-    """The attempt is in host memory, its GPUs are free."""
+    """The attempt, or its part on one node, is in host memory, its GPUs are free."""
 
     task: TaskId
     attempt: int
+    round: int
+    """Which suspension of the attempt this is about: the number it was asked for under."""
+    node: NodeId | None = None
+
+
+class ReportNotSuspended(Command, frozen=True):
+    """The attempt, or its part on one node, could not be moved to host memory and runs on."""
+
+    task: TaskId
+    attempt: int
+    round: int
+    message: str = ""
+    """Why not, one sentence."""
+    node: NodeId | None = None
 
 
 class ReportResumed(Command, frozen=True):
-    """The attempt runs again."""
+    """The attempt, or its part on one node, runs again."""
 
     task: TaskId
     attempt: int
+    round: int
+    """Of the suspension it comes back from."""
+    node: NodeId | None = None
+
+
+class ReportNotResumed(Command, frozen=True):
+    """The attempt, or its part on one node, could not go on and is gone: the node has ended what was left of it."""
+
+    task: TaskId
+    attempt: int
+    round: int
+    message: str = ""
+    node: NodeId | None = None
 
 
 class ReportEnded(Command, frozen=True):
@@ -108,9 +146,11 @@ class ReportEnded(Command, frozen=True):
 
 
 class JoinNode(Command, frozen=True):
-    """A node says what it has: a new one, or a known one that may have changed."""
+    """A node says what it has: a new one, or a known one that may have changed or was lost."""
 
     node: NodeSpec
+    attempts: tuple[tuple[TaskId, int], ...] = ()
+    """The attempts it still has. What a lost node may have gone on with, and has not, is free by that."""
 
 
 class LoseNode(Command, frozen=True):
@@ -123,10 +163,12 @@ class ReturnNode(Command, frozen=True):
     """A lost node is back, with what it ran."""
 
     node: NodeId
+    attempts: tuple[tuple[TaskId, int], ...] = ()
+    """The attempts it still has."""
 
 
 class RemoveNode(Command, frozen=True):
-    """Take a node out of the yard; what runs there alone counts as lost."""
+    """Take a node out of the yard: one that runs nothing, or a lost one, whose tasks count as lost with it."""
 
     node: NodeId
 
@@ -136,6 +178,8 @@ class CordonNode(Command, frozen=True):
 
     node: NodeId
     drain: bool = False
+    force: bool = False
+    """Drain what is suspended there, too: it starts over elsewhere, and what it had done is lost."""
 
 
 class UncordonNode(Command, frozen=True):

@@ -59,6 +59,14 @@ class EstimateRevised(Event, frozen=True):
     estimate: Estimate | None
 
 
+class TaskExtended(Event, frozen=True):
+    """A task may run until then from now on."""
+
+    task: TaskId
+    timeout_seconds: float | None
+    deadline: float | None
+
+
 class TaskRequeued(Event, frozen=True):
     """A task whose attempt ended waits again."""
 
@@ -100,6 +108,17 @@ class AttemptSuspending(Event, frozen=True):
     task: TaskId
     attempt: int
     cause: Cause
+    round: int
+    """Suspensions of an attempt are numbered: a report that comes late or twice speaks of an earlier one."""
+
+
+class SuspensionFailed(Event, frozen=True):
+    """The node could not move it; it runs on, and is left alone from now on. Parts that were moved are to come back."""
+
+    task: TaskId
+    attempt: int
+    round: int
+    message: str = ""
 
 
 class AttemptSuspended(Event, frozen=True):
@@ -115,6 +134,8 @@ class AttemptResuming(Event, frozen=True):
     task: TaskId
     attempt: int
     placement: Placement
+    round: int
+    """Of the suspension it comes back from."""
 
 
 class AttemptResumed(Event, frozen=True):
@@ -132,6 +153,14 @@ class AttemptStopping(Event, frozen=True):
     cause: Cause
 
 
+class MemberReady(Event, frozen=True):
+    """One node's part of a gang started, is in host memory, or runs again; the attempt follows with the last of them."""
+
+    task: TaskId
+    attempt: int
+    node: NodeId
+
+
 class MemberEnded(Event, frozen=True):
     """One node's part of a gang is over; the attempt ends with the last of them."""
 
@@ -145,7 +174,7 @@ class MemberEnded(Event, frozen=True):
 
 
 class AttemptEnded(Event, frozen=True):
-    """An attempt is over and its GPUs are free."""
+    """An attempt is over and its GPUs are free, except where it may still run because nobody hears of the node."""
 
     task: TaskId
     attempt: int
@@ -155,6 +184,8 @@ class AttemptEnded(Event, frozen=True):
     """Which signal ended it."""
     message: str = ""
     """What the node has to say about it, one sentence."""
+    remains: tuple[NodeId, ...] = ()
+    """Lost nodes that may run it still: what it held there stays taken until they say that it is gone."""
 
 
 # --- reservations -----------------------------------------------------------------------------------------------------
@@ -201,6 +232,22 @@ class NodeReturned(Event, frozen=True):
     """A lost node is heard of again."""
 
     node: NodeId
+    remains: tuple[tuple[TaskId, int], ...] = ()
+    """Attempts that are over for us and that it still has; of all others there nothing is left."""
+
+
+class RemainsEnded(Event, frozen=True):
+    """What a node still had of an attempt that was over for us is gone."""
+
+    node: NodeId
+    task: TaskId
+    attempt: int
+
+
+class NodeChanged(Event, frozen=True):
+    """A node has other labels, more CPUs or memory, or says more about its GPUs; the cards are the same, tasks go on."""
+
+    node: NodeSpec
 
 
 class NodeRemoved(Event, frozen=True):
@@ -273,11 +320,11 @@ class SettingsChanged(Event, frozen=True):
 
 EVENTS: tuple[type[Event], ...] = (
     YardFounded,
-    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskRequeued, TaskEnded,
-    TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, AttemptResuming, AttemptResumed,
-    AttemptStopping, MemberEnded, AttemptEnded,
+    TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded,
+    TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, SuspensionFailed, AttemptResuming, AttemptResumed,
+    AttemptStopping, MemberReady, MemberEnded, AttemptEnded,
     ReservationMade, ReservationDropped,
-    NodeJoined, NodeLost, NodeReturned, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
+    NodeJoined, NodeLost, NodeReturned, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
     EpochBegan, EpochEnded, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
 """Every fact there is. A test holds this list and the classes above together."""

@@ -25,3 +25,17 @@ class NodeSpec(Value, frozen=True):
     cpus: int = 0
     memory_mib: int = 0
     labels: tuple[tuple[str, str], ...] = ()
+
+
+def has_same_cards(before: NodeSpec, after: NodeSpec) -> bool:
+    """Whether a node can be changed in place: the same cards in the same order, and no less of anything else."""
+    if len(before.gpus) != len(after.gpus) or after.cpus < before.cpus or after.memory_mib < before.memory_mib:
+        return False
+    return all(is_same_card(was, now, same_place=True) for was, now in zip(before.gpus, after.gpus, strict=True))
+
+
+def is_same_card(was: Gpu, now: Gpu, same_place: bool) -> bool:
+    """Whether two descriptions are of one card; without a UUID its place in the node tells."""
+    if (was.model, was.memory_mib) != (now.model, now.memory_mib):
+        return False
+    return was.uuid == now.uuid if was.uuid and now.uuid else same_place

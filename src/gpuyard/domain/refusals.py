@@ -70,6 +70,15 @@ class NegativeCount(Invalid, frozen=True):
     value: float
 
 
+class TooLarge(Invalid, frozen=True):
+    """A count beyond anything that exists."""
+
+    text = "{field} is {value}; more than {most} is not possible here."
+    field: str
+    value: float
+    most: int
+
+
 class NothingAsked(Invalid, frozen=True):
     """Neither GPUs nor CPUs."""
 
@@ -145,6 +154,12 @@ class EstimateOutOfOrder(Invalid, frozen=True):
     low_seconds: float
     seconds: float
     high_seconds: float
+
+
+class NothingToExtend(Invalid, frozen=True):
+    """Neither a timeout nor a deadline."""
+
+    text = "Name a timeout_seconds or a deadline to extend the task to."
 
 
 class EmptyName(Invalid, frozen=True):
@@ -274,12 +289,40 @@ class NotSuspendable(Conflict, frozen=True):
     preemption: str
 
 
+class SuspensionFailedBefore(Conflict, frozen=True):
+    """The node tried to suspend the task and could not."""
+
+    text = 'Task {task} can not be suspended: its node tried before, and said "{message}".'
+    task: TaskId
+    message: str
+
+
+class NotLonger(Conflict, frozen=True):
+    """An extension that would end the task sooner."""
+
+    text = "Task {task} may run longer than this {field} of {value} allows already; it can only be raised."
+    task: TaskId
+    field: str
+    value: float
+
+
 class StaleReport(Conflict, frozen=True):
     """A report about an attempt that is over or unknown."""
 
-    text = "Attempt {attempt} of task {task} is not the one that holds GPUs now; the report changes nothing."
+    text = (
+        "Attempt {attempt} of task {task} is over, or was asked for something else since; the report changes nothing."
+    )
     task: TaskId
     attempt: int
+
+
+class NotOnNode(Conflict, frozen=True):
+    """A report of a node that the attempt is not on."""
+
+    text = "Attempt {attempt} of task {task} is not on node {node}; the report changes nothing."
+    task: TaskId
+    attempt: int
+    node: NodeId
 
 
 class UnknownNode(Conflict, frozen=True):
@@ -306,9 +349,17 @@ class NodeChangedInUse(Conflict, frozen=True):
 
 
 class NodeInUse(Conflict, frozen=True):
-    """A node can not be taken out while gangs run on it and elsewhere."""
+    """A node that is there and runs something can not be taken out."""
 
-    text = "Gangs that run on node {node} also run on other nodes: {tasks}; cancel them or let them end first."
+    text = "Node {node} has these tasks: {tasks}; drain it, or stop its agent first."
+    node: NodeId
+    tasks: tuple[TaskId, ...]
+
+
+class GangsElsewhere(Conflict, frozen=True):
+    """A lost node can not be taken out while gangs of it run on other nodes."""
+
+    text = "Gangs of node {node} still run on other nodes: {tasks}; cancel them or let them end first."
     node: NodeId
     tasks: tuple[TaskId, ...]
 

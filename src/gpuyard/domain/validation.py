@@ -5,9 +5,27 @@ from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 
 from gpuyard.domain import refusals as no
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, NewTask, Resources, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import MILLI, TaskId
+
+MOST_GPUS = 4096
+"""In one node."""
+MOST_NODES = 100_000
+MOST_CPUS = 1_000_000
+MOST_MIB = 1 << 40
+MOST_RETRIES = 1_000_000
+MOST_TASKS = 1 << 53
+MOST_SEARCHED = 100_000
+"""Nodes or tasks that a decision may look at."""
+MOST_REMEMBERED = 10_000_000
+MOST_SECONDS = 10**12
+"""Some thirty thousand years. What lies beyond such bounds is a slip, and would cost memory or be rounded."""
+MOST_OF = {"reservations": MOST_SEARCHED, "search_depth": MOST_SEARCHED}
+ABOVE_ZERO = ("reservations", "search_depth", "ageing_seconds", "fair_share_half_life_seconds")
+"""Settings that can not be zero."""
 
 
 def check_spec(spec: TaskSpec) -> no.Invalid | None:
@@ -24,10 +42,10 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
         yield no.PriorityOutOfRange(spec.priority)
     if spec.command is not None and not (spec.command.strip() if isinstance(spec.command, str) else any(spec.command)):
         yield no.EmptyCommand()
-    if spec.retries < 0:
-        yield no.NegativeCount("retries", spec.retries)
-    if spec.array_index is not None and spec.array_index < 0:
-        yield no.NegativeCount("array_index", spec.array_index)
+    if wrong := check_count("retries", spec.retries, MOST_RETRIES):
+        yield wrong
+    if spec.array_index is not None and (wrong := check_count("array_index", spec.array_index, MOST_TASKS)):
+        yield wrong
     if spec.timeout_seconds is not None:
         if not isfinite(spec.timeout_seconds):
             yield no.NotFinite("timeout_seconds")
@@ -39,18 +57,26 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
         yield wrong
 
 
+def check_count(field: str, value: float, most: int) -> no.Invalid | None:
+    """A count is neither negative nor beyond anything that exists."""
+    if value < 0:
+        return no.NegativeCount(field, value)
+    return no.TooLarge(field, value, most) if value > most else None
+
+
 def check_resources(ask: Resources) -> no.Invalid | None:
     """The first thing wrong with what a task asks for, or nothing."""
-    if min(ask.gpus, ask.cpus, ask.memory_mib, ask.gpu_memory_mib) < 0:
-        counts = (
-            ("gpus", ask.gpus),
-            ("cpus", ask.cpus),
-            ("memory_mib", ask.memory_mib),
-            ("gpu_memory_mib", ask.gpu_memory_mib),
-        )
-        return next(no.NegativeCount(field, value) for field, value in counts if value < 0)
     if ask.nodes < 1:
         return no.NoNodes(ask.nodes)
+    for field, value, most in (
+        ("gpus", ask.gpus, MOST_GPUS),
+        ("cpus", ask.cpus, MOST_CPUS),
+        ("memory_mib", ask.memory_mib, MOST_MIB),
+        ("gpu_memory_mib", ask.gpu_memory_mib, MOST_MIB),
+        ("nodes", ask.nodes, MOST_NODES),
+    ):
+        if not 0 <= value <= most:
+            return check_count(field, value, most)
     if ask.share is not None:
         return _check_share(ask)
     if ask.gpus == 0:
@@ -68,8 +94,8 @@ def _check_share(ask: Resources) -> no.Invalid | None:
         return no.ShareWithGpus(ask.gpus)
     if ask.nodes > 1 or ask.whole_nodes:
         return no.ShareOfGang(ask.nodes)
-    if share.memory_mib < 0:
-        return no.NegativeCount("share.memory_mib", share.memory_mib)
+    if wrong := check_count("share.memory_mib", share.memory_mib, MOST_MIB):
+        return wrong
     if not 0 <= share.fraction_milli <= MILLI:
         return no.ShareOutOfRange(share.fraction_milli)
     if not share.fraction_milli and not share.memory_mib:
@@ -110,8 +136,8 @@ def check_tenant(tenant: Tenant) -> no.Invalid | None:
         ("guaranteed_gpus", tenant.guaranteed_gpus),
         *tenant.max_gpus_by_model,
     ):
-        if value is not None and value < 0:
-            return no.NegativeCount(field, value)
+        if value is not None and (wrong := check_count(field, value, MOST_GPUS * MOST_NODES)):
+            return wrong
     if tenant.max_gpus is not None and tenant.guaranteed_gpus is not None and tenant.guaranteed_gpus > tenant.max_gpus:
         return no.GuaranteeAboveMaximum(tenant.id, tenant.guaranteed_gpus, tenant.max_gpus)
     above_zero = [("weight", tenant.weight)]
@@ -125,6 +151,39 @@ def check_tenant(tenant: Tenant) -> no.Invalid | None:
             return no.NotFinite(field)
         if number <= 0:
             return no.NotPositive(field, number)
+    return None
+
+
+def check_node(node: NodeSpec) -> no.Invalid | None:
+    """The first thing wrong with what a node says of itself, or nothing."""
+    if not node.id:
+        return no.EmptyName("node")
+    if wrong := (
+        check_count("gpus", len(node.gpus), MOST_GPUS)
+        or check_count("cpus", node.cpus, MOST_CPUS)
+        or check_count("memory_mib", node.memory_mib, MOST_MIB)
+    ):
+        return wrong
+    for gpu in node.gpus:
+        if not gpu.model:
+            return no.EmptyName("gpus.model")
+        if wrong := check_count(gpu.model, gpu.memory_mib, MOST_MIB):
+            return wrong
+    return None
+
+
+def check_settings(settings: Settings) -> no.Invalid | None:
+    """Every number is finite, not negative, above zero where nothing else makes sense, and not beyond all measure."""
+    for field in Settings.__struct_fields__:
+        value = getattr(settings, field)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not isfinite(value):
+                return no.NotFinite(field)
+            most = MOST_SECONDS if field.endswith("seconds") else MOST_OF.get(field, MOST_REMEMBERED)
+            if wrong := check_count(field, value, most):
+                return wrong
+            if value == 0 and field in ABOVE_ZERO:
+                return no.NotPositive(field, value)
     return None
 
 

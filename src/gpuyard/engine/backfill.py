@@ -23,12 +23,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from gpuyard.domain.placement import Slice
 from gpuyard.domain.values import MILLI, NodeId
-from gpuyard.engine.phases import HOLDING, Stopping, Suspending
+from gpuyard.engine.phases import ACTIVE, Stopping, Suspended, Suspending
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
 from gpuyard.engine.task import UNKNOWN, Side, Task
-from gpuyard.placement.bayset import BaySet, members
+from gpuyard.placement.bayset import BaySet, members, without
 from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
 
@@ -71,41 +72,82 @@ def need_of(shape: Shape, bay: Bay) -> Amount:
 
 
 def expected_end(task: Task, at: float, side: Side = "high") -> float:
-    """When a task that holds GPUs is expected to give them back."""
+    """When a task is expected to give back what it holds; a suspended one keeps its host memory, nobody knows for how long."""
     if isinstance(task.phase, Stopping | Suspending):
         return at + STOP_TAKES_SECONDS
+    if isinstance(task.phase, Suspended):
+        return UNKNOWN
     return at + task.left_seconds(at, side)
 
 
 def held_on(bay: Bay, task: Task) -> Amount:
     """What a task holds of a bay and its node; a card it shares is seen to by `ends_on`."""
-    phase = task.phase
-    if not isinstance(phase, HOLDING):
-        return NOTHING
+    phase, node = task.phase, bay.host.spec.id
+    assert isinstance(phase, ACTIVE)
+    part = next(part for part in phase.placement.slices if part.node == node)
+    if not holds_gpus(phase):
+        return Amount(0, 0, part.memory_mib)
+    amount = _amount(bay, part)
+    return amount._replace(memory_mib=0) if isinstance(phase, Suspending) else amount
+
+
+def _amount(bay: Bay, part: Slice) -> Amount:
+    gpus = sum(bay.usable >> gpu & 1 for gpu in part.gpus) if part.milli == MILLI else 0
+    return Amount(gpus, part.cpus, part.memory_mib)
+
+
+def _holders(state: State, bay: Bay, at: float, side: Side) -> Iterator[tuple[float, Amount, Slice, Task | None]]:
+    """Who will give back something of a bay: tasks, and what was left behind by some that are over."""
     node = bay.host.spec.id
-    for part in phase.placement.slices:
-        if part.node == node:
-            whole = part.milli == MILLI and holds_gpus(phase)
-            gpus = sum(bay.usable >> gpu & 1 for gpu in part.gpus) if whole else 0
-            return Amount(gpus, part.cpus, part.memory_mib)
-    return NOTHING
+    for task in state.on_node[node].values():
+        phase = task.phase
+        if not isinstance(phase, Suspended):
+            assert isinstance(phase, ACTIVE)
+            part = next(part for part in phase.placement.slices if part.node == node)
+            yield expected_end(task, at, side), held_on(bay, task), part, task
+    for part in state.remains.get(node, {}).values():
+        yield at + STOP_TAKES_SECONDS, _amount(bay, part), part, None
 
 
-def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tuple[float, Amount, Task]]:
-    """When the tasks in a bay are expected to give back what, soonest first. A shared card comes back with the last on it."""
-    ends: list[tuple[float, Amount, Task]] = []
-    cards: dict[int, tuple[float, Task]] = {}
-    for task in state.on_node[bay.host.spec.id].values():
-        when = expected_end(task, at, side)
-        ends.append((when, held_on(bay, task), task))
-        if bay.shared and isinstance(task.phase, HOLDING):
-            for part in task.phase.placement.slices:
-                if part.milli < MILLI and bay.shared.keys() & set(part.gpus) and part.node == bay.host.spec.id:
-                    card = part.gpus[0]
-                    cards[card] = max(cards.get(card, (when, task)), (when, task), key=lambda pair: pair[0])
-    ends.extend((when, Amount(1, 0, 0), last) for when, last in cards.values())
+def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tuple[float, Amount, Task | None]]:
+    """When what is taken in a bay is expected to be free, soonest first. A shared card comes back with the last on it."""
+    ends: list[tuple[float, Amount, Task | None]] = []
+    cards: dict[int, tuple[float, Task | None]] = {}
+    for when, amount, part, task in _holders(state, bay, at, side):
+        ends.append((when, amount, task))
+        if (
+            bay.shared
+            and part.milli < MILLI
+            and part.gpus[0] in bay.shared
+            and (task is None or holds_gpus(task.phase))
+        ):
+            card = part.gpus[0]
+            cards[card] = max(cards.get(card, (when, task)), (when, task), key=lambda pair: pair[0])
+    ends.extend((when, Amount(bay.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
     ends.sort(key=lambda end: end[0])
     return ends
+
+
+def capacity(state: State, bay: Bay) -> Amount:
+    """What a bay has once everything that runs there is over; suspended tasks keep their host memory until they go on."""
+    spec = bay.host.spec
+    kept = 0
+    for task in state.on_node[spec.id].values():
+        phase = task.phase
+        if isinstance(phase, Suspended | Suspending):
+            kept += sum(part.memory_mib for part in phase.placement.slices if part.node == spec.id)
+    return Amount(bay.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
+
+
+def is_hopeless(state: State, hold: Hold) -> bool:
+    """Whether a promise waits for host memory of suspended tasks, which themselves may not go on before it is kept."""
+    if hold.claim or not hold.shape.memory_mib:
+        return False
+    for node in hold.nodes:
+        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
+        if not any(capacity(state, bay).covers(need_of(hold.shape, bay)) for bay in bays):
+            return True
+    return False
 
 
 def earliest(
@@ -143,10 +185,10 @@ def earliest(
 
 
 def promise(
-    state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold], side: Side = "high"
+    state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold], side: Side = "high", closed: BaySet = 0
 ) -> Promise | None:
-    """The earliest place and time for a task behind the given holds, among the nodes looked at."""
-    bays = list(_candidates(state, shape))
+    """The earliest place and time for a task behind the given holds, among the nodes looked at that are not closed to it."""
+    bays = list(_candidates(state, shape, closed))
     if len(bays) < shape.nodes:
         return None
     seconds = task.left_seconds(at, side)
@@ -179,16 +221,18 @@ def promised_start(state: State, hold: Hold, at: float) -> float | None:
     return None if starts == UNKNOWN else starts
 
 
-def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
+def _candidates(state: State, shape: Shape, closed: BaySet) -> Iterator[Bay]:
     """The nodes worth looking at, emptiest first, no more than the settings allow (but enough for a gang)."""
     index, depth = state.index, max(state.settings.search_depth, 2 * shape.nodes)
     seen: set[NodeId] = set()
 
     def all_of_them() -> Iterator[Bay]:
         for bays in reversed(index.by_free):
-            for number in members(bays & shape.eligible):
+            for number in members(without(bays & shape.eligible, closed)):
                 bay = index.bay(number)
-                if bay.host.spec.id not in seen and bay.usable.bit_count() >= shape.gpus:
+                if bay.host.spec.id in seen or bay.usable.bit_count() < shape.gpus:
+                    continue
+                if not shape.memory_mib or capacity(state, bay).covers(need_of(shape, bay)):
                     seen.add(bay.host.spec.id)
                     yield bay
 
@@ -217,14 +261,14 @@ def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequenc
 
 def _enough_for_both(state: State, bay: Bay, shape: Shape, hold: Hold, at: float) -> bool:
     """Whether a bay still holds the promised task, at the promised instant, if another takes its part now."""
-    spec = bay.host.spec
-    left = Amount(bay.usable.bit_count(), spec.cpus, spec.memory_mib)
+    left = capacity(state, bay)
     for ends, taken, task in ends_on(state, bay, at):
-        came_later = task.phase.since > hold.made_at  # type: ignore[attr-defined]
         if hold.claim:
-            stays = task.id not in hold.victims
+            stays = task is None or task.id not in hold.victims
+        elif hold.starts_at is None:
+            stays = task is not None and task.placed_at > hold.made_at
         else:
-            stays = came_later if hold.starts_at is None else ends > hold.starts_at
+            stays = ends > hold.starts_at
         if stays:
             left = left.plus(taken, -1)
     return left.plus(need_of(shape, bay), -1).covers(need_of(hold.shape, bay))

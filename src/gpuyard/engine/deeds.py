@@ -56,7 +56,8 @@ class Deeds:
         self.placed += 1
         phase = task.phase
         if isinstance(phase, Suspended):
-            self.emit(AttemptResuming(task.id, phase.attempt, _with_memory(placement, phase.placement)))
+            placement = _with_memory(placement, phase.placement)
+            self.emit(AttemptResuming(task.id, phase.attempt, placement, task.round))
         else:
             self.emit(TaskPlaced(task.id, task.attempts + 1, placement))
         if self.state.holds:
@@ -71,7 +72,7 @@ class Deeds:
             head = line.head(place)
             if line.shape.need_milli > limit:
                 queue.park_for_good(queue.unpark_from_class(place), place)
-            elif not line.shape.eligible & self.state.index.open:
+            elif not line.shape.can_start(self.state.index):
                 queue.sleep(queue.unpark_from_class(place), behind=False)
             elif head is not None and line.shape.need_milli > head[2].tenant.limit:
                 queue.unpark_from_class(place)
@@ -108,10 +109,10 @@ class Deeds:
         before = [hold for hold in before if hold.shape.eligible & shape.eligible]
         if len([hold for hold in before if not hold.claim]) >= depth or self._is_at_limit(task, shape):
             return
-        need = shape.need_milli
-        if need and short_of(task, need, state.classes[task.place], task.book, before):
+        need, left = shape.need_milli, quota_left(task, state.classes[task.place], task.book, before)
+        if need and need > min(left):
             return
-        found = promise(state, task, shape, self.at, before)
+        found = promise(state, task, shape, self.at, before, closed=shape.too_dear(min(left)))
         if found is None:
             return
         self.emit(ReservationMade(task.id, found.nodes, found.starts_at, borrowed=bool(mine[0]), tenant_key=mine[1]))
@@ -168,7 +169,11 @@ class Deeds:
     def _recall_promises(self) -> bool:
         """Take reservations back from tasks that a quota stops now; their lines are tried again, without."""
         state = self.state
-        stopped = [hold for hold in state.holds.values() if not hold.claim and self._is_at_limit(hold.task, hold.shape)]
+        stopped = [
+            hold
+            for hold in state.holds.values()
+            if not hold.claim and self._is_at_limit(hold.task, hold.shape, hold.need_milli)
+        ]
         for hold in stopped:
             self._give_up_promise(hold.task)
             if hold.task.group is not None:
@@ -200,8 +205,8 @@ class Deeds:
         for victim in raid.victims:
             assert isinstance(victim.phase, Running)
             cause = Cause(raid.why, task=task.id)
-            if victim.spec.preemption is Preemption.SUSPEND:
-                self.emit(AttemptSuspending(victim.id, victim.phase.attempt, cause))
+            if victim.preemption is Preemption.SUSPEND:
+                self.emit(AttemptSuspending(victim.id, victim.phase.attempt, cause, victim.round + 1))
             else:
                 self.emit(AttemptStopping(victim.id, victim.phase.attempt, cause))
 
@@ -213,8 +218,10 @@ class Deeds:
             task, shape = hold.task, hold.shape
             shape.refresh(state.index)
             book, tenant = state.classes[task.place], task.book
-            allowed = book.used + shape.need_milli <= book.limit and tenant.used + shape.need_milli <= tenant.limit
-            closed = self._closed_models(tenant, shape) | without(state.index.everywhere, hold.bays)
+            left = min(book.limit - book.used, tenant.limit - tenant.used)
+            allowed = shape.need_milli <= left or not shape.need_milli
+            closed = self._closed_models(tenant, shape) | shape.too_dear(left)
+            closed |= without(state.index.everywhere, hold.bays)
             placement = (
                 choose(shape, state.index, state.order_for(shape.gpus), closed)
                 if allowed and self._can_pay(tenant)
@@ -227,11 +234,12 @@ class Deeds:
 
     # --- quotas ------------------------------------------------------------------------------------------------------
 
-    def _is_at_limit(self, task: Task, shape: Shape) -> bool:
+    def _is_at_limit(self, task: Task, shape: Shape, need: int | None = None) -> bool:
         book, tenant = self.state.classes[task.place], task.book
-        if not shape.need_milli:
+        need = shape.need_milli if need is None else need
+        if not need:
             return False
-        if book.used + shape.need_milli > book.limit or not self._has_room(tenant, shape.need_milli):
+        if book.used + need > book.limit or not self._has_room(tenant, need):
             return True
         return bool(tenant.model_limits and self._closed_models(tenant, shape) & shape.eligible)
 
@@ -248,23 +256,36 @@ class Deeds:
         return False
 
     def _closed_models(self, tenant: TenantBook, shape: Shape) -> BaySet:
-        """Bays of the models of which the tenant may not have so many more."""
-        closed: BaySet = 0
-        for model, limit in tenant.model_limits.items():
-            if tenant.used_by_model.get(model, 0) + shape.need_milli > limit:
-                closed |= self.state.index.by_model.get(model, 0)
-        return closed
+        return closed_models(self.state, tenant, shape)
+
+
+def closed_models(state: State, tenant: TenantBook, shape: Shape) -> BaySet:
+    """Bays of the models of which the tenant may not have so many more."""
+    closed: BaySet = 0
+    for model, limit in tenant.model_limits.items():
+        left = limit - tenant.used_by_model.get(model, 0)
+        if shape.need_milli > left:
+            closed |= state.index.by_model.get(model, 0)
+        elif shape.needs is not None:
+            closed |= state.index.by_model.get(model, 0) & shape.too_dear(left)
+    return closed
+
+
+def quota_left(task: Task, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> tuple[int, int]:
+    """What class and tenant have left for a task, besides those who were promised nodes and go before."""
+    in_class, in_tenant = book.limit - book.used, tenant.limit - tenant.used
+    for hold in before:
+        if hold.task.place == task.place:
+            in_class -= hold.need_milli
+        if hold.task.book is tenant:
+            in_tenant -= hold.need_milli
+    return in_class, in_tenant
 
 
 def short_of(task: Task, need: int, book: ClassBook, tenant: TenantBook, before: list[Hold]) -> str:
     """Which quota has not enough left for those who were promised nodes and go before: "class", "tenant" or none."""
-    in_class, in_tenant = book.used + need, tenant.used + need
-    for hold in before:
-        if hold.task.place == task.place:
-            in_class += hold.shape.need_milli
-        if hold.task.book is tenant:
-            in_tenant += hold.shape.need_milli
-    return "class" if in_class > book.limit else "tenant" if in_tenant > tenant.limit else ""
+    in_class, in_tenant = quota_left(task, book, tenant, before)
+    return "class" if need > in_class else "tenant" if need > in_tenant else ""
 
 
 def _with_memory(placement: Placement, before: Placement) -> Placement:

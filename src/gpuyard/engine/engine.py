@@ -10,23 +10,31 @@ from heapq import heappop, heappush
 from math import isfinite
 from typing import Any
 
-from msgspec.structs import replace
-
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.node import NodeSpec, has_same_cards, is_same_card
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import NewTask
-from gpuyard.domain.validation import check_dependencies, check_estimate, check_spec, check_split, check_tenant
+from gpuyard.domain.validation import (
+    check_dependencies,
+    check_estimate,
+    check_node,
+    check_settings,
+    check_spec,
+    check_split,
+    check_tenant,
+)
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
-from gpuyard.engine.backfill import promised_start
+from gpuyard.engine.backfill import is_hopeless, promised_start
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.policies import POLICIES
+from gpuyard.engine.preemption import will_be_cleared
 from gpuyard.engine.short_ways import Scheduler
-from gpuyard.engine.state import State
+from gpuyard.engine.state import AttemptOf, State
 from gpuyard.engine.task import Task
+from gpuyard.placement.index import Host
 from gpuyard.placement.scores import SCORES
 from gpuyard.placement.shape import Shape
 
@@ -34,7 +42,8 @@ Facts = list[fact.Event]
 
 ROUNDING = 1e-6
 """Seconds: a task looked at in the very instant of its timeout has reached it, whatever the last bit says."""
-ABOVE_ZERO = ("reservations", "search_depth", "ageing_seconds", "fair_share_half_life_seconds")
+ENDING = (Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE)
+"""Why a task is stopped for good."""
 LOOK_AGAIN_SECONDS = 60.0
 """After so long a reservation that should have begun is looked at again."""
 
@@ -188,6 +197,8 @@ class Engine:
             self._end(task, status, cause)
         elif isinstance(phase, ACTIVE):
             self._emit(fact.AttemptStopping(task.id, phase.attempt, cause))
+            if any(self.state.index.hosts[node].lost for node in phase.placement.nodes):
+                self._finish_lost(task)  # nobody is there to be asked
 
     def _hold(self, asked: command.HoldTask) -> Refusal | None:
         task = self._open_task(asked.task)
@@ -214,9 +225,12 @@ class Engine:
             return task
         if task.spec.preemption is not Preemption.SUSPEND:
             return no.NotSuspendable(task.id, task.spec.preemption)
+        if task.stuck is not None:
+            return no.SuspensionFailedBefore(task.id, task.stuck)
         if not isinstance(task.phase, Running):
             return _wrong_phase(task, "suspend", "running")
-        self._emit(fact.AttemptSuspending(task.id, task.phase.attempt, Cause(Why.SUSPENDED_BY_USER)))
+        cause = Cause(Why.SUSPENDED_BY_USER)
+        self._emit(fact.AttemptSuspending(task.id, task.phase.attempt, cause, task.round + 1))
         return None
 
     def _resume(self, asked: command.ResumeTask) -> Refusal | None:
@@ -246,6 +260,25 @@ class Engine:
         self._emit(fact.EstimateRevised(task.id, asked.estimate))
         return None
 
+    def _extend(self, asked: command.ExtendTask) -> Refusal | None:
+        task = self._open_task(asked.task)
+        if isinstance(task, Refusal):
+            return task
+        if asked.timeout_seconds is None and asked.deadline is None:
+            return no.NothingToExtend()
+        if _is_ending(task):
+            return _wrong_phase(task, "extend", "waiting or running")
+        until = {}
+        for field in ("timeout_seconds", "deadline"):
+            value, had = getattr(asked, field), getattr(task.spec, field)
+            if value is not None and not isfinite(value):
+                return no.NotFinite(field)
+            if value is not None and (had is None or value < had):
+                return no.NotLonger(task.id, field, value)
+            until[field] = had if value is None else value
+        self._emit(fact.TaskExtended(task.id, **until))
+        return None
+
     def _end(self, task: Task, status: TaskStatus, cause: Cause) -> None:
         """A task is over; those that needed its success are over with it."""
         over = [(task, status, cause)]
@@ -262,80 +295,135 @@ class Engine:
 
     # --- reports -------------------------------------------------------------------------------------------------
 
-    def _attempt(self, task_id: TaskId, attempt: int) -> Task | Refusal:
-        """The task a report speaks of, if the attempt is the present one."""
+    def _attempt(self, task_id: TaskId, attempt: int, node: NodeId | None, round: int | None = None) -> Task | Refusal:  # noqa: A002
+        """The task a report speaks of, if the attempt, and the suspension of it, is the present one."""
         task = self.state.tasks.get(task_id)
         if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != attempt:
             return no.StaleReport(task_id, attempt)
+        if round is not None and round != task.round:
+            return no.StaleReport(task_id, attempt)
+        if node is not None and node not in task.phase.placement.nodes:
+            return no.NotOnNode(task_id, attempt, node)
         return task
 
     def _started(self, asked: command.ReportStarted) -> Refusal | None:
-        task = self._attempt(asked.task, asked.attempt)
+        task = self._attempt(asked.task, asked.attempt, asked.node)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Placed):
-            self._emit(fact.AttemptStarted(task.id, asked.attempt))
+            self._moves_on(task, asked.node)
         return None  # said twice, or already being stopped: nothing new
 
     def _suspended(self, asked: command.ReportSuspended) -> Refusal | None:
-        task = self._attempt(asked.task, asked.attempt)
+        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Suspending):
-            self._emit(fact.AttemptSuspended(task.id, asked.attempt))
+            self._moves_on(task, asked.node)
         return None
 
     def _resumed(self, asked: command.ReportResumed) -> Refusal | None:
-        task = self._attempt(asked.task, asked.attempt)
+        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Resuming):
-            self._emit(fact.AttemptResumed(task.id, asked.attempt))
+            self._moves_on(task, asked.node)
+        return None
+
+    def _moves_on(self, task: Task, node: NodeId | None) -> None:
+        """An attempt, or its part on one node, has done what it was to do; a gang has when its last part has."""
+        phase = task.phase
+        nodes = phase.placement.nodes  # type: ignore[attr-defined]
+        if node is not None:
+            there = {node, *(task.ready or ()), *(task.members or ())}
+            if not there.issuperset(nodes):
+                if node not in (task.ready or ()) and node not in (task.members or ()):
+                    self._emit(fact.MemberReady(task.id, task.attempts, node))
+                return
+        if isinstance(phase, Placed):
+            self._emit(fact.AttemptStarted(task.id, task.attempts))
+        elif isinstance(phase, Suspending):
+            self._emit(fact.AttemptSuspended(task.id, task.attempts))
+            for hold in [hold for hold in self.state.holds.values() if is_hopeless(self.state, hold)]:
+                self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.ROOM_LOST)))
+        elif isinstance(phase, Resuming):
+            self._emit(fact.AttemptResumed(task.id, task.attempts))
+
+    def _not_suspended(self, asked: command.ReportNotSuspended) -> Refusal | None:
+        """It runs on. Whoever it was to make room for asks anew; parts of a gang that were moved come back."""
+        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
+        if isinstance(task, Refusal):
+            return task
+        if isinstance(task.phase, Suspending):
+            claims = [hold for hold in self.state.holds.values() if task.id in hold.victims]
+            self._emit(fact.SuspensionFailed(task.id, asked.attempt, asked.round, asked.message))
+            for hold in claims:
+                self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.NOT_SUSPENDED, task=task.id)))
+        return None
+
+    def _not_resumed(self, asked: command.ReportNotResumed) -> Refusal | None:
+        """What was in host memory is gone; the task starts over."""
+        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
+        if isinstance(task, Refusal):
+            return task
+        if isinstance(task.phase, Resuming | Running):
+            report = command.ReportEnded(task.id, asked.attempt, Outcome.LOST, node=asked.node, message=asked.message)
+            self._part_ended(task, report)
         return None
 
     def _ended(self, asked: command.ReportEnded) -> Refusal | None:
-        task = self._attempt(asked.task, asked.attempt)
+        if asked.node in self.state.index.hosts:
+            what = (asked.task, asked.attempt)
+            if what in self.state.presumed_on(asked.node):
+                self._emit(fact.RemainsEnded(asked.node, *what))
+                return None
+        task = self._attempt(asked.task, asked.attempt, asked.node)
         if isinstance(task, Refusal):
             return task
-        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
-        if asked.node is not None and len(nodes) > 1:
-            return self._member_ended(task, nodes, asked)
-        self._finish(task, asked)
+        self._part_ended(task, asked)
         return None
 
-    def _member_ended(self, task: Task, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> Refusal | None:
+    def _part_ended(self, task: Task, asked: command.ReportEnded) -> None:
+        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+        if asked.node is not None and len(nodes) > 1:
+            self._member_ended(task, nodes, asked)
+        else:
+            self._finish(task, asked, tuple(task.presumed or ()))
+
+    def _member_ended(self, task: Task, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> None:
         """A gang lives and dies together: the first part that fails stops the others, the last part ends the attempt."""
         assert asked.node is not None
-        if asked.node not in nodes:
-            return no.UnknownNode(asked.node)
         if asked.node in (task.members or {}):
-            return None
+            return
         self._emit(
             fact.MemberEnded(
                 task.id, asked.attempt, asked.node, asked.outcome, asked.exit_code, asked.signal, asked.message
             )
         )
-        outcomes = task.members or {}
-        if len(outcomes) == len(nodes):
-            failed = next((how for how in outcomes.values() if how not in {Outcome.SUCCEEDED, Outcome.STOPPED}), None)
-            stopped = Outcome.STOPPED if Outcome.STOPPED in outcomes.values() else Outcome.SUCCEEDED
-            outcome = failed or stopped
-            self._finish(task, replace(asked, outcome=outcome))
+        ends = list((task.members or {}).values())
+        if len(ends) == len(nodes):
+            failed = (end for end in ends if end.outcome not in {Outcome.SUCCEEDED, Outcome.STOPPED})
+            stopped = (end for end in ends if end.outcome is Outcome.STOPPED)
+            how = next(failed, None) or next(stopped, ends[-1])
+            report = command.ReportEnded(
+                task.id, asked.attempt, how.outcome, how.exit_code, how.node, how.signal, how.message
+            )
+            self._finish(task, report, tuple(node for node in nodes if node in (task.presumed or ())))
         elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
             self._emit(fact.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))
-        return None
+        else:
+            self._moves_on(task, asked.node)
 
-    def _finish_as_lost(self, task: Task) -> None:
-        self._finish(task, command.ReportEnded(task.id, task.attempts, Outcome.LOST))
-
-    def _finish(self, task: Task, ended: command.ReportEnded) -> None:
-        """An attempt is over: decide in the same step whether the task is."""
+    def _finish(self, task: Task, ended: command.ReportEnded, remains: tuple[NodeId, ...]) -> None:
+        """An attempt is over: decide in the same step whether the task is. Lost nodes may have something of it still."""
         phase, outcome = task.phase, ended.outcome
-        self._emit(fact.AttemptEnded(task.id, task.attempts, outcome, ended.exit_code, ended.signal, ended.message))
+        self._emit(
+            fact.AttemptEnded(task.id, task.attempts, outcome, ended.exit_code, ended.signal, ended.message, remains)
+        )
         settling = task.phase
         assert isinstance(settling, Settling)
         cause, why = settling.cause, settling.cause.why if settling.cause else None
-        if why in {Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE}:
+        if why in ENDING:
             assert cause is not None
             status = TaskStatus.CANCELLED if why is Why.CANCELLED else TaskStatus.TIMEOUT
             self._end(task, status, cause)
@@ -346,27 +434,31 @@ class Engine:
         elif outcome is Outcome.LOST:
             nodes = phase.placement.nodes  # type: ignore[attr-defined]
             hosts = self.state.index.hosts
-            lost = next((node for node in nodes if hosts[node].lost), None)
-            why = Why.ATTEMPT_LOST if lost is None else Why.NODE_LOST
-            self._requeue(task, Cause(why, node=lost or ended.node or nodes[0]), delay=0.0)
+            missing = (node for node in nodes if hosts[node].lost or node in remains)
+            node = ended.node or next(missing, nodes[0])
+            why = Why.NODE_LOST if hosts[node].lost or node in remains else Why.ATTEMPT_LOST
+            self._requeue(task, Cause(why, node=node), self._back_off(task.losses - 1))
         elif cause is not None and why is not Why.MEMBER_FAILED:
             self._requeue(task, cause, delay=0.0)
         else:
-            self._retry(task, cause or self._failure(phase, outcome))
+            self._retry(task, cause or self._failure(task, outcome))
 
-    def _failure(self, phase: Any, outcome: Outcome) -> Cause:
-        if outcome is Outcome.NOT_LAUNCHED:
-            return Cause(Why.NOT_LAUNCHED, node=phase.placement.nodes[0])
-        return Cause(Why.EXIT_CODE)
+    def _failure(self, task: Task, outcome: Outcome) -> Cause:
+        return Cause(Why.NOT_LAUNCHED, node=task.avoid) if outcome is Outcome.NOT_LAUNCHED else Cause(Why.EXIT_CODE)
 
     def _retry(self, task: Task, cause: Cause) -> None:
         """A task's own failure: try again later if it may, with twice the wait each time."""
         if task.failures >= task.spec.retries:
             self._end(task, TaskStatus.FAILED, cause)
             return
+        self._requeue(task, cause, self._back_off(task.failures + 1))
+
+    def _back_off(self, times: int) -> float:
+        """How long to wait after so many times: not at all after none, then twice as long each time."""
+        if times <= 0:
+            return 0.0
         settings = self.state.settings
-        delay = min(settings.retry_delay_seconds * 2.0 ** min(task.failures, 60), settings.retry_delay_max_seconds)
-        self._requeue(task, cause, delay)
+        return min(settings.retry_delay_seconds * 2.0 ** min(times - 1, 60), settings.retry_delay_max_seconds)
 
     def _requeue(self, task: Task, cause: Cause, delay: float) -> None:
         self._emit(fact.TaskRequeued(task.id, cause, self.state.now + delay if delay else 0.0))
@@ -375,30 +467,45 @@ class Engine:
 
     def _join(self, asked: command.JoinNode) -> Refusal | None:
         spec, state = asked.node, self.state
-        if not spec.id:
-            return no.EmptyName("node")
-        for field, value in (
-            ("cpus", spec.cpus),
-            ("memory_mib", spec.memory_mib),
-            *((g.model, g.memory_mib) for g in spec.gpus),
-        ):
-            if value < 0:
-                return no.NegativeCount(field, value)
-        if not all(gpu.model for gpu in spec.gpus):
-            return no.EmptyName("gpus.model")
+        if refusal := check_node(spec):
+            return refusal
         host = state.index.hosts.get(spec.id)
         if host is None:
             self._emit(fact.NodeJoined(spec))
         elif host.spec == spec:
-            if host.lost:
-                self._emit(fact.NodeReturned(spec.id))
-        elif state.on_node[spec.id]:
+            self._hear_of(spec.id, asked.attempts)
+        elif has_same_cards(host.spec, spec):
+            self._drop_holds_on(spec.id)
+            self._emit(fact.NodeChanged(spec))
+            self._hear_of(spec.id, asked.attempts)
+        elif state.on_node[spec.id] or any(what in asked.attempts for what in state.presumed_on(spec.id)):
             return no.NodeChangedInUse(spec.id)
         else:
-            self._drop_holds_on(spec.id)
-            self._emit(fact.NodeRemoved(spec.id))
-            self._emit(fact.NodeJoined(spec))
+            self._replace(host, spec)
         return None
+
+    def _hear_of(self, node: NodeId, attempts: tuple[AttemptOf, ...]) -> None:
+        """A known node says what it has: what it may have had besides is gone."""
+        presumed = self.state.presumed_on(node)
+        if self.state.index.hosts[node].lost:
+            self._emit(fact.NodeReturned(node, tuple(what for what in presumed if what in attempts)))
+            return
+        for what in presumed:
+            if what not in attempts:
+                self._emit(fact.RemainsEnded(node, *what))
+
+    def _replace(self, before: Host, spec: NodeSpec) -> None:
+        """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
+        health = {gpu: before.health[gpu] for gpu in sorted(before.health)}
+        self._drop_holds_on(spec.id)
+        self._emit(fact.NodeRemoved(spec.id))
+        self._emit(fact.NodeJoined(spec))
+        for index, gpu in enumerate(spec.gpus):
+            was = next((at for at in health if is_same_card(before.spec.gpus[at], gpu, at == index)), None)
+            if was is not None:
+                self._emit(fact.GpuHealthChanged(spec.id, index, health[was]))
+        if before.cordoned:
+            self._emit(fact.NodeCordoned(spec.id, before.draining))
 
     def _known_node(self, node: NodeId) -> Refusal | None:
         return None if node in self.state.index.hosts else no.UnknownNode(node)
@@ -411,24 +518,28 @@ class Engine:
         self._drop_holds_on(asked.node)
         self._emit(fact.NodeLost(asked.node))
         for task in list(self.state.on_node[asked.node].values()):
-            if task.spec.on_lost is not OnLost.WAIT:
-                self._finish_lost(task, asked.node)
+            if task.spec.on_lost is not OnLost.WAIT or _is_ending(task):
+                self._finish_lost(task)
         return None
 
-    def _finish_lost(self, task: Task, node: NodeId) -> None:
-        """An attempt is gone with its node. The rest of a gang is stopped first; its part here counts as over."""
-        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
-        if self._runs_elsewhere(task, node):
-            report = command.ReportEnded(task.id, task.attempts, Outcome.LOST, node=node)
-            self._member_ended(task, nodes, report)
-        else:
-            self._finish_as_lost(task)
+    def _finish_lost(self, task: Task, gone: NodeId | None = None) -> None:
+        """An attempt is lost with its nodes, which may run it still, unless they are gone for good.
+
+        The rest of a gang is stopped first; its parts on lost nodes count as over.
+        """
+        hosts, nodes = self.state.index.hosts, task.phase.placement.nodes  # type: ignore[attr-defined]
+        missing = [node for node in nodes if hosts[node].lost and node not in (task.members or {})]
+        if len(nodes) > 1 and len(missing) + len(task.members or {}) < len(nodes):
+            for node in missing:
+                self._member_ended(task, nodes, command.ReportEnded(task.id, task.attempts, Outcome.LOST, node=node))
+            return
+        remains = (node for node in nodes if (node in missing or node in (task.presumed or ())) and node != gone)
+        self._finish(task, command.ReportEnded(task.id, task.attempts, Outcome.LOST), tuple(remains))
 
     def _return(self, asked: command.ReturnNode) -> Refusal | None:
         if refusal := self._known_node(asked.node):
             return refusal
-        if self.state.index.hosts[asked.node].lost:
-            self._emit(fact.NodeReturned(asked.node))
+        self._hear_of(asked.node, asked.attempts)
         return None
 
     def _remove(self, asked: command.RemoveNode) -> Refusal | None:
@@ -436,14 +547,13 @@ class Engine:
             return refusal
         state = self.state
         here = list(state.on_node[asked.node].values())
-        alive = [task for task in here if self._runs_elsewhere(task, asked.node)]
-        if alive:
-            return no.NodeInUse(asked.node, tuple(task.id for task in alive))
+        if here and not state.index.hosts[asked.node].lost:
+            return no.NodeInUse(asked.node, tuple(task.id for task in here))
+        if alive := [task for task in here if self._runs_elsewhere(task, asked.node)]:
+            return no.GangsElsewhere(asked.node, tuple(task.id for task in alive))
         self._drop_holds_on(asked.node)
-        if not state.index.hosts[asked.node].lost:
-            self._emit(fact.NodeLost(asked.node))
         for task in here:
-            self._finish_as_lost(task)
+            self._finish_lost(task, gone=asked.node)
         self._emit(fact.NodeRemoved(asked.node))
         return None
 
@@ -462,10 +572,10 @@ class Engine:
             self._emit(fact.NodeCordoned(asked.node, asked.drain))
         if asked.drain:
             for task in list(self.state.on_node[asked.node].values()):
-                movable = task.spec.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
-                if movable and isinstance(task.phase, Running | Placed):
-                    cause = Cause(Why.DRAINED, node=asked.node)
-                    self._emit(fact.AttemptStopping(task.id, task.phase.attempt, cause))
+                movable = task.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
+                moves = movable and isinstance(task.phase, Running | Placed)
+                if moves or (asked.force and isinstance(task.phase, Suspended)):
+                    self._emit(fact.AttemptStopping(task.id, task.attempts, Cause(Why.DRAINED, node=asked.node)))
         return None
 
     def _uncordon(self, asked: command.UncordonNode) -> Refusal | None:
@@ -482,14 +592,14 @@ class Engine:
         if asked.gpu not in host.bay_of:
             return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
         if host.health.get(asked.gpu, "ok") != asked.health:
-            self._drop_holds_on(asked.node)
             self._emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))
+            self._drop_holds_on(asked.node, unless_cleared=True)
         return None
 
-    def _drop_holds_on(self, node: NodeId) -> None:
-        """Promises on a node that changes are made anew."""
+    def _drop_holds_on(self, node: NodeId, *, unless_cleared: bool = False) -> None:
+        """Promises on a node that changes are made anew; one that others are being stopped for is kept if it still can be."""
         for hold in list(self.state.holds.values()):
-            if node in hold.nodes:
+            if node in hold.nodes and not (unless_cleared and hold.claim and will_be_cleared(self.state, hold, node)):
                 self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.NODES_CHANGED, node=node)))
 
     # --- the yard ------------------------------------------------------------------------------------------------
@@ -532,15 +642,8 @@ class Engine:
             return no.UnknownPolicy(settings.policy, tuple(POLICIES))
         if settings.score not in SCORES:
             return no.UnknownScore(settings.score, tuple(SCORES))
-        for field in Settings.__struct_fields__:
-            value = getattr(settings, field)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                if not isfinite(value):
-                    return no.NotFinite(field)
-                if value < 0:
-                    return no.NegativeCount(field, value)
-                if value == 0 and field in ABOVE_ZERO:
-                    return no.NotPositive(field, value)
+        if refusal := check_settings(settings):
+            return refusal
         for hold in list(self.state.holds.values()):
             self._emit(fact.ReservationDropped(hold.task.id, Cause(Why.SETTINGS_CHANGED)))
         self._emit(fact.SettingsChanged(settings))
@@ -557,6 +660,11 @@ class _Known:
         return task in self._state.tasks or task in self._state.ended
 
 
+def _is_ending(task: Task) -> bool:
+    """Whether a task is being stopped for good."""
+    return isinstance(task.phase, Stopping) and task.phase.cause.why in ENDING
+
+
 def _wrong_phase(task: Task, asked: str, needed: str) -> no.WrongPhase:
     phase = "on hold" if task.held else type(task.phase).__name__.lower()
     return no.WrongPhase(task.id, phase, asked, needed)
@@ -571,7 +679,10 @@ _HANDLERS: dict[type[command.Command], Callable[[Engine, Any], Refusal | None]] 
     command.ResumeTask: Engine._resume,
     command.ChangePriority: Engine._change_priority,
     command.ReviseEstimate: Engine._revise_estimate,
+    command.ExtendTask: Engine._extend,
     command.ReportStarted: Engine._started,
+    command.ReportNotSuspended: Engine._not_suspended,
+    command.ReportNotResumed: Engine._not_resumed,
     command.ReportSuspended: Engine._suspended,
     command.ReportResumed: Engine._resumed,
     command.ReportEnded: Engine._ended,

@@ -14,11 +14,13 @@ from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
 from gpuyard.engine.backfill import expected_end, holds_before, promise
+from gpuyard.engine.deeds import closed_models
 from gpuyard.engine.phases import Suspended, Waiting
 from gpuyard.engine.quota import UNLIMITED
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
 from gpuyard.engine.task import UNKNOWN, Side, Task
+from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.choose import choose, why_not
 from gpuyard.placement.shape import Shape
 
@@ -66,6 +68,16 @@ def explain(state: State, task_id: TaskId, now: float) -> Explanation:
     return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, hold.nodes if hold else ())
 
 
+def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
+    """The reason alone: cheap enough for every line of a list."""
+    task = state.tasks.get(task_id)
+    if task is None or not isinstance(task.phase, Waiting | Suspended):
+        return None
+    shape = task.group.line.shape if task.group else Shape(task.spec.resources)
+    shape.refresh(state.index)
+    return _reason(state, task, shape, max(state.now, now))
+
+
 def _band(starts: list[float | None]) -> list[float | None]:
     """Longer runs can open a gap, so the latest is not always the one with the longest runs: put them in order."""
     known = sorted(start for start in starts if start is not None)
@@ -100,15 +112,27 @@ def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal 
         return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
     if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
         return no.BudgetSpent(tenant.id, tenant.tenant.budget.gpu_hours, tenant.renews_at(at))
-    spent, closed = [], 0
-    for model, limit in tenant.model_limits.items():
-        if tenant.used_by_model.get(model, 0) + shape.need_milli > limit:
-            spent.append(model)
-            closed |= state.index.by_model.get(model, 0)
+    closed = closed_models(state, tenant, shape)
+    spent = sorted(model for model in tenant.model_limits if state.index.by_model.get(model, 0) & closed)
     order = state.order_for(shape.gpus)
     if closed and not choose(shape, state.index, order, closed) and choose(shape, state.index, order):
         return no.TenantModelQuotaFull(tenant.id, tuple(spent))
-    return None
+    return _too_dear_reason(state, task, shape, closed)
+
+
+def _too_dear_reason(state: State, task: Task, shape: Shape, closed: BaySet) -> Refusal | None:
+    """Whether it would find room, but only where it counts for more than a quota has left."""
+    if shape.needs is None:
+        return None
+    book, tenant, order = state.classes[task.place], task.book, state.order_for(shape.gpus)
+    in_class, in_tenant = book.limit - book.used, tenant.limit - tenant.used
+    affordable = closed | shape.too_dear(min(in_class, in_tenant))
+    if choose(shape, state.index, order, affordable) or not (found := choose(shape, state.index, order, closed)):
+        return None
+    needed = found.charge_milli
+    if needed > in_class:
+        return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed / MILLI)
+    return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed / MILLI)
 
 
 def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:

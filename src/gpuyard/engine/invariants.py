@@ -7,6 +7,8 @@ stands before it at a quota holds it back, by name. It is slow on purpose: it lo
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.phases import ACTIVE, HOLDING, Stopping, Suspended, Waiting
@@ -59,6 +61,17 @@ def _check_cards(state: State) -> None:
                     whole[card] = task.id
                 milli[card] += part.milli
                 memory[card] += part.gpu_memory_mib
+    for node, left in state.remains.items():
+        for (task_id, _), part in left.items():
+            host_memory[node] += part.memory_mib
+            cpus[node] += part.cpus
+            for gpu in part.gpus:
+                card = (node, gpu)
+                if part.milli == MILLI:
+                    assert card not in whole, f"GPU {card} is held by task {whole[card]}, and {task_id} may run there"
+                    whole[card] = task_id
+                milli[card] += part.milli
+                memory[card] += part.gpu_memory_mib
     for card, used in milli.items():
         assert used <= MILLI, f"GPU {card} is given out {used} thousandths"
         size = state.index.hosts[card[0]].spec.gpus[card[1]].memory_mib
@@ -79,6 +92,8 @@ def _check_cards(state: State) -> None:
 def _check_books(state: State) -> None:
     by_class, by_tenant = [0, 0], Counter[TenantId]()
     by_model: Counter[tuple[TenantId, str]] = Counter()
+    open_tasks = Counter(task.spec.tenant for task in state.tasks.values())
+    assert open_tasks.keys() <= state.tenants.keys(), "a tenant with tasks is not known"
     for task in state.tasks.values():
         phase = task.phase
         if not isinstance(phase, HOLDING) or (isinstance(phase, Stopping) and not phase.holds_gpus):
@@ -97,6 +112,9 @@ def _check_books(state: State) -> None:
     assert state.classes[ONLINE].guarantee + state.classes[BATCH].guarantee == up * MILLI, "a GPU is left to nobody"
     for tenant, book in state.tenants.items():
         assert by_tenant[tenant] == book.used, f"the book of tenant {tenant} does not add up"
+        assert open_tasks[tenant] == book.open_tasks, f"the open tasks of tenant {tenant} do not add up"
+        if not book.given:
+            assert book.tenant == replace(state.default_tenant, id=tenant), f"{tenant} does not follow the default"
         for model in book.model_limits:
             assert by_model[tenant, model] == book.used_by_model.get(model, 0), f"{model} of {tenant} does not add up"
 
@@ -169,10 +187,12 @@ def _could_start(state: State, task: Task) -> str:
         return ""  # what is left is promised to a task with a reservation
     if need and _kept_back_at_quota(state, task, mine):
         return ""
-    closed = 0
+    closed = shape.too_dear(min(book.limit - book.used - in_class, tenant.limit - tenant.used - in_tenant))
     for model, limit in tenant.model_limits.items():
-        if need and tenant.used_by_model.get(model, 0) + need > limit:
-            closed |= state.index.by_model.get(model, 0)
+        left = limit - tenant.used_by_model.get(model, 0)
+        if need:
+            dear = shape.too_dear(left) if need <= left else state.index.everywhere
+            closed |= state.index.by_model.get(model, 0) & dear
     placement = choose(shape, state.index, state.order_for(shape.gpus), held | closed)
     if placement is None or (state.settings.backfill is Backfill.NONE and _somebody_first(state, task, shape, mine)):
         return ""
@@ -186,8 +206,8 @@ def _promised_before(state: State, task: Task) -> tuple[int, int]:
     in_class = in_tenant = 0
     for hold in state.holds.values():
         if hold.task is not task and (hold.claim or hold.standing < mine):
-            in_class += hold.shape.need_milli if hold.task.place == task.place else 0
-            in_tenant += hold.shape.need_milli if hold.task.book is task.book else 0
+            in_class += hold.need_milli if hold.task.place == task.place else 0
+            in_tenant += hold.need_milli if hold.task.book is task.book else 0
     return in_class, in_tenant
 
 
@@ -201,7 +221,7 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
             continue
         book, tenant = state.classes[other.place], other.book
         in_class, in_tenant = _promised_before(state, other)
-        if shape.need_milli > min(book.limit, tenant.limit) or not shape.eligible & state.index.open:
+        if shape.need_milli > min(book.limit, tenant.limit) or not _enough_nodes(state, shape):
             continue  # it can never start as things are: nobody waits behind it
         over_class = book.used + in_class + shape.need_milli > book.limit
         over_tenant = tenant.used + in_tenant + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
@@ -210,6 +230,17 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         if tenant is task.book and _both_want_limited_model(tenant, other, task):
             return True
     return False
+
+
+def _enough_nodes(state: State, shape: Shape) -> bool:
+    """Whether a task could start if nothing ran: counted node by node, not looked up."""
+    least = max(shape.gpus, 1 if shape.share else 0)
+    fitting = {
+        bay.host.spec.id
+        for bay in state.index.all_bays()
+        if bay.bit & shape.eligible and bay.host.open and bay.usable.bit_count() >= least
+    }
+    return len(fitting) >= shape.nodes
 
 
 def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> bool:

@@ -102,6 +102,7 @@ TRANSITIONS: dict[tuple[type[Phase], type[fact.Event]], type[Phase]] = {
     (Placed, fact.AttemptStarted): Running,
     (Running, fact.AttemptSuspending): Suspending,
     (Suspending, fact.AttemptSuspended): Suspended,
+    (Suspending, fact.SuspensionFailed): Running,
     (Suspended, fact.AttemptResuming): Resuming,
     (Resuming, fact.AttemptResumed): Running,
     (Placed, fact.AttemptStopping): Stopping,

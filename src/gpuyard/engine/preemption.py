@@ -23,10 +23,10 @@ from typing import NamedTuple
 from gpuyard.domain.causes import Why
 from gpuyard.domain.values import MILLI, NodeId, Preemption, TenantId
 from gpuyard.engine.backfill import Amount, need_of
-from gpuyard.engine.phases import Running
-from gpuyard.engine.state import State
+from gpuyard.engine.phases import HOLDING, Running, Stopping
+from gpuyard.engine.state import Hold, State
 from gpuyard.engine.task import Task
-from gpuyard.placement.bayset import members
+from gpuyard.placement.bayset import BaySet, members
 from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
 
@@ -49,7 +49,8 @@ def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid |
     if not rights.any:
         return None, None
     here: list[tuple[float, int, Bay, list[Task]]] = []
-    for bay in islice(_candidates(state, shape), max(state.settings.search_depth, 2 * shape.nodes)):
+    closed = shape.too_dear(rights.left_milli)
+    for bay in islice(_candidates(state, shape, closed), max(state.settings.search_depth, 2 * shape.nodes)):
         found = _cheapest(state, bay, shape, rights, at)
         if found is not None:
             here.append((sum(loss(victim, at) for victim in found), len(found), bay, found))
@@ -70,7 +71,7 @@ def loss(victim: Task, at: float) -> float:
     """GPU-seconds that stopping a task throws away."""
     assert isinstance(victim.phase, Running)
     gpus = victim.phase.placement.charge_milli / MILLI
-    return gpus * STOP_COSTS_SECONDS.get(victim.spec.preemption, victim.served_at(at))
+    return gpus * STOP_COSTS_SECONDS.get(victim.preemption, victim.served_at(at))
 
 
 class _Rights:
@@ -87,6 +88,8 @@ class _Rights:
         self._borrows = mine.limit > mine.guarantee and mine.used + need > mine.guarantee
         self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
         self.any = self._outranks is not None or self._class_claim or self._tenant_claim
+        self.left_milli = min(mine.limit - mine.used, tenant.limit - tenant.used)
+        """What the quotas have left, without anybody being stopped."""
         self.class_missing = max(0, mine.used + need - mine.limit)
         self.tenant_missing = max(0, tenant.used + need - tenant.limit)
         """What the victims have to give back to the quotas of class and tenant."""
@@ -94,7 +97,7 @@ class _Rights:
     def may_stop(self, victim: Task) -> bool:
         """Whether a running task may be stopped for ours, and is old enough."""
         phase, settings = victim.phase, self._state.settings
-        if not isinstance(phase, Running) or victim.spec.preemption is Preemption.NEVER:
+        if not isinstance(phase, Running) or victim.preemption is Preemption.NEVER:
             return False
         if (self.class_missing and victim.place != self._task.place) or (
             self.tenant_missing and victim.book is not self._task.book
@@ -151,9 +154,9 @@ class _Rights:
         return True
 
 
-def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
+def _candidates(state: State, shape: Shape, closed: BaySet) -> Iterator[Bay]:
     """Open bays, one a node, that are not yet being cleared for somebody, those with most free GPUs first."""
-    claimed = 0
+    claimed = closed
     for hold in state.holds.values():
         if hold.claim:
             claimed |= hold.bays
@@ -166,6 +169,13 @@ def _candidates(state: State, shape: Shape) -> Iterator[Bay]:
             if node not in seen and bay.usable.bit_count() >= shape.gpus and (node in state.prey or shape.nodes > 1):
                 seen.add(node)
                 yield bay
+
+
+def will_be_cleared(state: State, hold: Hold, node: NodeId) -> bool:
+    """Whether a node will have the room that others are being stopped for, once they are gone."""
+    victims = [state.tasks[victim] for victim in sorted(hold.victims)]
+    bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
+    return any(_free_without(bay, victims).covers(need_of(hold.shape, bay)) for bay in bays)
 
 
 def _cheapest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
@@ -197,9 +207,10 @@ def _free_without(bay: Bay, victims: list[Task]) -> Amount:
     free = Amount(bay.free, host.cpus_free, host.memory_free)
     sharing: dict[int, int] = {}
     for victim in victims:
-        assert isinstance(victim.phase, Running)
-        keeps_memory = victim.spec.preemption is Preemption.SUSPEND
-        for part in victim.phase.placement.slices:
+        phase = victim.phase
+        assert isinstance(phase, HOLDING)
+        keeps_memory = victim.preemption is Preemption.SUSPEND and not isinstance(phase, Stopping)
+        for part in phase.placement.slices:
             if part.node != host.spec.id:
                 continue
             here = [gpu for gpu in part.gpus if bay.usable >> gpu & 1]

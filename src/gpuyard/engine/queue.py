@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.domain.values import TaskId
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.task import UNKNOWN, Task
+from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.shape import Shape
 
 TOTAL, SOME = "", "*"
@@ -140,7 +141,7 @@ class Queue:
     """All lines."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Resources, int, tuple[NodeId, ...]], Line] = {}
+        self.lines: dict[tuple[Resources, int, BaySet], Line] = {}
         self.by_number: dict[int, Line] = {}
         self.by_gpus: dict[int, dict[int, Line]] = {}
         """Lines by the GPUs they want on one node, for the question who could use a freed node."""
@@ -148,6 +149,8 @@ class Queue:
         """Lines to be looked at in the next pass, by number."""
         self.with_tenant: dict[str, dict[str, list[Head]]] = {}
         """Groups parked with their tenant, by the limit that stops them, the first of them on top."""
+        self.choosy: set[tuple[str, str]] = set()
+        """Which tenants have groups parked at limits on models or single nodes: those may fit where others left."""
         self.with_class: tuple[list[tuple[float, TaskId, Line]], list[tuple[float, TaskId, Line]]] = ([], [])
         """Lines parked with their class, likewise."""
         self.for_good: tuple[dict[int, Line], dict[int, Line]] = ({}, {})
@@ -159,7 +162,7 @@ class Queue:
         self._count = 0
         self._sweep_at = 256
 
-    def push(self, task: Task, resources: Resources, pin: tuple[NodeId, ...], seconds: float) -> Line:
+    def push(self, task: Task, resources: Resources, pin: BaySet, seconds: float) -> Line:
         """Queue a task under the key it has."""
         length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
         line_key = (resources, length, pin)
@@ -177,6 +180,8 @@ class Queue:
         group = line.groups.get(group_key)
         if group is None:
             group = line.groups[group_key] = Group(line, task.book, place)
+        elif group.tenant is not task.book:  # the tenant was forgotten and came again
+            group.tenant, group.parked, group.listed = task.book, None, None
         task.group = group
         group.size += 1
         entry = (task.key, task.id, task)
@@ -269,6 +274,8 @@ class Queue:
         top = group.top()
         assert top is not None
         parked = self.with_tenant.setdefault(group.tenant.id, {}).setdefault(limit, [])
+        if limit != TOTAL:
+            self.choosy.add((group.tenant.id, limit))
         heappush(parked, (top[0], top[1], group))
 
     def park_with_class(self, line: Line, place: int) -> None:
@@ -307,6 +314,7 @@ class Queue:
                     heappush(parked, (top[0], top[1], group))
         if parked is not None:
             del self.with_tenant[tenant][limit]
+            self.choosy.discard((tenant, limit))
             if not self.with_tenant[tenant]:
                 del self.with_tenant[tenant]
         return None
@@ -347,6 +355,12 @@ class Queue:
         line = heappop(self.with_class[place])[2]
         line.parked[place] = False
         return line
+
+    def forget_tenant(self, tenant: str) -> None:
+        """A tenant with nothing in the queue is not known any more."""
+        for limit in self.with_tenant.pop(tenant, ()):
+            self.choosy.discard((tenant, limit))
+        self.loosened.pop(tenant, None)
 
     def forget_empty(self) -> None:
         """Drop lines nobody stands in, so that a yard that saw a million shapes does not keep them all."""

@@ -31,11 +31,14 @@ class TenantBook:
     """What one tenant uses, used, and may use."""
 
     __slots__ = (
-        "awaited", "guarantee", "limit", "model_limits", "period_began", "since", "spent_gpu_seconds", "tenant", "usage",
-        "used", "used_by_model",
+        "awaited", "given", "guarantee", "limit", "model_limits", "open_tasks", "period_began", "since", "spent_gpu_seconds",
+        "tenant", "usage", "used", "used_by_model",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, at: float) -> None:
+        self.given = False
+        """Somebody set its limits; else they are the default ones, and change with those."""
+        self.open_tasks = 0
         self.used = 0
         self.used_by_model: dict[str, int] = {}
         """Kept only for the models that have a limit."""
@@ -80,6 +83,15 @@ class TenantBook:
             return
         self.period_began += (at - self.period_began) // period * period
         self.spent_gpu_seconds = rate * (at - self.period_began)
+
+    def is_forgettable(self, at: float, half_life: float) -> bool:
+        """Whether nothing would change if it came again as a new tenant: nobody set it, nothing runs, hardly any use counts."""
+        if self.given or self.open_tasks:
+            return False
+        if self.tenant.budget is not None and self.budget_left(at) < self.tenant.budget.gpu_hours * 3600:
+            return False
+        faded: float = self.usage * 2.0 ** (-(at - self.since) / half_life)
+        return faded < 1.0
 
     def budget_left(self, at: float) -> float:
         """GPU-seconds it may still use in this period."""

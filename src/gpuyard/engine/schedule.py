@@ -15,7 +15,7 @@ from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskId
 from gpuyard.engine.backfill import holds_before, in_the_way
-from gpuyard.engine.deeds import PLACES, Deeds, Emit, short_of
+from gpuyard.engine.deeds import PLACES, Deeds, Emit, quota_left, short_of
 from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
 from gpuyard.engine.standing import Standing, is_borrowing, standing
@@ -174,7 +174,7 @@ class Pass(Deeds):
                     shape = first[2].line.shape
                     shape.refresh(self.state.index)
                     may_have = min(tenant.limit, self.state.classes[first[2].place].limit)
-                    can_start = shape.need_milli <= may_have and bool(shape.eligible & self.state.index.open)
+                    can_start = shape.need_milli <= may_have and shape.can_start(self.state.index)
                     lined_up = limit == TOTAL and can_start
                     if self._plain and lined_up and not self._has_room(tenant, shape.need_milli):
                         break
@@ -230,7 +230,7 @@ class Pass(Deeds):
             at_limit = book.used + shape.need_milli > book.limit and 0 < shape.need_milli <= min(
                 book.limit, head[2].tenant.limit
             )
-            if at_limit and shape.eligible & self.state.index.open and not self.state.may_preempt():
+            if at_limit and shape.can_start(self.state.index) and not self.state.may_preempt():
                 self.state.queue.park_with_class(line, place)  # it would be, as soon as it is tried
                 if self.state.holds:
                     self._give_up_promise(self.state.tasks[head[1]])
@@ -265,7 +265,7 @@ class Pass(Deeds):
         shape, index = line.shape, state.index
         if shape.version != index.version:
             shape.refresh(index)
-        if not shape.eligible & index.open:
+        if not shape.can_start(index):
             state.queue.sleep(line, behind=False)
             self._give_up_promise(task)
             return
@@ -273,16 +273,25 @@ class Pass(Deeds):
         if shape.need_milli and self._stopped_by_quota(task, line, group, before):
             return
         closed = self._closed_models(group.tenant, shape) if shape.need_milli and group.tenant.model_limits else 0
-        if before or state.settings.backfill is Backfill.NONE:
+        dear: BaySet = 0
+        if shape.needs is not None:
+            dear = shape.too_dear(min(quota_left(task, state.classes[place], group.tenant, before)))
+            closed |= dear
+        placement, behind = None, False
+        if task.avoid is not None:
+            placement, _ = self._find(task, shape, closed | index.bays_of((task.avoid,)), before)
+        if placement is None:
             placement, behind = self._find(task, shape, closed, before)
-        else:
-            placement, behind = choose(shape, index, state.order_for(shape.gpus), closed), False
         if placement is not None:
             self._place(task, placement)
             self._push(line, place)
             if state.vacancy:
                 self._fill_vacancy()
         elif self._raid(task, shape, line):
+            self._push(line, place)
+        elif dear & shape.eligible:
+            state.queue.park_with_tenant(group, SOME)  # asked again whenever anything is freed, quota or room
+            self._reserve(task, shape)
             self._push(line, place)
         elif closed & shape.eligible:
             self._park_with_tenant(task, group, _model_limit(shape))
@@ -334,6 +343,8 @@ class Pass(Deeds):
         order = state.order_for(shape.gpus)
         if state.settings.backfill is Backfill.NONE and self._somebody_first(task, shape):
             return None, True
+        if not before:
+            return choose(shape, state.index, order, closed), False
         held: BaySet = 0
         for hold in before:
             held |= hold.bays

@@ -56,7 +56,7 @@ class Scheduler(Pass):
         bay = state.index.bays[next(iter(state.freed))]
         if bay is None or not bay.host.open or state.settings.backfill is Backfill.NONE:
             return False
-        if any(not line.awake for line in queue.by_gpus.get(0, NO_LINES).values()):
+        if queue.choosy or any(not line.awake for line in queue.by_gpus.get(0, NO_LINES).values()):
             return False  # shares and tasks without GPUs do not ask for whole free ones
         stopped: list[tuple[Line, int]] = []
         while True:
@@ -192,10 +192,11 @@ class Scheduler(Pass):
                 head, group = other, other[2]
             if queue.with_class[group.place] or not self._quotas_allow(state.tasks[head[1]], group, shape.need_milli):
                 return False
-            placement = choose(shape, index, order)
+            task = state.tasks[head[1]]
+            placement = choose(shape, index, order) if task.avoid is None else None
             if placement is None:
                 return False
-            self._place(state.tasks[head[1]], placement)
+            self._place(task, placement)
         queue.stirred = {}
         return not (state.vacancy or (state.holds and self._recall_promises()))
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from gpuyard.domain.errors import JournalDamaged, UnknownFact
-from gpuyard.domain.events import ReservationMade
+from gpuyard.domain.events import MemberEnded, ReservationMade
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import GpuHealth, NodeId, Preemption, TaskId, TaskStatus
 from gpuyard.engine.phases import (
     ACTIVE,
     Placed,
@@ -29,10 +29,19 @@ from gpuyard.engine.phases import (
     Waiting,
 )
 from gpuyard.engine.policies import POLICIES
+from gpuyard.engine.quota import TenantBook
 from gpuyard.engine.state import State, holds_gpus
 from gpuyard.engine.task import Task
 
 FORMAT = 1
+
+
+class RemainsRow(msgspec.Struct, omit_defaults=True):
+    """What a node may still run of an attempt that is over."""
+
+    task: TaskId
+    attempt: int
+    part: Slice
 
 
 class NodeRow(msgspec.Struct, omit_defaults=True):
@@ -44,6 +53,7 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     cordoned: bool = False
     draining: bool = False
     health: dict[str, GpuHealth] = {}
+    remains: tuple[RemainsRow, ...] = ()
 
 
 class TenantRow(msgspec.Struct, omit_defaults=True):
@@ -54,6 +64,7 @@ class TenantRow(msgspec.Struct, omit_defaults=True):
     spent_gpu_seconds: float
     period_began: float
     since: float
+    given: bool = False
 
 
 class TaskRow(msgspec.Struct, omit_defaults=True):
@@ -71,10 +82,17 @@ class TaskRow(msgspec.Struct, omit_defaults=True):
     held: bool = False
     waits_for: tuple[TaskId, ...] = ()
     dependents: tuple[TaskId, ...] = ()
-    members: dict[NodeId, Outcome] = {}
+    members: tuple[MemberEnded, ...] = ()
     served_seconds: float = 0.0
     gpu_seconds: float = 0.0
     attempt_seconds: float = 0.0
+    placed_at: float = 0.0
+    round: int = 0
+    losses: int = 0
+    avoid: NodeId | None = None
+    stuck: str | None = None
+    ready: tuple[NodeId, ...] = ()
+    presumed: tuple[NodeId, ...] = ()
 
 
 class HoldRow(msgspec.Struct, omit_defaults=True):
@@ -82,6 +100,7 @@ class HoldRow(msgspec.Struct, omit_defaults=True):
 
     made: ReservationMade
     made_at: float
+    victims: tuple[TaskId, ...] = ()
 
 
 class Document(msgspec.Struct):
@@ -112,11 +131,12 @@ def dump(state: State) -> dict[str, Any]:
             NodeRow(
                 host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
+                tuple(RemainsRow(*what, part) for what, part in state.remains.get(host.spec.id, {}).items()),
             )
             for host in state.index.hosts.values()
         ],
         tenants=[
-            TenantRow(book.tenant, book.usage, book.spent_gpu_seconds, book.period_began, book.since)
+            TenantRow(book.tenant, book.usage, book.spent_gpu_seconds, book.period_began, book.since, book.given)
             for book in state.tenants.values()
         ],
         tasks=[_row(task) for task in state.tasks.values()],
@@ -124,6 +144,7 @@ def dump(state: State) -> dict[str, Any]:
             HoldRow(
                 ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, hold.borrowed, hold.tenant_key),
                 hold.made_at,
+                tuple(sorted(hold.victims)),
             )
             for hold in state.holds.values()
         ],
@@ -140,8 +161,9 @@ def _row(task: Task) -> TaskRow:
     return TaskRow(
         task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
         task.preemptions, task.held, tuple(sorted(task.waits_for or ())), tuple(task.dependents or ()),
-        dict(task.members or {}), task.served_seconds, task.gpu_seconds,
-        task.attempt_seconds,
+        tuple((task.members or {}).values()), task.served_seconds, task.gpu_seconds,
+        task.attempt_seconds, task.placed_at, task.round, task.losses, task.avoid, task.stuck, tuple(sorted(task.ready or ())),
+        tuple(sorted(task.presumed or ())),
     )  # fmt: skip
 
 
@@ -168,9 +190,8 @@ def _build(document: Document) -> State:
     state.default_tenant, state.last_task, state.demand = document.default_tenant, document.last_task, document.demand
     _load_nodes(state, document.nodes)
     for row in document.tenants:
-        book = state.book(TenantId(row.tenant.id))
-        book.set(row.tenant)
-        book.usage, book.spent_gpu_seconds = row.usage, row.spent_gpu_seconds
+        book = state.tenants[row.tenant.id] = TenantBook(row.tenant, document.now)
+        book.given, book.usage, book.spent_gpu_seconds = row.given, row.usage, row.spent_gpu_seconds
         book.period_began, book.since = row.period_began, row.since
     for task_id, status in document.ended:
         state.ended[task_id] = status
@@ -179,9 +200,7 @@ def _build(document: Document) -> State:
         _load_task(state, task_row)
     for hold_row in document.holds:
         state.reserve(hold_row.made, hold_row.made_at)
-    for task in state.tasks.values():
-        if isinstance(task.phase, Stopping | Suspending):
-            state.note_victim(task, task.phase.cause)
+        state.holds[hold_row.made.task].victims.update(hold_row.victims)
     for task_row in document.tasks:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()
@@ -198,22 +217,30 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
         for gpu, health in row.health.items():
             state.index.set_health(row.spec.id, int(gpu), health)
         state.index.set_state(row.spec.id, lost=row.lost, cordoned=row.cordoned, draining=row.draining)
+        for left in row.remains:
+            state.remains.setdefault(row.spec.id, {})[left.task, left.attempt] = left.part
+            state.index.take(Placement((left.part,)))
 
 
 def _load_task(state: State, row: TaskRow) -> None:
-    task = state.tasks[row.id] = Task(row.id, row.spec, state.book(row.spec.tenant), row.submitted_at)
+    task = state.tasks[row.id] = Task(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
+    task.book.open_tasks += 1
     task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate
     task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
     task.held, task.served_seconds, task.gpu_seconds = row.held, row.served_seconds, row.gpu_seconds
-    task.attempt_seconds = row.attempt_seconds
+    task.attempt_seconds, task.placed_at = row.attempt_seconds, row.placed_at
     task.waits_for = set(row.waits_for) or None
     task.dependents = list(row.dependents) or None
-    task.members = dict(row.members) or None
+    task.members = {end.node: end for end in row.members} or None
+    task.ready, task.presumed = set(row.ready) or None, set(row.presumed) or None
+    task.round, task.losses, task.avoid = row.round, row.losses, row.avoid
+    if row.stuck is not None:
+        task.stuck, task.preemption = row.stuck, Preemption.NEVER
     phase = row.phase
     if isinstance(phase, ACTIVE):
         for node in phase.placement.nodes:
             state.on_node[node][task.id] = task
-        if row.spec.preemption is not Preemption.NEVER:
+        if task.preemption is not Preemption.NEVER:
             state.count_prey(phase.placement, 1)
         if holds_gpus(phase):
             state.index.take(phase.placement)

@@ -6,9 +6,12 @@ anything but facts and the instants they were recorded at.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from heapq import heappush
+from itertools import islice
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Cause, Why
@@ -51,10 +54,16 @@ OWN_FAILURES = (Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 """What a task's retries are counted by."""
 
 
+AttemptOf = tuple[TaskId, int]
+"""A task's number, and which attempt."""
+
+
 class Hold:
     """A reservation in force: nodes that are promised to a waiting task."""
 
-    __slots__ = ("bays", "borrowed", "claim", "made_at", "nodes", "shape", "starts_at", "task", "tenant_key", "victims")
+    __slots__ = (
+        "bays", "borrowed", "claim", "made_at", "need_milli", "nodes", "shape", "starts_at", "task", "tenant_key", "victims",
+    )  # fmt: skip
 
     def __init__(self, task: Task, shape: Shape, event: fact.ReservationMade, at: float) -> None:
         self.task = task
@@ -66,6 +75,8 @@ class Hold:
         self.borrowed = event.borrowed
         self.tenant_key = event.tenant_key
         self.bays: BaySet = 0
+        self.need_milli = shape.need_milli
+        """What it will count for in quotas."""
         self.victims: set[TaskId] = set()
         """Tasks being stopped for a claim."""
 
@@ -106,6 +117,8 @@ class State:
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
         """Tasks with an attempt on a node."""
+        self.remains: dict[NodeId, dict[AttemptOf, Slice]] = {}
+        """What nodes that were lost may still run, though it is over for us: taken there, and charged to nobody."""
         self.held_bays: BaySet = 0
         self.prey: dict[NodeId, int] = {}
         """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
@@ -155,6 +168,7 @@ class State:
         if event.task <= self.last_task:
             raise UnknownFact(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
         task = self.tasks[event.task] = Task(event.task, spec, self.book(spec.tenant), at)
+        task.book.open_tasks += 1
         self.last_task = event.task
         if self.awaited:
             task.dependents = self.awaited.pop(event.task, None)
@@ -203,11 +217,22 @@ class State:
         task.estimate = event.estimate
         self._requeue(task, at)
 
+    def _extended(self, event: fact.TaskExtended, at: float) -> None:
+        task = self._known(event.task, event)
+        task.spec = replace(task.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
+        if event.deadline is not None:
+            heappush(self.timers, (event.deadline, task.id))
+        if isinstance(task.phase, Running):
+            self.watch(task, task.phase.since)
+        self._requeue(task, at)
+
     def _requeue(self, task: Task, at: float) -> None:
         """A task stands elsewhere now: in the queue, or among those that others may stop."""
         if task.group is not None:
             self._leave_queue(task)
             self.enqueue(task, at)
+            if task.id in self.holds:
+                self._doubt_promises()
         elif isinstance(task.phase, Running) and self.may_preempt():
             self.queue.retry_all()
 
@@ -229,6 +254,7 @@ class State:
         self._release_hold(task.id)
         task.phase = Ended(event.status)
         del self.tasks[task.id]
+        task.book.open_tasks -= 1
         self.ended[task.id] = event.status
         self.ended_order.append(task.id)
         while len(self.ended_order) > self.settings.remember_ended:
@@ -264,17 +290,20 @@ class State:
             self._release_hold(task.id)
         task.attempts = event.attempt
         task.attempt_seconds = 0.0
-        task.members = None
+        task.round = 0
+        task.members = task.ready = task.presumed = None
         task.phase = Placed(event.attempt, placement, at)
+        task.placed_at = at
         self.index.take(placement)
         self.charge(task, placement, placement.charge_milli, at)
         for part in placement.slices:
             self.on_node[part.node][task.id] = task
-        if task.spec.preemption is not Preemption.NEVER:
+        if task.preemption is not Preemption.NEVER:
             self.count_prey(placement, 1)
 
     def _started(self, event: fact.AttemptStarted, at: float) -> None:
         task, phase = self._move(event.task, event)
+        task.ready = task.avoid = None
         task.phase = Running(event.attempt, cast("Placed", phase).placement, at)
         self.watch(task, at)
 
@@ -291,12 +320,26 @@ class State:
         task, phase = self._move(event.task, event)
         assert isinstance(phase, Running)
         self._count_service(task, phase, at)
+        task.round = event.round
         task.phase = Suspending(event.attempt, phase.placement, at, event.cause)
         self.note_victim(task, event.cause)
+
+    def _suspension_failed(self, event: fact.SuspensionFailed, at: float) -> None:  # noqa: ARG002
+        task, phase = self._move(event.task, event)
+        assert isinstance(phase, Suspending)
+        self._unnote_victim(task)
+        task.ready = None
+        task.stuck = event.message
+        if task.preemption is not Preemption.NEVER:
+            task.preemption = Preemption.NEVER
+            self.count_prey(phase.placement, -1)
+        task.phase = Running(event.attempt, phase.placement, phase.since)  # it never stopped running
+        self.watch(task, phase.since)
 
     def _suspended(self, event: fact.AttemptSuspended, at: float) -> None:
         task, phase = self._move(event.task, event)
         assert isinstance(phase, Suspending)
+        task.ready = None
         self._unnote_victim(task)
         by_user = phase.cause.why is Why.SUSPENDED_BY_USER
         if phase.cause.why in PREEMPTING:
@@ -311,6 +354,7 @@ class State:
         self._leave_queue(task)
         self._release_hold(task.id)
         task.phase = Resuming(event.attempt, event.placement, at)
+        task.placed_at = at
         self._take_again(task, event.placement, at)
 
     def _take_again(self, task: Task, placement: Placement, at: float) -> None:
@@ -322,6 +366,7 @@ class State:
     def _resumed(self, event: fact.AttemptResumed, at: float) -> None:
         task, phase = self._move(event.task, event)
         assert isinstance(phase, Resuming)
+        task.ready = None
         task.phase = Running(event.attempt, phase.placement, at)
         self.watch(task, at)
 
@@ -332,14 +377,26 @@ class State:
         self._leave_queue(task)
         self._release_hold(task.id)
         placement = phase.placement  # type: ignore[attr-defined]
+        task.ready = None
         task.phase = Stopping(event.attempt, placement, at, event.cause, holds_gpus(phase))
         self.note_victim(task, event.cause)
 
+    def _member_ready(self, event: fact.MemberReady, at: float) -> None:  # noqa: ARG002
+        task = self._active(event.task, event)
+        task.ready = {*(task.ready or ()), event.node}
+
     def _member_ended(self, event: fact.MemberEnded, at: float) -> None:  # noqa: ARG002
-        task = self._known(event.task, event)
+        task = self._active(event.task, event)
+        task.members = {**(task.members or {}), event.node: event}
+        if event.outcome is Outcome.LOST and self.index.hosts[event.node].lost:
+            task.presumed = {*(task.presumed or ()), event.node}
+
+    def _active(self, task_id: TaskId, event: fact.Event) -> Task:
+        task = self._known(task_id, event)
         if not isinstance(task.phase, ACTIVE):
-            raise UnknownFact(f"MemberEnded does not fit task {task.id}, which is {type(task.phase).__name__}.")
-        task.members = {**(task.members or {}), event.node: event.outcome}
+            name = type(event).__name__
+            raise UnknownFact(f"{name} does not fit task {task.id}, which is {type(task.phase).__name__}.")
+        return task
 
     def _attempt_ended(self, event: fact.AttemptEnded, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -352,19 +409,64 @@ class State:
         self._unnote_victim(task)
         self._leave_queue(task)
         self._release_hold(task.id)
-        if isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
+        if event.remains:
+            self._leave_behind(task, phase, event, at)
+        elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
             self.index.give_memory(phase.placement)
             self._free(phase.placement)
         else:
-            self._release(task, phase.placement, at, keep_memory=False)
+            self._release(task, phase.placement, at)
         for part in phase.placement.slices:
             del self.on_node[part.node][task.id]
-        if task.spec.preemption is not Preemption.NEVER:
+        if task.preemption is not Preemption.NEVER:
             self.count_prey(phase.placement, -1)
+        task.losses = task.losses + 1 if event.outcome is Outcome.LOST else 0
+        if event.outcome is Outcome.NOT_LAUNCHED:
+            task.avoid = self._not_launched_on(task, phase.placement)
+        task.members = task.ready = task.presumed = None
         saved = task.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         if not saved:
             task.served_seconds = 0.0
         task.phase = Settling(event.attempt, event.outcome, event.exit_code, cause)
+
+    def _not_launched_on(self, task: Task, placement: Placement) -> NodeId:
+        members = task.members or {}
+        said = (node for node, end in members.items() if end.outcome is Outcome.NOT_LAUNCHED)
+        return next(said, placement.nodes[0])
+
+    def _leave_behind(self, task: Task, phase: Phase, event: fact.AttemptEnded, at: float) -> None:
+        """An attempt is over, and some of its nodes may run it still: what it has there stays taken, for nobody."""
+        placement: Placement = phase.placement  # type: ignore[attr-defined]
+        frees_gpus = holds_gpus(phase)
+        for part in placement.slices:
+            left = part if frees_gpus else Slice(part.node, memory_mib=part.memory_mib)
+            if part.node in event.remains:
+                self.remains.setdefault(part.node, {})[task.id, event.attempt] = left
+            else:
+                self.index.give(Placement((left,)))
+                self._free(Placement((part,)))
+        if frees_gpus:
+            self._uncharge(task, placement, at)
+
+    def _remains_gone(self, node: NodeId, what: AttemptOf) -> None:
+        """What a node may still have run of an attempt is known to be gone."""
+        task = self.tasks.get(what[0])
+        if task is not None and task.attempts == what[1] and task.presumed:
+            task.presumed.discard(node)
+        if (part := self.remains.get(node, {}).pop(what, None)) is not None:
+            self.index.give(Placement((part,)))
+            self._free(Placement((part,)))
+            if not self.remains[node]:
+                del self.remains[node]
+
+    def presumed_on(self, node: NodeId) -> list[AttemptOf]:
+        """Everything a node may still run, though it is over for us."""
+        parts = [
+            (task.id, task.attempts)
+            for task in self.on_node[node].values()
+            if task.presumed is not None and node in task.presumed
+        ]
+        return [*self.remains.get(node, ()), *parts]
 
     def count_prey(self, placement: Placement, sign: int) -> None:
         """A task that allows to be stopped for others came to its nodes, or left them."""
@@ -404,10 +506,13 @@ class State:
                     model = self.index.hosts[part.node].bay_of[part.gpus[0]].model
                     book.used_by_model[model] = book.used_by_model.get(model, 0) + sign * len(part.gpus) * part.milli
 
-    def _release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool) -> None:
+    def _release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
         self.index.give(placement, keep_memory=keep_memory)
-        self.charge(task, placement, -placement.charge_milli, at)
         self._free(placement)
+        self._uncharge(task, placement, at)
+
+    def _uncharge(self, task: Task, placement: Placement, at: float) -> None:
+        self.charge(task, placement, -placement.charge_milli, at)
         queue = self.queue
         queue.class_loosened[task.place] = True
         if task.spec.tenant in queue.with_tenant:
@@ -422,19 +527,20 @@ class State:
         """A tenant's book; a tenant nobody has set gets one with the default limits."""
         book = self.tenants.get(tenant)
         if book is None:
-            limits = self.default_tenant
-            book = self.tenants[tenant] = TenantBook(
-                Tenant(
-                    tenant,
-                    limits.max_gpus,
-                    limits.max_gpus_by_model,
-                    limits.guaranteed_gpus,
-                    limits.weight,
-                    limits.budget,
-                ),
-                self.now,
-            )
+            self._forget_tenants()
+            book = self.tenants[tenant] = TenantBook(replace(self.default_tenant, id=tenant), self.now)
         return book
+
+    def _forget_tenants(self) -> None:
+        """For every tenant that comes two are looked at, in turn, so that those nobody needs any more leave in the end."""
+        for name in list(islice(self.tenants, 2)):
+            book = self.tenants.pop(name)
+            if not book.is_forgettable(self.now, self.settings.fair_share_half_life_seconds):
+                self.tenants[name] = book
+                continue
+            self.queue.forget_tenant(name)
+            if book.tenant.guaranteed_gpus is not None:
+                self.note_guarantees()
 
     # the queue
 
@@ -478,15 +584,19 @@ class State:
             return False
         return self.policy.outranks is not None or self.reclaims
 
-    def _asks(self, task: Task) -> tuple[Resources, tuple[NodeId, ...]]:
-        """What a waiting task needs; a suspended one the same cards' model, on the nodes where its memory is."""
+    def _asks(self, task: Task) -> tuple[Resources, BaySet]:
+        """What a waiting task needs; a suspended one as many cards of the same kind, on the nodes where its memory is."""
         ask, phase = task.spec.resources, task.phase
         if not isinstance(phase, Suspended):
-            return ask, ()
-        part = phase.placement.slices[0]
-        models = (self.index.hosts[part.node].bay_of[part.gpus[0]].model,) if part.gpus else ()
-        resources = Resources(ask.gpus, ask.share, ask.nodes, ask.whole_nodes, models, cpus=ask.cpus, link=ask.link)
-        return resources, phase.placement.nodes
+            return ask, 0
+        pin: BaySet = 0
+        for part in phase.placement.slices:
+            host = self.index.hosts[part.node]
+            pin |= (host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]).bit
+        counts = {len(part.gpus) for part in phase.placement.slices}
+        whole_nodes = len(counts) > 1  # only then do parts have different sizes
+        gpus = 0 if ask.share else min(counts)
+        return Resources(gpus, ask.share, ask.nodes, whole_nodes, cpus=ask.cpus, link=ask.link), pin
 
     def _leave_queue(self, task: Task) -> None:
         if task.group is not None:
@@ -500,9 +610,11 @@ class State:
         """Enter a reservation."""
         task = self._known(event.task, event)
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
+        before = self.holds.get(event.task)
         hold = self.holds[event.task] = Hold(task, shape, event, at)
-        hold.bays = self.index.bays_of(event.nodes)
-        self._unite_holds()
+        if before is not None and before.claim and event.claim:
+            hold.victims = before.victims  # the same promise, only its standing changed
+        self._place_holds()
         if event.starts_at is not None and not event.claim:
             heappush(self.timers, (event.starts_at, task.id))
         if event.claim:
@@ -518,16 +630,24 @@ class State:
 
     def _release_hold(self, task: TaskId) -> None:
         if self.holds.pop(task, None) is not None:
-            self._unite_holds()
-            self.vacancy = True
-            self.queue.loosen_all()
-            for line in self.queue.lines.values():
-                if line.behind:
-                    self.queue.wake(line)
+            self._place_holds()
+            self._doubt_promises()
 
-    def _unite_holds(self) -> None:
+    def _doubt_promises(self) -> None:
+        """A promise ended or counts for less: whoever stood behind it is asked again."""
+        self.vacancy = True
+        self.queue.loosen_all()
+        for line in self.queue.lines.values():
+            if line.behind:
+                self.queue.wake(line)
+
+    def _place_holds(self) -> None:
+        """Look up where the promised nodes are, and what they count for there."""
         self.held_bays = 0
         for hold in self.holds.values():
+            hold.shape.refresh(self.index)
+            hold.bays = self.index.bays_of(hold.nodes)
+            hold.need_milli = hold.shape.need_on(hold.nodes, self.index)
             self.held_bays |= hold.bays
 
     # nodes
@@ -545,11 +665,26 @@ class State:
 
     def _returned(self, event: fact.NodeReturned, at: float) -> None:  # noqa: ARG002
         self.index.set_state(event.node, lost=False)
+        for what in self.presumed_on(event.node):
+            if what not in event.remains:
+                self._remains_gone(event.node, what)
         self._nodes_changed(event.node)
+
+    def _remains_ended(self, event: fact.RemainsEnded, at: float) -> None:  # noqa: ARG002
+        what = (event.task, event.attempt)
+        if event.node not in self.index.hosts or what not in self.presumed_on(event.node):
+            raise UnknownFact(f"RemainsEnded speaks of task {event.task}, of which node {event.node} has nothing.")
+        self._remains_gone(event.node, what)
+
+    def _changed(self, event: fact.NodeChanged, at: float) -> None:  # noqa: ARG002
+        self.index.change(event.node)
+        self._nodes_changed(event.node.id)
 
     def _removed(self, event: fact.NodeRemoved, at: float) -> None:  # noqa: ARG002
         self.index.remove(event.node)
         del self.on_node[event.node]
+        self.remains.pop(event.node, None)
+        self._place_holds()
         self.divide()
 
     def _cordoned(self, event: fact.NodeCordoned, at: float) -> None:  # noqa: ARG002
@@ -568,9 +703,7 @@ class State:
         for bay in self.index.hosts[node].bays:
             self.freed[bay.number] = None
         self.orders.clear()
-        for hold in self.holds.values():
-            hold.bays = self.index.bays_of(hold.nodes)
-        self._unite_holds()
+        self._place_holds()
         self.divide()
 
     # the yard
@@ -590,13 +723,21 @@ class State:
         tenant = event.tenant
         self.vacancy = True
         self.queue.class_loosened = [True, True]
-        if tenant.id == DEFAULT_TENANT:
-            self.default_tenant = tenant
         book = self.tenants.get(tenant.id)
         if book is None:
-            self.tenants[tenant.id] = TenantBook(tenant, at)
-            self.note_guarantees()
-            return
+            book = self.tenants[tenant.id] = TenantBook(tenant, at)
+        book.given = True
+        changed = {tenant.id: tenant}
+        if tenant.id == DEFAULT_TENANT:
+            self.default_tenant = tenant
+            changed.update((name, replace(tenant, id=name)) for name, other in self.tenants.items() if not other.given)
+        for name, limits in changed.items():
+            self._limit(self.tenants[name], limits, at)
+        self._count_models(changed.keys())
+        self.note_guarantees()
+
+    def _limit(self, book: TenantBook, tenant: Tenant, at: float) -> None:
+        """A tenant has these limits from now on; a budget begins anew only if its period is another one."""
         book.settle(at, self.settings.fair_share_half_life_seconds)
         if (
             tenant.budget is None
@@ -606,14 +747,17 @@ class State:
             book.period_began, book.spent_gpu_seconds = at, 0.0
         book.set(tenant)
         book.used_by_model = {}
+        self.queue.loosened[book.id] = book
+
+    def _count_models(self, tenants: Container[TenantId]) -> None:
+        """Count anew what tenants use of the models they have limits on."""
         for task in self.tasks.values():
-            if task.spec.tenant == tenant.id and isinstance(task.phase, HOLDING) and book.model_limits:
+            book = task.book
+            if book.model_limits and book.id in tenants and isinstance(task.phase, HOLDING) and holds_gpus(task.phase):
                 for part in task.phase.placement.slices:
-                    if part.gpus and holds_gpus(task.phase):
+                    if part.gpus:
                         model = self.index.hosts[part.node].bay_of[part.gpus[0]].model
                         book.used_by_model[model] = book.used_by_model.get(model, 0) + len(part.gpus) * part.milli
-        self.queue.loosened[tenant.id] = book
-        self.note_guarantees()
 
     def note_guarantees(self) -> None:
         """See whether anybody has GPUs to claim back."""
@@ -676,15 +820,18 @@ _FOLDS: dict[type[fact.Event], Callable[[State, Any, float], None]] = {
     fact.TaskReleased: State._released,
     fact.PriorityChanged: State._priority_changed,
     fact.EstimateRevised: State._estimate_revised,
+    fact.TaskExtended: State._extended,
     fact.TaskRequeued: State._task_requeued,
     fact.TaskEnded: State._task_ended,
     fact.TaskPlaced: State._placed,
     fact.AttemptStarted: State._started,
     fact.AttemptSuspending: State._suspending,
     fact.AttemptSuspended: State._suspended,
+    fact.SuspensionFailed: State._suspension_failed,
     fact.AttemptResuming: State._resuming,
     fact.AttemptResumed: State._resumed,
     fact.AttemptStopping: State._stopping,
+    fact.MemberReady: State._member_ready,
     fact.MemberEnded: State._member_ended,
     fact.AttemptEnded: State._attempt_ended,
     fact.ReservationMade: State.reserve,
@@ -692,6 +839,8 @@ _FOLDS: dict[type[fact.Event], Callable[[State, Any, float], None]] = {
     fact.NodeJoined: State._joined,
     fact.NodeLost: State._lost,
     fact.NodeReturned: State._returned,
+    fact.RemainsEnded: State._remains_ended,
+    fact.NodeChanged: State._changed,
     fact.NodeRemoved: State._removed,
     fact.NodeCordoned: State._cordoned,
     fact.NodeUncordoned: State._uncordoned,

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from gpuyard.domain.events import MemberEnded
 from gpuyard.domain.task import Estimate, TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskClass, TaskId, TaskStatus
+from gpuyard.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.engine.phases import STATUS, Ended, Phase, Running, Waiting
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 
@@ -21,8 +22,9 @@ class Task:
     """One open task."""
 
     __slots__ = (
-        "attempt_seconds", "attempts", "book", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key", "members",
-        "phase", "place", "preemptions", "priority", "served_seconds", "spec", "submitted_at", "waits_for",
+        "attempt_seconds", "attempts", "avoid", "book", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key",
+        "losses", "members", "phase", "place", "placed_at", "preemption", "preemptions", "presumed", "priority", "ready", "round", "served_seconds",
+        "spec", "stuck", "submitted_at", "waits_for",
     )  # fmt: skip
 
     def __init__(self, task: TaskId, spec: TaskSpec, book: TenantBook, at: float) -> None:
@@ -36,15 +38,31 @@ class Task:
         self.priority = spec.priority
         self.estimate: Estimate | None = spec.estimate
         self.attempts = 0
+        self.placed_at = 0.0
+        """When it was given the GPUs it has."""
         self.attempt_seconds = 0.0
         """How long the present attempt has run, not counting the run under way."""
+        self.round = 0
+        """How often the present attempt was asked to suspend."""
         self.failures = 0
+        self.losses = 0
+        """Attempts in a row that were lost."""
+        self.avoid: NodeId | None = None
+        """The node that could not start its last attempt: taken only if no other has room."""
         self.preemptions = 0
+        self.preemption = spec.preemption
+        """What may be done to it for others; never anything once its node could not do it."""
+        self.stuck: str | None = None
+        """What a node said when it could not suspend it."""
         self.held = False
         self.waits_for: set[TaskId] | None = None
         self.dependents: list[TaskId] | None = None
-        self.members: dict[NodeId, Outcome] | None = None
-        """Parts of the present gang attempt that are over."""
+        self.members: dict[NodeId, MemberEnded] | None = None
+        """Parts of the present gang attempt that are over, in the order they ended."""
+        self.ready: set[NodeId] | None = None
+        """Parts of it that have started, are in host memory, or run again, while others have not."""
+        self.presumed: set[NodeId] | None = None
+        """Parts of it that count as over because their node is lost, and may run there still."""
         self.served_seconds = 0.0
         """Run time that brought it forward: what its next attempt need not do again."""
         self.gpu_seconds = 0.0

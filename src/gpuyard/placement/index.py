@@ -5,6 +5,7 @@ find it; what it holds is still counted, and it comes back with exactly that whe
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.placement import Placement, Slice
@@ -92,6 +93,8 @@ class Index:
         self.bays: list[Bay | None] = []
         self.version = 0
         """Grows whenever what a node *is* changes; shapes look their bays up again then."""
+        self.changes = 0
+        """Grows as well when a node opens or closes: what could start if nothing ran may be something else then."""
         self.gpus_up = 0
         """Cards that count for the split between the classes: of nodes that are not lost, less the broken ones."""
         self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
@@ -107,7 +110,9 @@ class Index:
         self.by_gpu_count = ByValue()
         self.by_cpus = ByValue()
         self.by_memory = ByValue()
-        # what is free in open bays
+        # what is there and free in open bays
+        self.by_usable = ByValue()
+        """Open bays by the number of cards that may be used, free or not."""
         self.by_free: list[BaySet] = [0]
         """Bays by the number of wholly free GPUs."""
         self.open: BaySet = 0
@@ -133,8 +138,31 @@ class Index:
         self._describe(host)
         self._open(host)
         self.gpus_up += len(spec.gpus)
-        self.version += 1
+        self._note_change()
         return host
+
+    def change(self, spec: NodeSpec) -> None:
+        """A node has the same cards as before, and other things about it are not as they were. What is taken stays so."""
+        host = self.hosts[spec.id]
+        was_open = host.open
+        if was_open:
+            self._close(host)
+        self._describe(host)
+        host.cpus_free += spec.cpus - host.spec.cpus
+        host.memory_free += spec.memory_mib - host.spec.memory_mib
+        host.spec = spec
+        for bay in host.bays:
+            bay.topology = self._topology(
+                tuple((gpu, spec.gpus[gpu]) for gpu in sorted(host.bay_of) if bay.all >> gpu & 1)
+            )
+        self._describe(host)
+        if was_open:
+            self._open(host)
+        self._note_change()
+
+    def _note_change(self) -> None:
+        self.version += 1
+        self.changes += 1
 
     def remove(self, node: NodeId) -> None:
         """A node goes for good; nothing may be placed on it any more."""
@@ -149,7 +177,7 @@ class Index:
             self._vacant.append(bay.number)
         self._vacant.sort(reverse=True)
         del self.hosts[node]
-        self.version += 1
+        self._note_change()
 
     def set_state(
         self, node: NodeId, *, lost: bool | None = None, cordoned: bool | None = None, draining: bool | None = None
@@ -166,6 +194,7 @@ class Index:
             self._close(host)
         elif host.open and not was_open:
             self._open(host)
+        self.changes += 1
 
     def set_health(self, node: NodeId, gpu: int, health: GpuHealth) -> None:
         """A card becomes usable or unusable. What runs on it goes on."""
@@ -183,18 +212,18 @@ class Index:
             self.gpus_up += self._healthy(host)
         if host.open:
             self._withdraw(bay)
+            self.by_usable.toggle(bay.usable.bit_count(), bay.bit)
+            self.by_usable.toggle(usable.bit_count(), bay.bit)
         bay.usable = usable
         self._count_free(bay)
         if host.open:
             self._offer(bay)
-        self.version += 1
+        self._note_change()
 
     def _healthy(self, host: Host) -> int:
         return len(host.spec.gpus) - sum(1 for health in host.health.values() if health is GpuHealth.OFFLINE)
 
     def _new_bay(self, host: Host, gpus: tuple[tuple[int, Gpu], ...], number: int | None) -> Bay:
-        layout = tuple((index, gpu.numa, gpu.nvlink) for index, gpu in gpus)
-        topology = self._topologies.setdefault(layout, Topology(gpus))
         if number is None:
             number = self._vacant.pop() if self._vacant else len(self.bays)
         while len(self.bays) <= number:
@@ -202,8 +231,12 @@ class Index:
             self._vacant.insert(0, len(self.bays) - 1)
         if number in self._vacant:
             self._vacant.remove(number)
-        bay = self.bays[number] = Bay(number, host, gpus, topology)
+        bay = self.bays[number] = Bay(number, host, gpus, self._topology(gpus))
         return bay
+
+    def _topology(self, gpus: tuple[tuple[int, Gpu], ...]) -> Topology:
+        layout = tuple((index, gpu.numa, gpu.nvlink) for index, gpu in gpus)
+        return self._topologies.setdefault(layout, Topology(gpus))
 
     def _describe(self, host: Host) -> None:
         """Enter what a node's bays are into the sets that never change with placements, or take them out again."""
@@ -213,7 +246,7 @@ class Index:
             if bay is host.bays[0]:
                 self.primary ^= bit
             if bay.all:
-                self.by_model[bay.model] = self.by_model.get(bay.model, 0) ^ bit
+                _toggle(self.by_model, bay.model, bit)
                 self.by_gpu_memory.toggle(bay.gpu_memory_mib, bit)
             else:
                 self.without_gpus ^= bit
@@ -221,7 +254,7 @@ class Index:
             self.by_cpus.toggle(host.spec.cpus, bit)
             self.by_memory.toggle(host.spec.memory_mib, bit)
             for label in host.spec.labels:
-                self.by_label[label] = self.by_label.get(label, 0) ^ bit
+                _toggle(self.by_label, label, bit)
 
     # --- free things ---------------------------------------------------------------------------------------------
 
@@ -229,6 +262,7 @@ class Index:
         for bay in host.bays:
             self._offer(bay)
             self.open |= bay.bit
+            self.by_usable.toggle(bay.usable.bit_count(), bay.bit)
             self.by_cpus_free.add(host.cpus_free, bay.bit)
             self.by_memory_free.add(host.memory_free, bay.bit)
 
@@ -236,6 +270,7 @@ class Index:
         for bay in host.bays:
             self._withdraw(bay)
             self.open ^= bay.bit
+            self.by_usable.toggle(bay.usable.bit_count(), bay.bit)
             self.by_cpus_free.drop(host.cpus_free, bay.bit)
             self.by_memory_free.drop(host.memory_free, bay.bit)
 
@@ -384,3 +419,11 @@ class Index:
         for bay in self.bays:
             if bay is not None:
                 yield bay
+
+
+def _toggle(sets: dict[Any, BaySet], key: object, bay: BaySet) -> None:
+    """Put a bay into a set of many, or take it out; a set that is empty is forgotten."""
+    if left := sets.get(key, 0) ^ bay:
+        sets[key] = left
+    else:
+        del sets[key]

@@ -4,10 +4,12 @@ Everything of one shape fits or does not fit together, which is why the queue ke
 refused for want of room, none of its like has to be tried.
 """
 
+from collections.abc import Iterable
+
 from gpuyard.domain.refusals import GangLargerThanYard, Never, NoNodesYet
 from gpuyard.domain.task import Resources
 from gpuyard.domain.values import MILLI, NodeId
-from gpuyard.placement.bayset import BaySet
+from gpuyard.placement.bayset import BaySet, members
 from gpuyard.placement.index import Bay, Index
 from gpuyard.placement.rules import RULES
 
@@ -16,12 +18,15 @@ class Shape:
     """Resources with the bays that could ever hold them."""
 
     __slots__ = (
+        "_looked_at",
+        "_startable",
         "cpus",
         "eligible",
         "gpus",
         "link",
         "memory_mib",
         "need_milli",
+        "needs",
         "nodes",
         "pin",
         "plain",
@@ -31,10 +36,10 @@ class Shape:
         "whole_nodes",
     )  # fmt: skip
 
-    def __init__(self, resources: Resources, pin: tuple[NodeId, ...] = ()) -> None:
+    def __init__(self, resources: Resources, pin: BaySet = 0) -> None:
         self.resources = resources
         self.pin = pin
-        """A suspended attempt can only go on where it is."""
+        """A suspended attempt can only go on where it is, on cards of the same kind; 0: anywhere."""
         self.gpus = resources.gpus
         self.nodes = resources.nodes
         self.share = resources.share
@@ -46,9 +51,13 @@ class Shape:
         """Whole GPUs on one node and nothing else: the common case, which has a short way through `choose`."""
         self.eligible: BaySet = 0
         self.need_milli = self.gpus * self.nodes * MILLI
-        """The most it can count for in quotas."""
+        """The least it can count for in quotas."""
+        self.needs: dict[int, BaySet] | None = None
+        """Where that depends on the bay (whole nodes, shares): the bays by what one part counts for there."""
         self.version = -1
         """The index's version at the last look."""
+        self._looked_at = -1
+        self._startable = False
 
     def refresh(self, index: Index) -> None:
         """Look the eligible bays up again if nodes changed since."""
@@ -59,23 +68,55 @@ class Shape:
         for rule in RULES:
             eligible &= rule.bays(self.resources, index)
         if self.pin:
-            eligible &= index.bays_of(self.pin)
+            eligible &= self.pin
         if self.nodes > 1 and len(index.hosts_of(eligible)) < self.nodes:
             eligible = 0
         self.eligible = eligible
-        if self.share is not None:
-            self.need_milli = max(
-                (self.share_of(bay)[0] for bay in index.all_bays() if bay.bit & eligible), default=MILLI
-            )
-        elif self.whole_nodes:
-            self.need_milli = index.by_gpu_count.largest(eligible) * self.nodes * MILLI
+        if self.share is not None or self.whole_nodes:
+            self._look_up_needs(index)
+
+    def _look_up_needs(self, index: Index) -> None:
+        self.needs = {}
+        for number in members(self.eligible):
+            bay = index.bay(number)
+            need = self.share_of(bay)[0] if self.share is not None else bay.usable.bit_count() * MILLI
+            if self.share is not None or need >= self.gpus * MILLI:
+                self.needs[need] = self.needs.get(need, 0) | bay.bit
+        least = MILLI if self.share is not None else self.gpus * MILLI
+        self.need_milli = min(self.needs, default=least) * self.nodes
+
+    def too_dear(self, left_milli: int) -> BaySet:
+        """The bays where it would count for more than a quota has left."""
+        if self.needs is None:
+            return 0
+        dear: BaySet = 0
+        for need, bays in self.needs.items():
+            if need * self.nodes > left_milli:
+                dear |= bays
+        return dear
+
+    def need_on(self, nodes: Iterable[NodeId], index: Index) -> int:
+        """The least it counts for on these nodes."""
+        if self.needs is None:
+            return self.need_milli
+        bays = [index.bays_of((node,)) for node in nodes]
+        return sum(min((need for need, having in self.needs.items() if having & here), default=0) for here in bays)
+
+    def can_start(self, index: Index) -> bool:
+        """Whether it could start if nothing ran: enough open nodes with enough cards that may be used."""
+        if self._looked_at != index.changes:
+            self.refresh(index)
+            self._looked_at = index.changes
+            fitting = self.eligible & index.by_usable.at_least(1 if self.share is not None else self.gpus)
+            self._startable = bool(fitting) and (self.nodes == 1 or len(index.hosts_of(fitting)) >= self.nodes)
+        return self._startable
 
     def share_of(self, bay: Bay) -> tuple[int, int]:
         """What this share takes of a card in a bay: thousandths and MiB, each the larger of what it asks and implies."""
         assert self.share is not None
         card = bay.gpu_memory_mib
         memory_mib = self.share.memory_mib or -(-self.share.fraction_milli * card // MILLI)
-        by_memory = -(-self.share.memory_mib * MILLI // card) if card else MILLI
+        by_memory = -(-self.share.memory_mib * MILLI // card) if card else MILLI * bool(self.share.memory_mib)
         return max(self.share.fraction_milli, by_memory), memory_mib
 
     def never(self, index: Index) -> Never | None:
@@ -89,6 +130,6 @@ class Shape:
                 return rule.refusal(self.resources, index, among)
             among = left
         if self.pin:
-            among &= index.bays_of(self.pin)
+            among &= self.pin
         hosts = len(index.hosts_of(among))
         return GangLargerThanYard(self.nodes, hosts) if hosts < self.nodes else None

@@ -52,13 +52,6 @@ class World:
         answer = self.engine.handle(asked, self.now)
         if isinstance(answer, Refusal):
             return answer
-        if isinstance(asked, command.LoseNode):
-            self._lost.add(asked.node)
-        elif isinstance(asked, command.ReturnNode):
-            self._lost.discard(asked.node)
-            unsaid, self._unsaid = self._unsaid, []
-            for entry, report in unsaid:
-                heappush(self._agenda, (self.now, entry, report))
         return self._publish([*answer, *self.engine.decide(self.now)])
 
     def later(self, at: float, asked: command.Command) -> int:
@@ -116,20 +109,27 @@ class World:
 
     def _effect(self, event: fact.Event) -> None:
         """What nodes do when they hear of a fact."""
-        if isinstance(event, fact.TaskPlaced):
+        if isinstance(event, fact.NodeLost):
+            self._lost.add(event.node)
+        elif isinstance(event, fact.NodeReturned | fact.NodeRemoved):
+            self._lost.discard(event.node)
+            unsaid, self._unsaid = self._unsaid, []
+            for entry, report in unsaid:
+                heappush(self._agenda, (self.now, entry, report))
+        elif isinstance(event, fact.TaskPlaced):
             self.later(self.now + self.start_seconds, command.ReportStarted(event.task, event.attempt))
         elif isinstance(event, fact.AttemptResuming):
-            self.later(self.now + self.start_seconds, command.ReportResumed(event.task, event.attempt))
+            self.later(self.now + self.start_seconds, command.ReportResumed(event.task, event.attempt, event.round))
         elif isinstance(event, fact.AttemptStarted | fact.AttemptResumed) and event.task in self.runs:
             run = self.runs[event.task]
             left = max(0.0, run.seconds - self.engine.state.tasks[event.task].served_seconds)
             report = command.ReportEnded(event.task, event.attempt, run.outcome, run.exit_code)
             self._ends[event.task] = self.later(self.now + left, report)
         elif isinstance(event, fact.AttemptSuspending):
-            self.later(self.now + self.stop_seconds, command.ReportSuspended(event.task, event.attempt))
+            self.later(self.now + self.stop_seconds, command.ReportSuspended(event.task, event.attempt, event.round))
         elif isinstance(event, fact.AttemptStopping):
-            phase = self.engine.state.tasks[event.task].phase
-            assert isinstance(phase, ACTIVE)
-            for node in phase.placement.nodes:
-                report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node)
-                self.later(self.now + self.stop_seconds, report)
+            task = self.engine.state.tasks.get(event.task)
+            if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended in the same step
+                for node in task.phase.placement.nodes:
+                    report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node)
+                    self.later(self.now + self.stop_seconds, report)

@@ -142,13 +142,14 @@ class ClusterStory:
         self._limits_lowered = True
         self._tell(command.LoseNode(NodeId(node_name)))
 
-    def gets_back(self, node_name: str) -> None:
-        """A lost node returns."""
-        self._tell(command.ReturnNode(NodeId(node_name)))
+    def gets_back(self, node_name: str, *still_has: str) -> None:
+        """A lost node returns, with the first attempts of these tasks."""
+        attempts = tuple((self.numbers[name], 1) for name in still_has)
+        self._tell(command.ReturnNode(NodeId(node_name), attempts))
 
-    def cordons(self, node_name: str, *, drain: bool = False) -> None:
+    def cordons(self, node_name: str, *, drain: bool = False, force: bool = False) -> None:
         """A node is closed, or emptied."""
-        self._tell(command.CordonNode(NodeId(node_name), drain))
+        self._tell(command.CordonNode(NodeId(node_name), drain, force))
 
     def uncordons(self, node_name: str) -> None:
         """A node is open again."""

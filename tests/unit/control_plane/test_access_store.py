@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from gpuyard.control_plane.access import refusals as no
-from gpuyard.control_plane.access.database import StoreDamaged, StoreFromFuture, StoreLocked
+from gpuyard.control_plane.database import StoreDamaged, StoreFromFuture, StoreLocked
 from gpuyard.control_plane.access.store import LOGIN_SECONDS, AccessStore, NewToken, User
 from gpuyard.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.control_plane.access.who import Denied, Role, Via, Who
@@ -414,7 +414,7 @@ def test_a_folder_one_may_not_write_to_gets_a_sentence(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path
-from gpuyard.control_plane.access.database import StoreError
+from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.access.store import AccessStore
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from gpuyard.control_plane.access.database import StoreDamaged, StoreError, StoreFromFuture, StoreFull
+from gpuyard.control_plane.database import StoreDamaged, StoreError, StoreFromFuture, StoreFull
 from gpuyard.control_plane.archive import ENDED, EVERYTHING, Archive, Filters, Row, SubmitKey
 from gpuyard.domain.values import TaskClass, TaskId, TaskStatus, TenantId
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.access.database import StoreDamaged, StoreLocked
+from gpuyard.control_plane.database import StoreDamaged, StoreLocked
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.domain.values import TaskId
 

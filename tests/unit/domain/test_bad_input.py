@@ -28,6 +28,34 @@ def one(resources: Resources, **more: object) -> command.Command:
 
 WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     "negative GPUs": (one(Resources(gpus=-1)), no.NegativeCount("gpus", -1)),
+    "more GPUs than any node has": (one(Resources(gpus=100_000_000)), no.TooLarge("gpus", 100_000_000, 4096)),
+    "more nodes than any yard": (one(Resources(gpus=1, nodes=1 << 40)), no.TooLarge("nodes", 1 << 40, 100_000)),
+    "more CPUs than any node has": (one(Resources(cpus=1 << 40)), no.TooLarge("cpus", 1 << 40, 1_000_000)),
+    "more memory than any node has": (
+        one(Resources(gpus=1, memory_mib=1 << 70)),
+        no.TooLarge("memory_mib", 1 << 70, 1 << 40),
+    ),
+    "a share of more memory than any card has": (
+        one(Resources(share=Share(0, 1 << 70))),
+        no.TooLarge("share.memory_mib", 1 << 70, 1 << 40),
+    ),
+    "endless retries": (one(Resources(gpus=1), retries=10**9), no.TooLarge("retries", 10**9, 1_000_000)),
+    "a search without end": (
+        command.ChangeSettings(Settings(search_depth=10**30)),
+        no.TooLarge("search_depth", 10**30, 100_000),
+    ),
+    "a wait without end": (
+        command.ChangeSettings(Settings(retry_delay_seconds=1e300)),
+        no.TooLarge("retry_delay_seconds", 1e300, 10**12),
+    ),
+    "a limit beyond all GPUs": (
+        command.SetTenant(Tenant(TEAM, max_gpus=10**30)),
+        no.TooLarge("max_gpus", 10**30, 409_600_000),
+    ),
+    "a node with more memory than there is": (
+        command.JoinNode(NodeSpec(NodeId("x"), memory_mib=1 << 70)),
+        no.TooLarge("memory_mib", 1 << 70, 1 << 40),
+    ),
     "negative memory": (one(Resources(gpus=1, memory_mib=-5)), no.NegativeCount("memory_mib", -5)),
     "no GPU and no CPU": (one(Resources()), no.NothingAsked()),
     "a share above one": (one(Resources(share=Share(1001))), no.ShareOutOfRange(1001)),
@@ -116,6 +144,24 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     ),
     "suspending what may not be": (command.SuspendTask(TaskId(2)), no.NotSuspendable(TaskId(2), "never")),
     "a priority out of range": (command.ChangePriority(TaskId(2), -1), no.PriorityOutOfRange(-1)),
+    "extending by nothing": (command.ExtendTask(TaskId(2)), no.NothingToExtend()),
+    "extending without end": (command.ExtendTask(TaskId(2), deadline=inf), no.NotFinite("deadline")),
+    "extending what has no end": (
+        command.ExtendTask(TaskId(2), timeout_seconds=60.0),
+        no.NotLonger(TaskId(2), "timeout_seconds", 60.0),
+    ),
+    "a report of a node it is not on": (
+        command.ReportEnded(TaskId(2), 1, Outcome.FAILED, node=NodeId("elsewhere")),
+        no.NotOnNode(TaskId(2), 1, NodeId("elsewhere")),
+    ),
+    "a report of a suspension nobody asked for": (
+        command.ReportSuspended(TaskId(2), 1, 1),
+        no.StaleReport(TaskId(2), 1),
+    ),
+    "removing a node that runs something": (
+        command.RemoveNode(NodeId("node-1")),
+        no.NodeInUse(NodeId("node-1"), (TaskId(2),)),
+    ),
     "a report about nobody": (command.ReportStarted(TaskId(99), 1), no.StaleReport(TaskId(99), 1)),
     "a report about yesterday": (command.ReportEnded(TaskId(2), 7, Outcome.FAILED), no.StaleReport(TaskId(2), 7)),
     "an unknown node": (command.LoseNode(NodeId("nowhere")), no.UnknownNode(NodeId("nowhere"))),

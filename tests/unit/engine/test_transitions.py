@@ -29,20 +29,25 @@ MAKE: dict[type[fact.Event], Callable[[TaskId, NodeId], fact.Event]] = {
     fact.TaskReleased: lambda task, _: fact.TaskReleased(task),
     fact.PriorityChanged: lambda task, _: fact.PriorityChanged(task, 1),
     fact.EstimateRevised: lambda task, _: fact.EstimateRevised(task, None),
+    fact.TaskExtended: lambda task, _: fact.TaskExtended(task, 60.0, None),
     fact.TaskRequeued: lambda task, _: fact.TaskRequeued(task, Cause(Why.EXIT_CODE), 0.0),
     fact.TaskEnded: lambda task, _: fact.TaskEnded(task, TaskStatus.FAILED, Cause(Why.EXIT_CODE)),
     fact.TaskPlaced: lambda task, where: fact.TaskPlaced(task, 1, Placement((Slice(where, (0,), memory_mib=10),))),
     fact.AttemptStarted: lambda task, _: fact.AttemptStarted(task, 1),
-    fact.AttemptSuspending: lambda task, _: fact.AttemptSuspending(task, 1, Cause(Why.SUSPENDED_BY_USER)),
+    fact.AttemptSuspending: lambda task, _: fact.AttemptSuspending(task, 1, Cause(Why.SUSPENDED_BY_USER), 1),
     fact.AttemptSuspended: lambda task, _: fact.AttemptSuspended(task, 1),
-    fact.AttemptResuming: lambda task, _: fact.AttemptResuming(task, 1, PLACEMENT),
+    fact.SuspensionFailed: lambda task, _: fact.SuspensionFailed(task, 1, 1),
+    fact.AttemptResuming: lambda task, _: fact.AttemptResuming(task, 1, PLACEMENT, 1),
     fact.AttemptResumed: lambda task, _: fact.AttemptResumed(task, 1),
     fact.AttemptStopping: lambda task, _: fact.AttemptStopping(task, 1, Cause(Why.CANCELLED)),
+    fact.MemberReady: lambda task, where: fact.MemberReady(task, 1, where),
     fact.MemberEnded: lambda task, where: fact.MemberEnded(task, 1, where, Outcome.FAILED),
     fact.AttemptEnded: lambda task, _: fact.AttemptEnded(task, 1, Outcome.FAILED, 1),
     fact.ReservationMade: lambda task, where: fact.ReservationMade(task, (where,), None),
     fact.NodeLost: lambda _, where: fact.NodeLost(where),
     fact.NodeReturned: lambda _, where: fact.NodeReturned(where),
+    fact.RemainsEnded: lambda task, where: fact.RemainsEnded(where, task, 1),
+    fact.NodeChanged: lambda _, where: fact.NodeChanged(node(where)),
     fact.NodeRemoved: lambda _, where: fact.NodeRemoved(where),
     fact.NodeCordoned: lambda _, where: fact.NodeCordoned(where),
     fact.NodeUncordoned: lambda _, where: fact.NodeUncordoned(where),
@@ -100,9 +105,9 @@ def test_every_row_of_the_table_is_what_the_fold_does(
     assert (TASK in state.tasks) == (ends is not Ended)
 
 
-def test_every_fact_about_an_attempt_moves_its_task_but_the_end_of_one_member() -> None:
+def test_every_fact_about_an_attempt_moves_its_task_but_those_of_one_member_and_of_what_a_node_has_left() -> None:
     about_attempts = {event for event in fact.EVENTS if "attempt" in event.__struct_fields__}
-    assert about_attempts - set(MOVES) == {fact.MemberEnded}
+    assert about_attempts - set(MOVES) == {fact.MemberReady, fact.MemberEnded, fact.RemainsEnded}
 
 
 @pytest.mark.parametrize("event", MOVES, ids=lambda event: event.__name__)

@@ -68,7 +68,7 @@ def test_a_node_that_left_is_found_nowhere() -> None:
     index.remove(A)
     assert offered(index) == {B: 4}
     assert index.hosts_of(index.everywhere) == index.hosts_of(index.open) == index.hosts_of(index.idle) == {B}
-    assert not index.by_label[("rack", A)]
+    assert ("rack", A) not in index.by_label
     assert index.gpus_up == 4
     assert index.bays_of((A,)) == 0
 

@@ -89,7 +89,7 @@ def resume(folder: Path, descriptor: int) -> int:
 def _prepare() -> None:
     """Stand on our own: whatever the caller ignored or blocked must not reach the tasks."""
     os.chdir("/")
-    os.umask(0o077)
+    os.umask(0o022)  # of the tasks; our own files say themselves who may read them
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
@@ -110,8 +110,10 @@ def _redirect_output(folder: Path) -> None:
 def _listen(folder: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     (folder / place.SOCKET).unlink(missing_ok=True)
+    before = os.umask(0o177)
     with place.socket_address(folder) as address:
         listener.bind(address)
+    os.umask(before)
     listener.listen(BACKLOG)
     return listener
 

@@ -4,6 +4,7 @@ import msgspec
 
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ended, Ending, Held, Key, Launch, NotLaunched, Phase
+from gpuyard.agent.supervisor.proc import UNBORN, Born
 
 
 class Attempt(msgspec.Struct, omit_defaults=True):
@@ -18,10 +19,12 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     """Since when it is held."""
     phase: Phase = Phase.RUNNING
     pid: int = 0
-    began: int = 0
-    """When the process `pid` began, in ticks; 0 with a pid of 0: there is none, or none known yet."""
+    born: Born = UNBORN
+    """When the process `pid` began."""
     ours: bool = True
     """Its process is our child, so its exit code will be known. Not so for one that was adopted."""
+    cgroup: bool = False
+    """It has a control group of its own."""
     lease: bool = False
     fence: bool = False
     uid: int | None = None

@@ -6,7 +6,7 @@ watcher, forked from it, has the same file mapped and does nothing but end what 
 A supervisor that was stopped or killed can not renew, so the watcher strikes. One that was killed and started anew
 finds the table, renews in it, and forks a watcher of its own; the old one sees by the generation that it may go.
 
-                     lease_end, generation          a slot for each fenced attempt: pid, began, task, attempt, struck
+                     lease_end, generation          a slot for each fenced attempt: pid, born, task, attempt, struck
     supervisor ──────────── writes ────────────► [ fence.table ] ◄──────────── reads, and marks what it struck ─ watcher
 """
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from gpuyard.agent.supervisor import proc
+from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.supervisor.mark import owned
 from gpuyard.agent.supervisor.messages import Key
@@ -31,8 +32,8 @@ SLOTS = 4096
 _BOOT_AT, _LEASE_AT, _GENERATION_AT, _SLOTS_AT = 0, 16, 24, 64
 _NUMBER = struct.Struct("=Q")
 _INSTANT = struct.Struct("=d")
-_SLOT = struct.Struct("=QQQQQ")
-_STRUCK_IN_SLOT = 32
+_SLOT = struct.Struct("=QQQQQQ")
+_STRUCK_IN_SLOT = 40
 
 
 class Fenced(NamedTuple):
@@ -40,7 +41,7 @@ class Fenced(NamedTuple):
 
     slot: int
     pid: int
-    began: int
+    born: proc.Born
     key: Key
     struck: bool
 
@@ -63,7 +64,7 @@ class Table:
             self._memory[:] = boot + bytes(size - 16)
         self._free = [slot for slot in reversed(range(SLOTS)) if not self._read(slot)[0]]
 
-    def _read(self, slot: int) -> tuple[int, int, int, int, int]:
+    def _read(self, slot: int) -> tuple[int, int, int, int, int, int]:
         return _SLOT.unpack_from(self._memory, _SLOTS_AT + slot * _SLOT.size)
 
     @property
@@ -96,16 +97,16 @@ class Table:
         """Nothing is fenced, as far as the supervisor knows."""
         return len(self._free) == SLOTS
 
-    def put(self, key: Key, pid: int, began: int) -> int:
+    def put(self, key: Key, pid: int, born: proc.Born) -> int:
         """Fence a process; the answer is its slot."""
         slot = self._free.pop()
-        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, pid, began, key.task, key.attempt, 0)
+        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, pid, *born, key.task, key.attempt, 0)
         return slot
 
     def take(self, slot: int) -> bool:
         """Its process is gone. Whether the watcher had struck it."""
-        struck = self._read(slot)[4] != 0
-        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, 0, 0, 0, 0, 0)
+        struck = self._read(slot)[5] != 0
+        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, 0, 0, 0, 0, 0, 0)
         self._free.append(slot)
         return struck
 
@@ -116,9 +117,9 @@ class Table:
     def fenced(self) -> Iterator[Fenced]:
         """The slots in use."""
         for slot in range(SLOTS):
-            pid, began, task, attempt, struck = self._read(slot)
+            pid, first, last, task, attempt, struck = self._read(slot)
             if pid:
-                yield Fenced(slot, pid, began, Key(task, attempt), struck != 0)
+                yield Fenced(slot, pid, (first, last), Key(task, attempt), struck != 0)
 
 
 class Watcher(NamedTuple):
@@ -172,7 +173,7 @@ def watch(table: Table, mark: str, bell: int, supervisor: int) -> None:
     poll.register(supervisor, select.POLLIN)
     is_alone = False
     while table.generation == generation:
-        fenced = [entry for entry in table.fenced() if proc.is_alive(entry.pid, entry.began)]
+        fenced = [entry for entry in table.fenced() if proc.is_alive(entry.pid, entry.born)]
         if not fenced and is_alone:
             return
         seconds: float | None = None
@@ -200,8 +201,10 @@ def table_is_clear(table: Table) -> bool:
 
 def _strike(table: Table, mark: str, fenced: list[Fenced]) -> None:
     processes = proc.all_processes()
+    groups = Cgroups(mark)
     for entry in fenced:
         table.strike(entry.slot)
         marked = owned(mark, entry.key, processes)
-        members = proc.family(processes, entry.pid, entry.began, marked)
+        members = proc.family(processes, entry.pid, entry.born, marked)
         proc.signal_all(members, processes, signal.SIGKILL)
+        groups.kill(entry.key)

@@ -10,6 +10,7 @@ that a command leaves behind become our children (we are a subreaper), so as lon
 nobody left anything behind and the process table need not be read. Where there are others, they belong to the attempt
 whose session they are in or whose mark they carry. One that has left its session and cleared its mark belongs to
 nobody we could name: it is ended with the first attempt it could belong to, because a GPU must never be used by two.
+In a control group (`Launch.cgroup`) there is no such doubt.
 
 An attempt that was adopted from a killed supervisor is no child of ours: its exit code can not be known, and what it
 leaves behind is looked for in the whole process table.
@@ -21,6 +22,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -29,6 +31,7 @@ import gpuyard
 from gpuyard.agent.supervisor import mark, place, proc
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.attempt import Attempt, new_attempt
+from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.supervisor.fence import Table, Watcher, fork_watcher
 from gpuyard.agent.supervisor.memory import Memory
@@ -54,6 +57,7 @@ class Holder:
         self._memory = Memory(folder / place.LOG)
         self._table = Table(folder / place.TABLE)
         self._mark = place.mark_of(folder)
+        self._cgroups = Cgroups(self._mark)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._attempts: dict[Key, Attempt] = {}
         self._open: set[Key] = set()
@@ -84,7 +88,7 @@ class Holder:
     def begin(self) -> None:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
         before = list(self._table.fenced())
-        struck = {(entry.pid, entry.began) for entry in before if entry.struck}
+        struck = {(entry.pid, entry.born) for entry in before if entry.struck}
         self._attempts, same_boot = self._memory.read()
         for attempt in self._attempts.values():
             if attempt.end is None:
@@ -98,14 +102,14 @@ class Holder:
     def continue_from(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], watcher_pid: int) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
         before = list(self._table.fenced())
-        struck = {(entry.pid, entry.began) for entry in before if entry.struck}
+        struck = {(entry.pid, entry.born) for entry in before if entry.struck}
         self._waiting = {launch.key: launch for launch in waiting}
         for attempt in attempts:
             self._attempts[attempt.key] = attempt
             if attempt.end is not None:
                 continue
             self._open.add(attempt.key)
-            if (attempt.pid, attempt.began) in struck:
+            if (attempt.pid, attempt.born) in struck:
                 attempt.stopping = Ending.FENCED
             if attempt.command_ended:
                 self._sweeping[attempt.key] = attempt
@@ -123,7 +127,7 @@ class Holder:
         self._memory.begin(self._attempts)
         self.reap()
 
-    def _take_over(self, attempt: Attempt, struck: set[tuple[int, int]], same_boot: bool) -> None:
+    def _take_over(self, attempt: Attempt, struck: set[tuple[int, proc.Born]], same_boot: bool) -> None:
         attempt.ours = False
         if not same_boot:
             attempt.message = LOST_MACHINE
@@ -143,10 +147,10 @@ class Holder:
             return
         if not attempt.pid:
             self._find(attempt)
-        if (attempt.pid, attempt.began) in struck:
+        if (attempt.pid, attempt.born) in struck:
             attempt.stopping = Ending.FENCED
         attempt.message = LOST_CODE if attempt.pid else LOST_BEGINNING
-        if attempt.pid and proc.is_alive(attempt.pid, attempt.began):
+        if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             self._commands[attempt.pid] = attempt
             self._watch_adopted(attempt)
             self._fence(attempt)
@@ -161,7 +165,8 @@ class Holder:
         """The command of an attempt whose start was not noted any more: whoever leads a session and carries its mark."""
         leaders = [found.pid for found in self._process_table().values() if found.pid == found.session]
         for pid in mark.owned(self._mark, attempt.key, leaders):
-            attempt.pid, attempt.began = pid, self._process_table()[pid].began
+            began = self._process_table()[pid].began
+            attempt.pid, attempt.born = pid, (began, began)
 
     def _watch_adopted(self, attempt: Attempt) -> None:
         try:
@@ -197,7 +202,8 @@ class Holder:
                 case said.Resume():
                     self._resume(command.key)
                 case said.Renew():
-                    self._table.lease_end = max(self._table.lease_end, now() + command.seconds)
+                    made_at = min(command.made_at, now())
+                    self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
                 case said.Forget():
                     self._forget(command.keys)
         if launches:
@@ -265,14 +271,15 @@ class Holder:
                 "GPUYARD_ATTEMPT": str(launch.key.attempt),
                 mark.NAME: mark.value(self._mark, launch.key),
             }
+            before = proc.tick()
+            attempt.cgroup = launch.cgroup and self._cgroups.open(launch.key)
             try:
-                attempt.pid = spawn(launch, env, self._null)
+                with self._cgroups.inside(launch.key) if attempt.cgroup else nullcontext():
+                    attempt.pid = spawn(launch, env, self._null)
             except CanNotSpawn as error:
                 self._not_launched(attempt, str(error))
                 continue
-            found = proc.process(attempt.pid)
-            assert found is not None, "nobody but us waits for our children"
-            attempt.began = found.began
+            attempt.born = (before, proc.tick())
             attempt.phase = Phase.RUNNING
             attempt.at = time.time()
             self._commands[attempt.pid] = attempt
@@ -294,6 +301,8 @@ class Holder:
         self._waiting.pop(attempt.key, None)
         self._fenced.pop(attempt.key, None)
         self._open.discard(attempt.key)
+        if attempt.cgroup:
+            self._cgroups.close(attempt.key)
         self._memory.note(attempt)
         self._events.append(attempt.end)
 
@@ -421,6 +430,8 @@ class Holder:
         if attempt.kill_at is not None and attempt.kill_at <= at and attempt.end is None:
             self._processes = None
             self._signal(self._family(attempt), signal.SIGKILL)
+            if attempt.cgroup:
+                self._cgroups.kill(attempt.key)
             attempt.kill_at = (
                 at + LOOK_AGAIN_SECONDS
             )  # one of them may have been forking, or can not be killed just now
@@ -494,7 +505,11 @@ class Holder:
             return
         self._look_for_leftovers()
         for attempt in list(self._sweeping.values()):
-            if attempt.ours and not self._roots(attempt):
+            if (
+                attempt.ours
+                and not self._roots(attempt)
+                and not (attempt.cgroup and self._cgroups.members(attempt.key))
+            ):
                 self._finish(attempt, self._own_ending(attempt))
                 continue
             self._processes = None if attempt.kill_at is not None else self._processes
@@ -524,6 +539,8 @@ class Holder:
         for of_open_ones in (self._sweeping, self._waiting, self._fenced, self._timer_of):
             of_open_ones.pop(attempt.key, None)
         self._open.discard(attempt.key)
+        if attempt.cgroup:
+            self._cgroups.close(attempt.key)
         _trim(attempt)
         attempt.phase = Phase.ENDED
         attempt.times_out_at = attempt.kill_at = attempt.seconds_left = None
@@ -546,7 +563,7 @@ class Holder:
                 self._leftovers[pid] = self._owner(pid)
 
     def _owner(self, pid: int) -> Key | None:
-        key = mark.owner(self._mark, pid)
+        key = mark.owner(self._mark, pid) or self._cgroups.owner(pid)
         if key is None and (found := proc.process(pid)) is not None:
             over = {attempt.pid: attempt for attempt in self._sweeping.values()}
             attempt = self._commands.get(found.session) or over.get(found.session)
@@ -564,7 +581,7 @@ class Holder:
                 roots.append(pid)
             elif key is None:
                 found = proc.process(pid)
-                if found is not None and found.began >= attempt.began and not found.is_over:
+                if found is not None and found.began >= attempt.born[0] and not found.is_over:
                     roots.append(pid)
         return roots
 
@@ -580,7 +597,9 @@ class Holder:
             roots = self._roots(attempt)
         else:  # what hides its owner is left alone until something it may belong to is over
             roots = [pid for pid, key in self._leftovers.items() if key == attempt.key]
-        return proc.family(table, attempt.pid, attempt.began, roots)
+        if attempt.cgroup:
+            roots = [*roots, *self._cgroups.members(attempt.key)]
+        return proc.family(table, attempt.pid, attempt.born, roots)
 
     def _signal(self, pids: set[int], number: int) -> None:
         proc.signal_all(pids, self._process_table(), number)
@@ -593,7 +612,7 @@ class Holder:
         if not attempt.fence or not attempt.pid:
             return
         was_empty = self._table.is_empty
-        self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.began)
+        self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
         if self._watcher is None:
             self._table.generation += 1  # a watcher of an earlier supervisor may go
             self._watcher = fork_watcher(self._table, self._mark)
@@ -623,6 +642,10 @@ class Holder:
             self._checked_output_at = now()  # tried again within a second
         events, self._events = self._events, []
         return events
+
+    def close(self) -> None:
+        """Leave nothing of ours behind on the machine."""
+        self._cgroups.leave()
 
     @property
     def is_idle(self) -> bool:

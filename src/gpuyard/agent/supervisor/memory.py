@@ -81,11 +81,17 @@ class Memory:
         beside = self._path.with_name(self._path.name + ".new")
         lines = [Boot(proc.boot_id()), *(Is(attempt) for attempt in held.values())]
         content = b"".join(_encoder.encode(line) + b"\n" for line in lines)
-        beside.write_bytes(content)
-        beside.replace(self._path)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                file.write(content)
+            beside.replace(self._path)
+        except OSError:
+            os.close(descriptor)
+            raise
         if self._descriptor >= 0:
             os.close(self._descriptor)
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._descriptor = descriptor
         self._size = len(content)
         self._pending = []
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuyard.agent.supervisor.clock import now
+
 DEFAULT_GRACE_SECONDS = 10.0
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -65,6 +67,8 @@ class Launch(Message, frozen=True):
     """Only prepare it (one part of a gang), and run it at `Start`."""
     lease: bool = False
     """No process at all: it is held and listed, and `Stop` or its time-out ends it."""
+    cgroup: bool = False
+    """Put it into a control group of its own, where the machine lets us: nothing can hide there (`cgroup.py`)."""
 
 
 class Start(Message, frozen=True):
@@ -95,9 +99,15 @@ class Resume(Message, frozen=True):
 
 
 class Renew(Message, frozen=True):
-    """The scheduler was heard of: all fenced attempts may go on for so long from now. A shorter lease never cuts a longer."""
+    """The scheduler was heard of: all fenced attempts may go on for so long. A shorter lease never cuts a longer one.
+
+    It counts from when it was made, not from when it is read: a supervisor that was stopped for a minute finds old ones
+    on its line, and those must not let anything live on.
+    """
 
     seconds: float
+    made_at: float = msgspec.field(default_factory=now)
+    """On the boot clock, which is the same in every process of a machine."""
 
 
 class Forget(Message, frozen=True):

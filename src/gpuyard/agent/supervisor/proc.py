@@ -1,7 +1,8 @@
 """What the kernel says about processes.
 
-A pid is used again after its process is gone, so a process is named by its pid and the instant it began, in ticks
-since the machine started. Both are asked for before anything is sent to a process we have not just heard of.
+A pid is used again after its process is gone, so a process is named by its pid and the ticks since the machine started
+between which it began: we look at the clock before and after we start one, which is cheaper than to ask about each.
+Both are compared before anything is sent to a process we have not just heard of.
 """
 
 import ctypes
@@ -10,9 +11,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuyard.agent.supervisor.clock import now
+
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+Born = tuple[int, int]
+"""The first and the last tick in which a process can have begun."""
+UNBORN: Born = (0, 0)
+
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def tick() -> int:
+    """The present instant, as the process table writes it."""
+    return int(now() * _TICKS_A_SECOND)
 
 
 class Process(NamedTuple):
@@ -45,10 +60,10 @@ def process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), is_over)
 
 
-def is_alive(pid: int, began: int) -> bool:
+def is_alive(pid: int, born: Born) -> bool:
     """Whether this very process still does something."""
     found = process(pid)
-    return found is not None and found.began == began and not found.is_over
+    return found is not None and born[0] <= found.began <= born[1] and not found.is_over
 
 
 def all_processes() -> dict[int, Process]:
@@ -61,9 +76,16 @@ def children() -> list[int]:
     """Our own children, also those that others left to us. Dead ones that nobody has waited for count."""
     me = os.getpid()
     try:
-        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_bytes().split()]
+        descriptor = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN
         return [found.pid for found in all_processes().values() if found.parent == me]
+    try:
+        pids = b""
+        while more := os.read(descriptor, 65536):
+            pids += more
+    finally:
+        os.close(descriptor)
+    return [int(pid) for pid in pids.split()]
 
 
 def variable(pid: int, name: bytes) -> bytes:
@@ -76,14 +98,14 @@ def variable(pid: int, name: bytes) -> bytes:
     return rest.partition(b"\0")[0] if found else b""
 
 
-def family(table: dict[int, Process], pid: int, began: int, roots: Iterable[int]) -> set[int]:
+def family(table: dict[int, Process], pid: int, born: Born, roots: Iterable[int]) -> set[int]:
     """All live processes of an attempt: its command's session, what else is known to be its own, and all below.
 
     The command itself may be gone; its pid is not given to anybody else while its session has members.
     """
     leader = table.get(pid)
     origins = {root for root in roots if root in table}
-    if leader is None or leader.began == began:
+    if leader is None or born[0] <= leader.began <= born[1]:
         origins |= {found.pid for found in table.values() if pid in {found.session, found.pid}}
     return {member for member in descendants(table, origins) if not table[member].is_over}
 

@@ -86,6 +86,7 @@ class Server:
             self._tell(self._holder.end_turn())
             if self._nobody_needs_us():
                 self._is_over = True
+        self._holder.close()
 
     # --- waking up ----------------------------------------------------------------------------------------------------
 

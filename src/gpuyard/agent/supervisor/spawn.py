@@ -1,21 +1,21 @@
 """Starts the command of an attempt: its own session, its own user, its output in a file, nothing else of ours.
 
-`subprocess.Popen` is used as it is: where the user does not change it goes by vfork, about as fast as `posix_spawn`
-and with a folder to begin in, a mask for new files and an error that says what was wrong (the measures are in
-docs/decisions).
+A command that runs as the supervisor's own user is started with `posix_spawn`, which takes half the time that
+`subprocess` does (80 against 160 µs of ours, beside about a millisecond that even `true` takes itself). It can not
+change the folder, so we stand in the folder while it is called: there is one thread and nobody else to notice. It can
+not change the user either; that goes by `subprocess`. All our descriptors close by themselves when a command begins.
 """
 
 import errno
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from gpuyard.agent.supervisor.messages import Launch
-
-_UMASK = 0o022
 
 
 class CanNotSpawn(Exception):
@@ -30,11 +30,12 @@ def spawn(launch: Launch, env: dict[str, str], null: int) -> int:
         if launch.output:
             output = _open_output(launch)
         if launch.uid is None:
-            return _start(argv, env, null, output, launch.cwd)
+            with _inside(launch.cwd):
+                return _start(argv, env, null, output)
         _check_user(launch.uid)
         gid = launch.uid if launch.gid is None else launch.gid
-        with _inside(launch.cwd, launch.uid, gid, launch.groups):
-            return _start(argv, env, null, output, None, user=launch.uid, group=gid, extra_groups=launch.groups)
+        with _inside_as(launch.cwd, launch.uid, gid, launch.groups):
+            return _start_as(argv, env, null, output, launch.uid, gid, launch.groups)
     except ValueError as error:
         raise CanNotSpawn(
             f"The command, its environment or its work dir is not text a process can be given: {error}."
@@ -46,22 +47,46 @@ def spawn(launch: Launch, env: dict[str, str], null: int) -> int:
             os.close(output)
 
 
-def _start(
-    argv: tuple[str, ...],
-    env: dict[str, str],
-    null: int,
-    output: int,
-    cwd: str | None,
-    user: int | None = None,
-    group: int | None = None,
-    extra_groups: tuple[int, ...] | None = None,
+def _start(argv: tuple[str, ...], env: dict[str, str], null: int, output: int) -> int:
+    return os.posix_spawn(
+        _find(argv[0], env),
+        argv,
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, null, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # the two that Python ignores
+    )
+
+
+def _start_as(
+    argv: tuple[str, ...], env: dict[str, str], null: int, output: int, uid: int, gid: int, groups: tuple[int, ...]
 ) -> int:
     child = subprocess.Popen(  # noqa: S603 - running what users submit is what this is for
-        argv, env=env, cwd=cwd, stdin=null, stdout=output, stderr=output, start_new_session=True, umask=_UMASK,
-        user=user, group=group, extra_groups=extra_groups,
+        argv, env=env, stdin=null, stdout=output, stderr=output, start_new_session=True, close_fds=False,
+        user=uid, group=gid, extra_groups=groups,
     )  # fmt: skip
     child.returncode = 0  # we wait for all children ourselves; this object must neither wait nor complain
     return child.pid
+
+
+def _find(command: str, env: dict[str, str]) -> str:
+    """The file that a command names, looked for on the task's own path."""
+    if "/" in command:
+        return command
+    found_any = False
+    for folder in env.get("PATH", os.defpath).split(":"):
+        path = f"{folder or '.'}/{command}"
+        if os.path.isfile(path):  # noqa: PTH113 - a path object for each folder would take longer than the search
+            if os.access(path, os.X_OK):
+                return path
+            found_any = True
+    number = errno.EACCES if found_any else errno.ENOENT
+    raise OSError(number, os.strerror(number), command)
 
 
 def _open_output(launch: Launch) -> int:
@@ -90,24 +115,32 @@ def _check_user(uid: int) -> None:
 
 
 @contextmanager
-def _inside(folder: str, uid: int, gid: int, groups: tuple[int, ...]) -> Iterator[None]:
+def _inside(folder: str) -> Iterator[None]:
+    """Stand in a folder."""
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir("/")
+
+
+@contextmanager
+def _inside_as(folder: str, uid: int, gid: int, groups: tuple[int, ...]) -> Iterator[None]:
     """Stand in a folder that was entered with the user's own rights: a home on NFS may be closed to root itself."""
     if os.geteuid() != 0:
+        with _inside(folder):
+            yield
+        return
+    own_groups = os.getgroups()
+    try:
+        os.setgroups(groups)
+        os.setegid(gid)
+        os.seteuid(uid)
         os.chdir(folder)
-    else:
-        own_groups = os.getgroups()
-        try:
-            os.setgroups(groups)
-            os.setegid(gid)
-            os.seteuid(uid)
-            os.chdir(folder)
-        except OSError as error:
-            error.filename = folder
-            raise
-        finally:
-            os.seteuid(0)
-            os.setegid(os.getgid())
-            os.setgroups(own_groups)
+    finally:
+        os.seteuid(0)
+        os.setegid(os.getgid())
+        os.setgroups(own_groups)
     try:
         yield
     finally:
@@ -117,7 +150,7 @@ def _inside(folder: str, uid: int, gid: int, groups: tuple[int, ...]) -> Iterato
 def _sentence(error: OSError, command: str, launch: Launch) -> str:
     """What was wrong, and what to do about it."""
     who = "the agent's user" if launch.uid is None else _name_of(launch.uid)
-    if error.filename == launch.cwd and launch.cwd != command:
+    if error.filename == launch.cwd:
         if error.errno in {errno.ENOENT, errno.ENOTDIR}:
             return f"The work dir {launch.cwd} does not exist on this node. Create it there, or name another one."
         if error.errno == errno.EACCES:

@@ -7,6 +7,7 @@ from inspect import getdoc
 
 from gpuyard.cli.docs.drawing import drawing
 from gpuyard.cli.docs.source import Field, fields, paragraphs, said
+from gpuyard.cli.docs.verbs import rows, usage, verbs
 from gpuyard.domain import errors, events, refusals, settings
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import REFUSALS, Conflict, Invalid, Never, NotNow, Refusal
@@ -26,6 +27,7 @@ def pages() -> dict[str, str]:
         "refusals.md": refusals_and_errors(),
         "policies.md": policies(),
         "settings.md": all_settings(),
+        "verbs.md": all_verbs(),
     }
 
 
@@ -182,6 +184,23 @@ def _enums(all_fields: list[Field]) -> list[type[Enum]]:
 
 def _member_doc(kind: type, name: str) -> str:
     return next(field.doc for field in fields(kind) if field.name == name)
+
+
+# --- verbs.md ---------------------------------------------------------------------------------------------------------
+
+
+def all_verbs() -> str:
+    """Every verb of the command line with its options."""
+    parts = [
+        "# The verbs",
+        "What every verb of `gpuyard` takes; `gpuyard VERB --help` says the same. See also [the command line](command_line.md).",
+    ]
+    for path, verb in verbs():
+        level = "##" if path.count(" ") == 1 else "###"
+        parts += [f"{level} {path}", " ".join(str(verb.help or "").split()), f"```\n{usage(path, verb)}\n```"]
+        if found := list(rows(verb)):
+            parts.append(_table(("option", "meaning"), found))
+    return _page(*parts)
 
 
 # --- small things -----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from gpuyard.control_plane.access import refusals as no
-from gpuyard.control_plane.access.database import Layout, open_database, speaking, transaction
+from gpuyard.control_plane.database import Layout, open_database, speaking, transaction
 from gpuyard.control_plane.access.throttle import Throttle
 from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who
 from gpuyard.domain.refusals import Refusal

@@ -13,13 +13,8 @@ TEXT = b"text/plain; charset=utf-8"
 HTML = b"text/html; charset=utf-8"
 EVENTS = b"text/event-stream"
 
-_ALWAYS: Headers = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-)
-"""Answers hold what a tenant owns: no cache keeps them, no page shows them in a frame, no browser guesses what they are."""
+_ALWAYS: Headers = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Answers hold what a tenant owns: no cache keeps them, and no browser guesses what they are."""
 
 encode = msgspec.json.Encoder().encode
 
@@ -76,7 +71,8 @@ class Flow:
     async def _say(self, send: Send) -> None:
         try:
             async for chunk in self.chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                if chunk:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
         finally:
             await self.chunks.aclose()
         await send({"type": "http.response.body", "body": b""})
@@ -90,4 +86,3 @@ def say(value: object, status: int = 200, headers: Headers = ()) -> Answer:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
-

@@ -19,8 +19,9 @@ from gpuyard.control_plane.rest.asgi import ASGIApp, Receive, Scope, Send
 from gpuyard.control_plane.rest.body import ClientGone
 from gpuyard.control_plane.rest.call import Call, Desk, Route
 from gpuyard.control_plane.rest.door import Door
-from gpuyard.control_plane.rest.errors import answer_to, denial, error
+from gpuyard.control_plane.rest.errors import Unavailable, answer_to, denial, error
 from gpuyard.control_plane.rest.history import History
+from gpuyard.control_plane.rest.monitor import keep_history
 from gpuyard.control_plane.rest.query import read_query
 from gpuyard.control_plane.rest.routes import ROUTES
 from gpuyard.control_plane.settings import ServerSettings
@@ -111,6 +112,8 @@ class _App:
                 return denial(who)
             if TABLE[route.action][who.role] is Reach.NONE:
                 return denial(forbidden(who, route.action))
+            if not self._desk.yard.ready:
+                raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
             somebody = who
         query = scope["query_string"]
         asked = read_query(route.query, query) if query else {}
@@ -149,7 +152,7 @@ class _App:
             await send({"type": "websocket.close", "code": 1000})
             return
         await receive()
-        sampling = asyncio.create_task(asyncio.sleep(0))
+        sampling = asyncio.create_task(keep_history(self._desk))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         sampling.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Who, forbidden, may
@@ -95,23 +95,29 @@ def _not_for_that_tenant(who: Who, action: Action) -> Denied:
 Handler: TypeAlias = Callable[[Desk, Call], Awaitable[Answer | Flow]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One line of the table."""
 
-    method: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     handle: Handler
     action: Action | None
     """What somebody must be allowed to do; none: everybody may, without saying who they are."""
     summary: str
-    request: type | None = None
-    answer: type | None = None
-    """None: no JSON; see `kind`."""
+    request: Any = None
+    """The type of the JSON body."""
+    answer: Any = None
+    """The type of the JSON answer; none: it is what `media` says."""
     status: int = 200
     query: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
-    kind: str = "application/json"
+    """Beside those that every route can have."""
+    section: str = ""
+    media: str = "application/json"
+    idempotent: bool = False
+    """Takes the header Idempotency-Key."""
+    example: Mapping[str, Any] | None = None
 
 
 async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:

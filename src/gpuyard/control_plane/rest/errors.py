@@ -10,10 +10,10 @@ from secrets import token_hex
 
 import structlog
 
-from gpuyard.control_plane.access.database import StoreError, StoreFull
 from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.control_plane.access.who import Denied
 from gpuyard.control_plane.agents import NodeUnreachable
+from gpuyard.control_plane.database import StoreError, StoreFull
 from gpuyard.control_plane.loop import Broken
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.asgi import Headers
@@ -25,8 +25,6 @@ from gpuyard.wire.strict import WrongInput
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
 _AGAIN: Headers = ((b"retry-after", b"5"),)
 _CLOSE: Headers = ((b"connection", b"close"),)
-_CLOSING = frozenset({408, 413})
-"""The rest of such a request is not read, so nothing can follow it on this connection."""
 
 log = structlog.get_logger()
 
@@ -71,7 +69,7 @@ def answer_to(problem: Exception) -> Answer:
     """What the client is told."""
     match problem:
         case WrongInput():
-            closing = _CLOSE if problem.status in _CLOSING else ()
+            closing = _CLOSE if problem.status == 413 else ()  # the rest is not read, so nothing can follow it
             return error(problem.status, problem.code, problem.message, problem.field, closing)
         case NotAllowed():
             return denial(problem.denied)

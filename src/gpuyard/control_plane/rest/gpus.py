@@ -66,6 +66,11 @@ def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswe
     )
 
 
+def gpus_in(milli: int) -> float:
+    """Thousandths as GPUs; whole ones are written without a point."""
+    return milli // MILLI if milli % MILLI == 0 else milli / MILLI
+
+
 async def get_quota(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """As it is now."""
     return say(await desk.yard.loop.look(_quota))
@@ -97,5 +102,5 @@ def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
 
 
 def _part(book: ClassBook) -> ClassQuota:
-    quota, used = book.guarantee // MILLI, book.used / MILLI
-    return ClassQuota(quota, used, max(0.0, quota - used))
+    quota, used = book.guarantee // MILLI, gpus_in(book.used)
+    return ClassQuota(quota, used, max(0, quota - used))

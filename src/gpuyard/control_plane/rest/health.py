@@ -3,7 +3,10 @@
 from gpuyard import __version__
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.control_plane.rest.errors import Unavailable
 from gpuyard.wire.answers import HealthAnswer
+
+_CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "NotReady"}
 
 
 async def get_health(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
@@ -14,9 +17,9 @@ async def get_health(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
 async def get_ready(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """200 only if work is accepted."""
     health = health_of(desk)
-    return say(
-        health, 200 if health.status == "ok" else 503, () if health.status == "ok" else ((b"retry-after", b"5"),)
-    )
+    if health.status != "ok":
+        raise Unavailable(_CODES[health.status], health.message or "")
+    return say(health)
 
 
 def health_of(desk: Desk) -> HealthAnswer:

@@ -1,10 +1,10 @@
 """What stands behind the question mark: known names, known values, or a sentence with the nearest known one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from gpuyard.wire.limits import LAST_SECOND
@@ -21,7 +21,11 @@ class Parameter:
     words: str
     """What it does, for the manual."""
     read: Callable[[str], Any]
-    schema: dict[str, Any] = field(default_factory=lambda: {"type": "string"})
+    type: Literal["string", "integer", "boolean"] = "string"
+    values: tuple[str, ...] = ()
+    """All it can be; empty: anything of its type."""
+    least: int | None = None
+    most: int | None = None
     many: bool = False
     """May be given several times, or with commas between the values; the value is then a list."""
 
@@ -58,7 +62,8 @@ def _read(parameter: Parameter, value: str) -> object:
         return parameter.read(value)
     except ValueError as error:
         shown = value if len(value) <= 60 and value.isprintable() else ascii(value[:60]) + "…"
-        message = f'{parameter.name} is "{shown}"; {error}.'
+        message = f'{parameter.name} is "{shown}"; {error}'
+        message += "" if message.endswith("?") else "."
         raise WrongInput("WrongParameter", message, parameter.name) from None
 
 
@@ -81,6 +86,16 @@ def text(value: str) -> str:
     if "\0" in value:
         raise ValueError("it can not contain a NUL character")
     return value
+
+
+def counted(name: str, words: str, least: int, most: int) -> Parameter:
+    """A parameter that is a whole number between two others."""
+    return Parameter(name, words, number(least, most), "integer", least=least, most=most)
+
+
+def switch(name: str, words: str) -> Parameter:
+    """A parameter that is on or off."""
+    return Parameter(name, words, yes_or_no, "boolean")
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
@@ -111,7 +126,7 @@ def one_of(words: dict[str, Any]) -> Callable[[str], Any]:
         if value in words:
             return words[value]
         near = nearest(value, words)
-        raise ValueError(f'did you mean "{near}"?'.rstrip("?") if near else f"known are {', '.join(words)}")
+        raise ValueError(f'did you mean "{near}"?' if near else f"known are {', '.join(words)}")
 
     return read
 

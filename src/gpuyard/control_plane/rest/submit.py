@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gpuyard.control_plane.access.who import TABLE, Action, Reach
 from gpuyard.control_plane.rest.answer import Answer, encode, say
@@ -18,9 +18,15 @@ from gpuyard.domain.values import MILLI, TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
 from gpuyard.wire.strict import WrongInput
-from gpuyard.wire.tasks import TaskRequest, read_batch, read_task, specs_of
+from gpuyard.wire.tasks import TaskAnswer, TaskRequest, read_batch, read_task, specs_of
 
 LONGEST_KEY = 255
+
+
+class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
+    """The task that was accepted. Of an array it is the first one, and `tasks` has all of them."""
+
+    tasks: list[TaskAnswer] | UnsetType = UNSET
 
 
 class RawTasks(Struct, frozen=True):
@@ -34,9 +40,9 @@ async def post_task(desk: Desk, call: Call) -> Answer:
     body = await call.body()
     request = read_task(body)
     answers = await accept(desk, call, [submission_of(desk, call, request)], body)
-    if request.array is not None:
-        return say(RawTasks([Raw(answer) for answer in answers]), 201)
-    return Answer(201, answers[0])
+    if request.array is None:
+        return Answer(201, answers[0])
+    return Answer(201, b'%s,"tasks":[%s]}' % (answers[0][:-1], b",".join(answers)))
 
 
 async def post_batch(desk: Desk, call: Call) -> Answer:

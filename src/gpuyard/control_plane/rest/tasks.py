@@ -12,11 +12,11 @@ from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk, Handler
 from gpuyard.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.control_plane.rest.lookup import find_answer, find_task, read_answer
-from gpuyard.control_plane.rest.query import Parameter, instant, number, one_of, text
+from gpuyard.control_plane.rest.query import Parameter, counted, instant, number, one_of, text
 from gpuyard.control_plane.views import ENDED
 from gpuyard.control_plane.yard import Page
 from gpuyard.domain import commands as command
-from gpuyard.domain.refusals import TaskIsOver, UnknownTask
+from gpuyard.domain.refusals import NotLonger, TaskIsOver, UnknownTask
 from gpuyard.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.wire.limits import PositiveSeconds, Priority, instant_of
@@ -53,9 +53,9 @@ def _cursor(task: TaskId | None) -> str | None:
 FILTERS = (
     Parameter(
         "status",
-        "Only these, several with commas between them or given again; completed stands for success.",
+        "Only these; several with commas between them, or given again. completed stands for success.",
         one_of(STATUSES),
-        {"type": "string", "enum": sorted(STATUSES)},
+        values=tuple(STATUSES),
         many=True,
     ),
     Parameter("tenant", "Only this tenant's.", text),
@@ -64,12 +64,7 @@ FILTERS = (
     Parameter("project", "Only this project's.", text),
     Parameter("name", "Only those of exactly this name.", text),
     Parameter("since", "Created then or later: 2026-01-31T12:00:00Z, or seconds since 1970.", instant),
-    Parameter(
-        "limit",
-        f"Tasks on a page, {USUAL_LIMIT} if left out.",
-        number(1, 1000),
-        {"type": "integer", "minimum": 1, "maximum": 1000},
-    ),
+    counted("limit", f"Tasks on a page, {USUAL_LIMIT} if left out.", 1, 1000),
     Parameter("cursor", "The next_cursor of the page before.", _read_cursor),
 )
 
@@ -188,10 +183,20 @@ async def change_task(desk: Desk, call: Call) -> Answer:
     if change.priority is None and change.timeout is None:
         raise WrongInput("NothingAsked", "Name a priority or a timeout that the task is to have.")
     if change.timeout is not None:  # first, because it is the one that can be refused
-        await desk.tell(call, command.ExtendTask(task, timeout_seconds=change.timeout))
+        await _extend(desk, call, task, change.timeout)
     if change.priority is not None:
         await desk.tell(call, command.ChangePriority(task, change.priority))
     return await get_task(desk, call)
+
+
+async def _extend(desk: Desk, call: Call, task: TaskId, seconds: float) -> None:
+    try:
+        await desk.tell(call, command.ExtendTask(task, timeout_seconds=seconds))
+    except Refused as refused:
+        if not isinstance(refused.refusal, NotLonger):
+            raise
+        message = f"{spoken_task_id(task)} may run longer than {seconds:g} s already; a timeout can only be raised."
+        raise WrongInput(refused.refusal.code, message, "timeout", status=409) from None
 
 
 def telling(make: Callable[[TaskId], command.Command]) -> Handler:

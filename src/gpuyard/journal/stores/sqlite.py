@@ -160,6 +160,10 @@ class SqliteJournal:
                 if path not in kept:
                     path.unlink()
 
+    def snapshot_path(self, seq: int) -> Path:
+        """The file of a snapshot, for people."""
+        return snapshots.path_of(self._folder, seq)
+
     def newest_snapshot(self) -> Snapshot | None:
         """The newest snapshot that is whole and that the facts here go on from."""
         with self._mutex:

@@ -1,0 +1,153 @@
+"""Who a task is on its node: which system user it runs as, and what stands in its environment.
+
+An agent that is root runs the tasks of a tenant as the system user the tenant is mapped to. Everything else runs as the
+agent's own user. Tasks of one user can reach each other's processes and files, so the agent's own user serves one
+tenant, the first that came; others are refused unless the administrator said that they may share it.
+"""
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpuyard.agent.inventory import Card
+from gpuyard.agent.supervisor.mark import NAME as MARK
+from gpuyard.agent.supervisor.messages import Key
+from gpuyard.domain.values import Value
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NEVER_THE_TASKS_OWN = ("GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID", "GPUYARD_ARRAY_INDEX", MARK)
+
+
+class Account(Value, frozen=True):
+    """A system user, as a task needs it."""
+
+    user: str
+    home: str
+    shell: str
+    uid: int | None = None
+    """None: the agent's own, nothing is to be changed."""
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+
+
+class Rendezvous(Value, frozen=True):
+    """Where the parts of a gang meet, and which part this is."""
+
+    master_addr: str
+    master_port: int
+    node_rank: int
+    rank: int
+    world_size: int
+
+
+class Identities:
+    """Which account a task gets."""
+
+    def __init__(self, users: Mapping[str, str], shared_user: bool, first_tenant: Path) -> None:
+        """`users` maps tenants to system users; `first_tenant` is a file that remembers who came first."""
+        self._users = users
+        self._shared_user = shared_user
+        self._first_tenant = first_tenant
+
+    def account(self, tenant: str, by_owner: bool) -> Account | str:
+        """The account, or a sentence why this tenant gets none here."""
+        name = self._users.get(tenant)
+        if name is not None:
+            return self._mapped(tenant, name)
+        if not by_owner and not self._shared_user and (first := self._whoever_came_first(tenant)) != tenant:
+            return (
+                f"This node runs tasks as its agent's own user, who serves tenant {first} already; tenant {tenant} could "
+                "reach its files and processes. Map tenants to system users in executor.users (with the agent as root), "
+                "or set executor.shared_user to allow it."
+            )
+        return own_account()
+
+    def _mapped(self, tenant: str, name: str) -> Account | str:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            return f"Tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
+        if entry.pw_uid == os.geteuid():
+            return own_account()
+        if os.geteuid() != 0:
+            return (
+                f"Tenant {tenant} is mapped to the system user {name}, and the agent of this node is not root, so it can "
+                "not run anything as somebody else. Run the agent as root, or take the mapping out."
+            )
+        groups = tuple(os.getgrouplist(name, entry.pw_gid))
+        return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
+
+    def _whoever_came_first(self, tenant: str) -> str:
+        try:
+            with self._first_tenant.open("x", encoding="utf-8") as file:
+                file.write(tenant)
+        except FileExistsError:
+            return self._first_tenant.read_text(encoding="utf-8")
+        return tenant
+
+
+def own_account() -> Account:
+    """The agent's own user."""
+    uid = os.geteuid()
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:  # a container may run under a number that has no name
+        return Account(str(uid), os.environ.get("HOME", "/"), "/bin/sh")
+    return Account(entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def environment(
+    account: Account,
+    key: Key,
+    node: str,
+    cards: Sequence[Card],
+    env: Mapping[str, str],
+    secrets: Mapping[str, str],
+    array_index: int | None = None,
+) -> dict[str, str]:
+    """The whole environment of a task: a clean base, its own variables, and on top what nobody can override."""
+    return (
+        _base(account)
+        | {name: value for name, value in {**env, **secrets}.items() if name not in _NEVER_THE_TASKS_OWN}
+        | visible_devices(cards)
+        | {"GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": str(key.attempt), "GPUYARD_NODE_ID": node}
+        | ({} if array_index is None else {"GPUYARD_ARRAY_INDEX": str(array_index)})
+    )
+
+
+def visible_devices(cards: Sequence[Card]) -> dict[str, str]:
+    """What makes exactly these GPUs visible: real ones by UUID, virtual ones by index, and none where there are none."""
+    names = ",".join(str(card.index) if card.virtual else card.uuid for card in cards)
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": names,
+        "NVIDIA_VISIBLE_DEVICES": names
+        or "void",  # the container toolkit's word for none
+    }
+
+
+def rendezvous(gang: Rendezvous) -> dict[str, str]:
+    """What a part of a gang finds in its environment. A node runs one part, so its local rank is 0."""
+    return {
+        "MASTER_ADDR": gang.master_addr,
+        "MASTER_PORT": str(gang.master_port),
+        "RANK": str(gang.rank),
+        "WORLD_SIZE": str(gang.world_size),
+        "LOCAL_RANK": "0",
+        "NODE_RANK": str(gang.node_rank),
+    }
+
+
+def _base(account: Account) -> dict[str, str]:
+    """What any command expects. The agent's own user finds the same programs as the agent."""
+    path = os.environ.get("PATH", PATH) if account.uid is None else PATH
+    return {
+        "HOME": account.home,
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "LOGNAME": account.user,
+        "PATH": path,
+        "SHELL": account.shell,
+        "TERM": "dumb",
+        "USER": account.user,
+    }

@@ -1,0 +1,104 @@
+"""How a launch of the scheduler becomes one of this node: whose it is, what it finds in its environment, where its output goes."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from gpuyard.agent import outputs
+from gpuyard.agent.identity import Identities, Rendezvous, environment, rendezvous
+from gpuyard.agent.inventory import Card
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.telemetry import Occupant
+from gpuyard.wire import agents_pb2 as pb
+
+CAN_NOT_SUSPEND = "This node can not move a process out of a real GPU's memory yet, so it runs on."
+LEASE_STAYS = "A lease has no process of ours that could be moved out of the way."
+TAIL_PIECE_BYTES = outputs.PIECE_BYTES
+
+
+class Kitchen:
+    """Recipes for one node."""
+
+    def __init__(
+        self,
+        node: str,
+        cards: tuple[Card, ...],
+        identities: Identities,
+        output_folder: Path,
+        *,
+        output_limit_bytes: int,
+        grace_seconds: float,
+    ) -> None:
+        self.occupants: dict[said.Key, Occupant] = {}
+        """Who holds which GPUs here; without the process ids, which the supervisor knows."""
+        self.is_over: Callable[[said.Key], bool] = lambda _: True
+        self._node = node
+        self._cards = cards
+        self._identities = identities
+        self._output_folder = output_folder
+        self._output_limit_bytes = output_limit_bytes
+        self._grace_seconds = grace_seconds
+
+    def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
+        """The launch, or a sentence why not."""
+        gpus = tuple(asked.gpus)
+        if any(index >= len(self._cards) for index in gpus):
+            return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
+        account = self._identities.account(asked.tenant, asked.by_owner)
+        if isinstance(account, str):
+            return account
+        self.occupants[key] = Occupant(key, 0, gpus, asked.lease)
+        index = asked.array_index if asked.array_index >= 0 else None
+        cards = [self._cards[gpu] for gpu in gpus]
+        return said.Launch(
+            key,
+            argv=tuple(asked.argv),
+            shell=asked.shell,
+            env=environment(account, key, self._node, cards, asked.env, asked.secrets, index),
+            cwd=asked.work_dir or account.home,
+            uid=account.uid,
+            gid=account.gid,
+            groups=account.groups,
+            output="" if asked.lease else str(outputs.path_of(self._output_folder, key)),
+            output_limit_bytes=self._output_limit_bytes,
+            timeout_seconds=asked.timeout_seconds,
+            grace_seconds=self._grace_seconds,
+            fence=asked.fence,
+            wait=asked.wait and not asked.lease,
+            lease=asked.lease,
+        )
+
+    def start(self, key: said.Key, asked: pb.Start) -> said.Start:
+        """The start of a part of a gang."""
+        where = Rendezvous(asked.master_addr, asked.master_port, asked.node_rank, asked.rank, asked.world_size)
+        return said.Start(key, rendezvous(where))
+
+    def why_not_suspend(self, key: said.Key) -> str:
+        """Empty, or a sentence why an attempt can not be moved out of the way here."""
+        occupant = self.occupants.get(key)
+        if occupant is None:
+            return ""
+        if occupant.lease:
+            return LEASE_STAYS
+        return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
+
+    def forget(self, key: said.Key) -> None:
+        """The attempt is over."""
+        self.occupants.pop(key, None)
+
+    async def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
+        """An attempt's output, from an offset on, to a limit or for as long as it grows."""
+        path = outputs.path_of(self._output_folder, key)
+        first = outputs.read(path, asked.offset, 0)
+        if first is None and self.is_over(key):
+            sentence = f"Node {self._node} has no output of task-{key.task}, attempt {key.attempt}: it wrote none, or it was removed."
+            yield pb.LogChunk(request=asked.request, error=sentence)
+            return
+        offset = first.offset if first is not None else max(0, asked.offset)
+        left = asked.limit or 1 << 62
+        async for piece in outputs.follow(path, offset, lambda: not asked.follow or self.is_over(key)):
+            data = piece.data[:left]
+            left -= len(data)
+            yield pb.LogChunk(request=asked.request, data=data, offset=piece.offset)
+            if not left:
+                return
+        yield pb.LogChunk(request=asked.request)

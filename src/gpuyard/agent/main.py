@@ -1,0 +1,233 @@
+"""An agent, put together: what the node has, the supervisor that holds its tasks, the line to the scheduler."""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import grpc
+import psutil
+import structlog
+
+from gpuyard import __version__
+from gpuyard.agent import outputs, telemetry
+from gpuyard.agent.identity import Identities
+from gpuyard.agent.inventory import Card, Inventory, detect
+from gpuyard.agent.kitchen import Kitchen
+from gpuyard.agent.link import Agent
+from gpuyard.agent.processes import Processes
+from gpuyard.agent.settings import AgentSettings
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor.place import mark_of
+from gpuyard.agent.telemetry import Occupant
+from gpuyard.agent.witness import Witness
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.values import GpuHealth
+from gpuyard.wire import agents_pb2 as pb
+
+MIB = 1024 * 1024
+PRUNE_SECONDS = 600.0
+KEEP_OUTPUT_BYTES = 20 * 1024 * MIB
+KEEP_OUTPUT_SECONDS = 30 * 86_400.0
+_HEALTHS = {GpuHealth.OK: pb.GpuUse.OK, GpuHealth.EXTERNAL: pb.GpuUse.EXTERNAL, GpuHealth.OFFLINE: pb.GpuUse.OFFLINE}
+
+log = structlog.get_logger()
+
+
+class CanNotRun(GpuyardError):
+    """The agent can not start. Correct what the sentence names and start it again."""
+
+
+async def run(settings: AgentSettings) -> None:
+    """Run an agent until it is told to stop; its tasks go on under the supervisor."""
+    folder = settings.work_dir
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
+        raise CanNotRun(message) from error
+    node = Node(settings, folder)
+    async with Processes(folder / "supervisor") as processes:
+        agent = node.agent(processes)
+        running = asyncio.create_task(agent.run())
+        pruning = asyncio.create_task(node.keep_tidy(agent))
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({running, pruning, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (running, pruning):
+                if task.done():
+                    task.result()
+        finally:
+            running.cancel()
+            pruning.cancel()
+            stopping.cancel()
+            await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+    log.info("agent_stopped")
+
+
+class Node:
+    """What this node has."""
+
+    def __init__(self, settings: AgentSettings, folder: Path) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._outputs = folder / "output"
+        self._inventory: Inventory = detect(
+            settings.gpu.detection_method,
+            node=settings.node_id,
+            virtual=settings.gpu.virtual,
+            busy=lambda: {gpu for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus},
+        )
+        self._cards: tuple[Card, ...] = self._inventory.cards()
+        executor = settings.executor
+        self.kitchen = Kitchen(
+            settings.node_id,
+            self._cards,
+            Identities(executor.users, executor.shared_user, folder / "first_tenant"),
+            self._outputs,
+            output_limit_bytes=executor.output_limit_mb * MIB,
+            grace_seconds=float(executor.grace),
+        )
+        self._mark = ""
+
+    def agent(self, processes: Processes) -> Agent:
+        """The line to the scheduler, for this node."""
+        settings = self._settings
+        self._mark = mark_of(processes.folder)
+        memory = psutil.virtual_memory()
+        node = pb.Node(
+            id=settings.node_id,
+            gpus=[_card(card) for card in self._cards],
+            cpus=len(os.sched_getaffinity(0)),
+            memory_mib=memory.total // MIB,
+            labels=settings.agent.labels,
+        )
+        log.info(
+            "agent_started",
+            node=node.id,
+            version=__version__,
+            gpus=[card.model for card in self._cards],
+            virtual=any(card.virtual for card in self._cards),
+        )
+        scheduler = settings.scheduler
+        agent = Agent(
+            node,
+            settings.agent.address or _own_address(str(settings.addresses[0])),
+            tuple(str(address) for address in settings.addresses),
+            settings.agent.join_token,
+            Witness(self._folder),
+            processes,
+            self.kitchen,
+            lambda: self._heartbeat(agent),
+            credentials=_credentials(settings),
+            heartbeat_seconds=float(settings.agent.heartbeat_interval),
+            connection_seconds=float(scheduler.connection_timeout),
+            retry_seconds=float(scheduler.retry_interval),
+            max_retry_seconds=float(scheduler.max_retry_interval),
+        )
+        self.kitchen.is_over = lambda key: _is_over(agent, key)
+        return agent
+
+    async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
+        occupants = [
+            Occupant(key, held.pid, occupant.gpus, occupant.lease)
+            for key, held in agent.held.items()
+            if (occupant := self.kitchen.occupants.get(key)) is not None and held.phase is not said.Phase.ENDED
+        ]
+        if all(card.virtual for card in self._cards):
+            return self._measure(occupants)
+        return await asyncio.to_thread(self._measure, occupants)  # a driver may take its time
+
+    def _measure(self, occupants: list[Occupant]) -> pb.Heartbeat:
+        host = telemetry.host(self._folder)
+        found = telemetry.gpus(self._cards, self._inventory.use(), occupants, self._mark)
+        return pb.Heartbeat(
+            at=time.time(),
+            host=pb.Host(
+                cpu_percent=host.cpu_percent,
+                memory_used_mib=host.memory_used_mib,
+                memory_mib=host.memory_mib,
+                load=host.load,
+                disk_free_mib=host.disk_free_mib,
+            ),
+            gpus=[_use(gpu) for gpu in found],
+        )
+
+    async def keep_tidy(self, agent: Agent) -> None:
+        """Throw away old output, now and then."""
+        while True:
+            held = [outputs.path_of(self._outputs, key) for key in agent.held]
+            await asyncio.to_thread(outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_SECONDS, held)
+            await asyncio.sleep(PRUNE_SECONDS)
+
+
+def _is_over(agent: Agent, key: said.Key) -> bool:
+    held = agent.held.get(key)
+    return held is None or held.phase is said.Phase.ENDED
+
+
+def _card(card: Card) -> pb.Gpu:
+    return pb.Gpu(
+        model=card.model,
+        memory_mib=card.memory_mib,
+        uuid=card.uuid,
+        numa=card.numa,
+        nvlink=card.nvlink,
+        virtual=card.virtual,
+        pci=card.pci,
+        driver=card.driver,
+    )
+
+
+def _use(gpu: telemetry.Gpu) -> pb.GpuUse:
+    use = gpu.use
+    return pb.GpuUse(
+        index=use.index,
+        health=_HEALTHS[gpu.health],
+        why=gpu.why,
+        utilization_percent=use.utilization_percent,
+        memory_used_mib=use.memory_used_mib,
+        temperature_c=use.temperature_c,
+        power_watts=use.power_watts,
+        power_limit_watts=use.power_limit_watts,
+        fan_percent=use.fan_percent,
+        processes=[
+            pb.GpuProcess(
+                pid=user.pid,
+                memory_mib=user.memory_mib,
+                user=user.user,
+                display=user.display,
+                task=user.key.task if user.key else 0,
+            )
+            for user in gpu.users
+        ],
+    )
+
+
+def _own_address(scheduler: str) -> str:
+    """The address of this machine on the way to the scheduler: other nodes reach it there, too."""
+    host, _, port = scheduler.rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host.strip("[]") else socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect((host.strip("[]"), int(port)))  # sends nothing: it only asks which way it would go
+            return str(way.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
+    tls = settings.tls
+    if not tls.ca:
+        return None
+    try:
+        ca = Path(tls.ca).read_bytes()
+        key = Path(tls.key).read_bytes() if tls.key else None
+        cert = Path(tls.cert).read_bytes() if tls.cert else None
+    except OSError as error:
+        raise CanNotRun(f"tls: {error.filename} can not be read: {error.strerror}.") from error
+    return grpc.ssl_channel_credentials(ca, key, cert)

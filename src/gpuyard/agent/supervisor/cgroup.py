@@ -1,0 +1,129 @@
+"""A control group for each attempt, where the machine has them: no process can leave one, whatever it does.
+
+A process is born into the group of its parent, so the supervisor stands in the attempt's group while it starts the
+command, and then goes home. The kernel takes its time over such moves: with a group for each, half as many trivial tasks
+run in a second. So it is done where it is asked for (`Launch.cgroup`).
+
+    <our own group>/gpuyard-<mark>/supervisor       where the supervisor is at home
+    <our own group>/gpuyard-<mark>/<task>.<attempt> one for each attempt, taken away with its end
+
+Only the second version of control groups is used, and no limits are set. Where a group can not be made the mark and the
+session tell whose a process is, as always.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gpuyard.agent.supervisor.messages import Key
+
+
+class Cgroups:
+    """The groups of one supervisor."""
+
+    def __init__(self, mark: str) -> None:
+        self._base = base_of(mark)
+        self._is_home = False
+
+    def open(self, key: Key) -> bool:
+        """Make a group for an attempt. Whether there is one now."""
+        if self._base is None:
+            return False
+        try:
+            if not self._is_home:
+                self._go_home()
+            self._folder(key).mkdir(exist_ok=True)
+        except OSError:
+            self._base = None  # this machine does not let us: it will not later either
+            return False
+        return True
+
+    @contextmanager
+    def inside(self, key: Key) -> Iterator[None]:
+        """Whatever is started meanwhile is born into the attempt's group."""
+        _write(self._folder(key) / "cgroup.procs", "0")
+        try:
+            yield
+        finally:
+            self._go_home()
+
+    def members(self, key: Key) -> set[int]:
+        """All processes of an attempt's group, and of groups that it made below."""
+        pids: set[int] = set()
+        if self._base is None:
+            return pids
+        for path in (self._folder(key), *self._below(key)):
+            with suppress(OSError):
+                pids |= {int(pid) for pid in (path / "cgroup.procs").read_bytes().split()}
+        return pids - {0}  # processes of another pid namespace show as 0
+
+    def kill(self, key: Key) -> None:
+        """End everything in it at once, also what is just being born."""
+        if self._base is not None:
+            with suppress(OSError):
+                _write(self._folder(key) / "cgroup.kill", "1")
+
+    def close(self, key: Key) -> None:
+        """Take the group away."""
+        if self._base is not None:
+            for path in (*reversed(self._below(key)), self._folder(key)):
+                with suppress(OSError):
+                    path.rmdir()
+
+    def owner(self, pid: int) -> Key | None:
+        """The attempt in whose group a process is."""
+        if self._base is not None and self._base.exists():
+            with suppress(OSError):
+                own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
+                _, found, rest = own.partition(f"/{self._base.name}/")
+                task, _, attempt = rest.strip().partition("/")[0].partition(".")
+                if found and task.isdigit() and attempt.isdigit():
+                    return Key(int(task), int(attempt))
+        return None
+
+    def leave(self) -> None:
+        """Go back to where we came from, and take away what is empty."""
+        if self._is_home and self._base is not None:
+            with suppress(OSError):
+                _write(self._base.parent / "cgroup.procs", "0")
+                (self._base / "supervisor").rmdir()
+                self._base.rmdir()
+
+    def _folder(self, key: Key) -> Path:
+        assert self._base is not None
+        return self._base / f"{key.task}.{key.attempt}"
+
+    def _below(self, key: Key) -> list[Path]:
+        """Groups that the attempt made itself, which hardly any does: the count of links says so without a search."""
+        folder = self._folder(key)
+        with suppress(OSError):
+            if folder.stat().st_nlink > 2:
+                return [path for path in sorted(folder.glob("**/*")) if path.is_dir()]
+        return []
+
+    def _go_home(self) -> None:
+        assert self._base is not None
+        home = self._base / "supervisor"
+        home.mkdir(parents=True, exist_ok=True)
+        _write(home / "cgroup.procs", "0")
+        self._is_home = True
+
+
+def base_of(mark: str) -> Path | None:
+    """Where our groups lie; none: this machine has only the first version of them."""
+    with suppress(OSError):
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        for mount in (words[1] for words in mounts if words[2] == "cgroup2"):
+            for own in (line[3:] for line in lines if line.startswith("0::/")):
+                here = Path(mount) / own.lstrip("/")
+                name = f"gpuyard-{mark}"
+                # One that was replaced or adopted is at home already.
+                base = here.parent if here.parent.name == name else here / name
+                return base if (here / "cgroup.kill").exists() or here == Path(mount) else None
+    return None
+
+
+def _write(path: Path, word: str) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.write(word)

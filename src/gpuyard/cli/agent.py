@@ -1,0 +1,43 @@
+"""`gpuyard agent`: what runs on every machine with GPUs."""
+
+import os
+from typing import TYPE_CHECKING
+
+from gpuyard.cli.options import CheckConfig, Config, SettingsAsJson
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuyard.agent.settings import AgentSettings
+
+
+def agent(config: Config = None, check_config: CheckConfig = False, as_json: SettingsAsJson = False) -> None:
+    """Run an agent: it brings the GPUs of this machine into a yard and runs tasks on them."""
+    settings = read_settings(config)
+    if check_config:
+        from gpuyard.cli.settings_check import show
+
+        show(settings, config, as_json=as_json)
+        return
+    run_agent(settings)
+
+
+def read_settings(config: "Path | None") -> "AgentSettings":
+    """An agent's settings; what the environment says for a scheduler on the same machine is left alone."""
+    from gpuyard.agent.settings import AgentSettings, load_agent_settings
+    from gpuyard.control_plane.settings import ServerSettings
+    from gpuyard.wire.config import variables
+
+    of_servers = variables(ServerSettings) - variables(AgentSettings)
+    return load_agent_settings(config, os.environ, not_ours=of_servers)
+
+
+def run_agent(settings: "AgentSettings") -> None:
+    """Until it is told to stop."""
+    from gpuyard.cli.logs import set_up
+    from gpuyard.cli.serving import run_in_loop
+
+    set_up(settings.log_level, settings.logging.format, settings.logging.output)
+    from gpuyard.agent.main import run
+
+    run_in_loop(lambda: run(settings))

@@ -1,0 +1,192 @@
+"""What `submit` and `run` let one say about a task: the options, and the request they make together."""
+
+import os
+import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from gpuyard.cli.options import seconds_of
+
+Request: TypeAlias = dict[str, Any]
+"""Keyword arguments of the client's `submit`, and the command."""
+
+
+def request(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND...", help="What to run: a program and its arguments.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs, on each node (default: 1).")
+    ] = None,
+    gpu_model: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--gpu-model", metavar="MODEL", help="Only on this model; again for others that do."),
+    ] = None,
+    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each GPU.")] = None,
+    fraction: Annotated[
+        float | None, typer.Option("--fraction", metavar="F", help="A share of one GPU, such as 0.5.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="Nodes, all started together.")] = None,
+    cpus: Annotated[
+        int | None, typer.Option("--cpus", metavar="N", help="CPUs, on each node; alone: a task without GPU.")
+    ] = None,
+    mem: Annotated[int | None, typer.Option("--mem", metavar="MB", help="Host memory, on each node.")] = None,
+    priority: Annotated[
+        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Who goes first, 0 to 100.")
+    ] = None,
+    task_class: Annotated[
+        str | None, typer.Option("--class", metavar="online|batch", help="Which quota it uses.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call it.")] = None,
+    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
+    ] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="End it after this long: 90, 30m, 2h.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", metavar="N", help="Run it again so often if it fails.")
+    ] = None,
+    after: Annotated[
+        list[str] | None, typer.Option("--after", metavar="ID", help="Start after this task succeeded.")
+    ] = None,
+    after_any: Annotated[
+        list[str] | None, typer.Option("--after-any", metavar="ID", help="Start after this task ended, well or not.")
+    ] = None,
+    array: Annotated[
+        int | None, typer.Option("--array", metavar="N", help="So many copies, numbered in GPUYARD_ARRAY_INDEX.")
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("-e", "--env", metavar="K=V", help="A variable for it; K alone: with your value."),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option("--secret", metavar="K", help="A variable nobody is shown; value: yours, or asked for."),
+    ] = None,
+    work_dir: Annotated[
+        str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where it runs (default: this folder).")
+    ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="Only on nodes with this label.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="any|numa|nvlink", help="How close its GPUs should be.")
+    ] = None,
+    preemption: Annotated[
+        str | None,
+        typer.Option(
+            "--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to it for its GPUs."
+        ),
+    ] = None,
+    on_lost: Annotated[
+        str | None, typer.Option("--on-lost", metavar="rerun|fence|wait", help="What if its node is cut off.")
+    ] = None,
+    estimate: Annotated[
+        str | None, typer.Option("--estimate", metavar="TIME", help="How long it is likely to run: 30m.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Which machine-learning model it is about.")
+    ] = None,
+    require_fit: Annotated[
+        bool, typer.Option("--require-fit", help="Refuse it if no node of today could ever hold it.")
+    ] = False,
+    shell: Annotated[
+        str | None, typer.Option("--shell", metavar="LINE", help="A line for the shell, instead of COMMAND.")
+    ] = None,
+) -> Request:
+    """What these options ask for."""
+    return {
+        "command": _command(command, shell),
+        "gpu_count": gpus,
+        "gpu_model": gpu_model or None,
+        "gpu_memory_mb": gpu_mem,
+        "gpu_fraction": fraction,
+        "nodes": nodes,
+        "cpu_count": cpus,
+        "memory_mb": mem,
+        "priority": int(priority) if priority and priority.isdigit() else priority,
+        "task_class": task_class,
+        "name": name,
+        "description": description,
+        "tenant_id": tenant,
+        "project": project,
+        "timeout": seconds_of(timeout, "--timeout"),
+        "retries": retries,
+        "depends_on": after or None,
+        "after_any": after_any or None,
+        "array": array,
+        "env": _pairs(env, "--env", from_environment=True),
+        "secrets": _secrets(secret),
+        "work_dir": work_dir or os.getcwd(),  # noqa: PTH109 - as text, which is what is sent
+        "labels": _pairs(label, "--label"),
+        "link": link,
+        "preemption": preemption,
+        "on_lost": on_lost,
+        "estimated_seconds": seconds_of(estimate, "--estimate"),
+        "model": model,
+        "require_fit": require_fit or None,
+    }
+
+
+def asking(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb whose first argument is such a request, with all the options of one and its own."""
+    asked = list(signature(request).parameters.values())
+    own = list(signature(verb).parameters.values())[1:]
+    asked_names = [parameter.name for parameter in asked]
+
+    def called(**values: Any) -> None:
+        said = request(**{name: values.pop(name) for name in asked_names})
+        verb(said, **values)
+
+    together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*asked, *own)]
+    called.__signature__ = Signature(together)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
+    called.__name__, called.__doc__ = verb.__name__, verb.__doc__
+    return called
+
+
+def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
+    """Words are arguments; one word with a space in it is a line for the shell, as it was quoted to be one."""
+    if bool(words) == bool(shell):
+        raise typer.BadParameter("give either a command or --shell with a line for the shell", param_hint="'COMMAND'")
+    if shell or not words:
+        return shell or ""
+    return words[0] if len(words) == 1 and " " in words[0].strip() else words
+
+
+def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = False) -> dict[str, str] | None:
+    pairs = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals and from_environment and name in os.environ:
+            value = os.environ[name]
+        elif not equals or not name:
+            extra = "; without =V it must be a variable of yours" if from_environment else ""
+            raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE{extra}", param_hint=f"'{option}'")
+        pairs[name] = value
+    return pairs or None
+
+
+def _secrets(names: list[str] | None) -> dict[str, str] | None:
+    """Never as an argument: anybody on the machine can read those."""
+    found = {}
+    for name in names or ():
+        if "=" in name:
+            message = "give the name only; the value is taken from your environment, or asked for"
+            raise typer.BadParameter(message, param_hint="'--secret'")
+        if name in os.environ:
+            found[name] = os.environ[name]
+        elif sys.stdin.isatty():
+            from getpass import getpass
+
+            found[name] = getpass(f"{name}: ")
+        else:
+            message = f"{name} is not set in your environment, and there is no terminal to ask on"
+            raise typer.BadParameter(message, param_hint="'--secret'")
+    return found or None

@@ -1,0 +1,82 @@
+"""`gpuyard down`: stop what `gpuyard up` started."""
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.cli.options import DataDir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuyard.cli.up.mark import Standing
+
+STOP_SECONDS = 60.0
+StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="End all tasks too, those that wait and those that run.")]
+
+
+def down(
+    data_dir: DataDir = None,
+    stop_tasks: StopTasks = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was stopped as one JSON object.")] = False,
+) -> None:
+    """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
+    from gpuyard.cli.up import data_folder
+    from gpuyard.cli.up.mark import standing
+
+    folder = data_folder(data_dir)
+    known = standing(folder)
+    cancelled = _cancel_all(known) if stop_tasks and known else 0
+    if known:
+        _stop(folder, known)
+    if stop_tasks:
+        from gpuyard.cli.held import end_all
+
+        cancelled += end_all(folder / "agent" / "supervisor")
+    if as_json:
+        from msgspec import json
+
+        told = {"was_up": known is not None, "pid": known.pid if known else None, "stopped_tasks": cancelled}
+        typer.echo(json.encode(told).decode())
+        return
+    typer.echo(f"The yard in {folder} is stopped." if known else f"No yard is up on {folder}.")
+    if stop_tasks:
+        typer.echo(f"{cancelled} {'task was' if cancelled == 1 else 'tasks were'} ended.")
+
+
+def _cancel_all(known: "Standing") -> int:
+    """Ask the scheduler, so that it is a fact that they were cancelled."""
+    from gpuyard.sdk import connect
+
+    yard = connect(known.http or None, token="")
+    tasks = list(yard.tasks(status="pending,running,suspended"))
+    for number, task in enumerate(tasks):
+        _progress(f"ending tasks, {number} of {len(tasks)}")
+        yard.cancel(task)
+    for number, _ in enumerate(yard.ends(tasks, timeout=STOP_SECONDS)):
+        _progress(f"waiting for the end of tasks, {number + 1} of {len(tasks)}")
+    _progress("")
+    return len(tasks)
+
+
+def _stop(folder: "Path", known: "Standing") -> None:
+    from gpuyard.cli.up.mark import standing
+    from gpuyard.domain.errors import GpuyardError
+
+    os.kill(known.pid, signal.SIGTERM)
+    give_up_at = time.monotonic() + STOP_SECONDS
+    while (now := standing(folder)) and now.pid == known.pid:
+        if time.monotonic() > give_up_at:
+            raise GpuyardError(f"Process {known.pid} does not stop; look at {folder}/logs/scheduler.log, or kill it.")
+        _progress("stopping")
+        time.sleep(0.05)
+    _progress("")
+
+
+def _progress(words: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""`gpuyard lease`: GPUs for work that is started by hand."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, seconds_of
+
+app = typer.Typer(rich_markup_mode=None)
+NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
+
+
+@app.callback(invoke_without_command=True)
+def lease(
+    context: typer.Context,
+    gpus: Annotated[int | None, typer.Option("-g", "--gpus", metavar="N", min=1, help="How many (default: 1).")] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Given back by itself after this long: 30m, 2h.")
+    ] = None,
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="TIME", help="Give up if they are not granted within this long.")
+    ] = None,
+    gpu_model: Annotated[
+        list[str] | None, typer.Option("-m", "--gpu-model", metavar="MODEL", help="Only this model; again for others.")
+    ] = None,
+    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each.")] = None,
+    fraction: Annotated[float | None, typer.Option("--fraction", metavar="F", help="A share of one GPU.")] = None,
+    priority: Annotated[
+        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Who goes first, 0 to 100.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call it.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
+    ] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Lease GPUs: wait for them, print the lease's id and CUDA_VISIBLE_DEVICES. Give them back with `lease release`."""
+    if is_for_a_verb_below(context, as_json, server, token):
+        return
+    yard = client(server, token)
+    fields: dict[str, Any] = {
+        "gpu_model": gpu_model or None,
+        "gpu_memory_mb": gpu_mem,
+        "gpu_fraction": fraction,
+        "priority": int(priority) if priority and priority.isdigit() else priority,
+        "name": name,
+        "tenant_id": tenant,
+        "project": project,
+    }
+    seconds = seconds_of(timeout, "--timeout")
+    if sys.stderr.isatty():
+        typer.echo("Waiting for GPUs; Ctrl-C gives up.", err=True)
+    held = yard.take_lease(gpus, timeout=seconds, wait_seconds=seconds_of(wait, "--wait"), **fields)
+    if as_json:
+        from gpuyard.cli.printing import print_json
+
+        print_json(held)
+        return
+    typer.echo(held.id)
+    for variable, value in held.env.items():
+        typer.echo(f"{variable}={value}")
+
+
+@app.command()
+def release(
+    lease_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Leases, such as task-7.")],
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Give GPUs back."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    for one in lease_ids:
+        yard.release_lease(one)
+        report(yard, f"{one} was released.", as_json=as_json)
+
+
+@app.command("list")
+def list_(as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """List leases that are held or waited for."""
+    yard = client(server, token)
+    known = yard.leases()
+    from gpuyard.cli.printing import print_answer, print_table, spoken_instant
+
+    if as_json:
+        print_answer(yard)
+        return
+    rows = (
+        (one.id, one.status, one.tenant_id, one.user, one.gpus, spoken_instant(one.expires_at), one.reason)
+        for one in known.leases
+    )
+    print_table(NAMES, rows)

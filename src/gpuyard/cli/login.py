@@ -1,0 +1,41 @@
+"""`gpuyard login`: show once who you are."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import Json, Server
+
+
+def login(
+    username: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Your name there; asked for if left out.")
+    ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget the token that was kept for this server.")] = False,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Log in; the token is kept for this server, for your eyes only, and used when GPUYARD_TOKEN is not set."""
+    from gpuyard.cli.users import password
+    from gpuyard.sdk import connect
+    from gpuyard.sdk.client import DEFAULT_SERVER
+    from gpuyard.sdk.tokens import store_token
+
+    address = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
+    if forget:
+        store_token(address, None)
+        typer.echo(f"No token is kept for {address}.")
+        return
+    yard = connect(address, token="")
+    told = yard.login(username or typer.prompt("Name", err=True), password())
+    path = store_token(address, told.token)
+    from gpuyard.cli.printing import print_json, spoken_instant
+
+    if as_json:
+        print_json(
+            {"username": told.username, "tenant_id": told.tenant_id, "role": told.role, "expires_at": told.expires_at}
+        )
+        return
+    typer.echo(f"You are {told.username}, {told.role} of {told.tenant_id}, until {spoken_instant(told.expires_at)}.")
+    typer.echo(f"The token is kept in {path}.")

@@ -1,0 +1,126 @@
+"""Where a scheduler and an agent write what they do: JSON or text, to standard output or a file that does not grow for ever.
+
+Our own code speaks through structlog. What libraries say through `logging` comes out in the same shape.
+"""
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor
+
+from gpuyard.domain.errors import GpuyardError
+
+LARGEST_FILE_BYTES = 16 * 1024 * 1024
+OLD_FILES = 4
+QUIET = ("uvicorn.access", "asyncio", "grpc")
+"""Libraries that are heard from warnings on only."""
+
+
+class NoLog(GpuyardError):
+    """The log can not be written; choose another file in logging.output."""
+
+
+class Out(Protocol):
+    """Somewhere to write lines to."""
+
+    def write(self, line: bytes, /) -> int: ...  # noqa: D102
+    def flush(self) -> None: ...  # noqa: D102
+
+
+def set_up(level: str, form: str, output: str) -> None:
+    """Say everything from `level` on, as `json` or `text`, to `stdout`, `stderr` or a file."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=_processors(form),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=_Factory(_out(output)),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(handlers=[_Forward()], level=number, force=True)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def _processors(form: str) -> list[Processor]:
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if form == "json":
+        return [*common, structlog.processors.format_exc_info, _as_json]
+    plain = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback, pad_event_to=24, sort_keys=False
+    )
+    return [*common, plain, lambda _logger, _name, line: str(line).encode(errors="replace")]
+
+
+def _as_json(_logger: Any, _name: str, event: EventDict) -> bytes:
+    return msgspec.json.encode(event, enc_hook=str)
+
+
+class _Factory:
+    """Gives every logger the one output."""
+
+    def __init__(self, out: Out) -> None:
+        self._logger = structlog.BytesLogger(out)  # type: ignore[arg-type]  # it writes and flushes, no more
+
+    def __call__(self, *_: object) -> structlog.BytesLogger:
+        return self._logger
+
+
+def _out(output: str) -> Out:
+    if output in {"stdout", "stderr"}:
+        return getattr(sys, output).buffer  # type: ignore[no-any-return]
+    try:
+        return RotatingFile(Path(output))
+    except OSError as error:
+        raise NoLog(f"The log {output} can not be written: {error.strerror}. Choose another file.") from None
+
+
+class RotatingFile:
+    """A file that is put aside when it is large: `x.log`, then `x.log.1` to `x.log.4`, and no more."""
+
+    def __init__(self, path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
+        self._path = path
+        self._largest = largest_bytes
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: BinaryIO = path.open("ab")
+        self._size = self._file.tell()
+
+    def write(self, line: bytes, /) -> int:
+        """Append; begin a new file first if this one is full."""
+        if self._size + len(line) > self._largest and self._size:
+            self._put_aside()
+        self._size += len(line)
+        return self._file.write(line)
+
+    def flush(self) -> None:
+        """Let it be seen."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    def _put_aside(self) -> None:
+        self._file.close()
+        for number in range(OLD_FILES, 1, -1):
+            older = self._path.with_name(f"{self._path.name}.{number - 1}")
+            if older.exists():
+                older.replace(self._path.with_name(f"{self._path.name}.{number}"))
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        self._file = self._path.open("ab")
+        self._size = 0
+
+
+class _Forward(logging.Handler):
+    """Hands what a library says to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say = structlog.get_logger(library=record.name)
+        say.log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)

@@ -1,0 +1,70 @@
+"""`gpuyard logs`: what a task wrote."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.show import TaskId
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
+FIRST_LOOK_BYTES = 64 * 1024
+
+
+def logs(
+    task_id: TaskId,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until it ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", metavar="N", min=1, help="Of this run of it (default: the last).")
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NODE", help="Of this node, where it ran on several.")
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Print what a task wrote, byte for byte; with --json one object a line."""
+    yard = client(server, token)
+    which: dict[str, Any] = {"attempt": attempt, "node": node}
+    last_bytes = None if tail is None else _bytes_of_last_lines(yard, task_id, tail, which)
+    parts = yard.logs(task_id, follow=follow, tail=last_bytes, **which)
+    try:
+        for part in _as_json(parts) if as_json else parts:
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:  # whoever read has seen enough; nothing may be written at the end either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _bytes_of_last_lines(yard: "Client", task: str, lines: int, which: dict[str, Any]) -> int:
+    """How long the last lines are. The scheduler counts in bytes, so look at more and more of the end."""
+    look = FIRST_LOOK_BYTES
+    while lines:
+        end = b"".join(yard.logs(task, tail=look, **which))
+        found = end[:-1].split(b"\n")  # the last line's end is no beginning of another
+        if len(found) > lines:
+            return sum(len(line) + 1 for line in found[-lines:]) - 1 + len(end[-1:])
+        if len(end) < look:
+            return max(len(end), 1)
+        look *= 8
+    return 0
+
+
+def _as_json(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """{"line": "…"} for each line; bytes that are no text are shown as such."""
+    from msgspec import json
+
+    rest = b""
+    for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield json.encode({"line": line.decode(errors="replace")}) + b"\n"
+    if rest:
+        yield json.encode({"line": rest.decode(errors="replace")}) + b"\n"

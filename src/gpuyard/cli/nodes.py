@@ -1,0 +1,89 @@
+"""`gpuyard nodes`: the machines of the yard, and what an operator does to them."""
+
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
+
+app = typer.Typer(rich_markup_mode=None)
+NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
+NodeId = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
+
+
+@app.callback(invoke_without_command=True)
+def nodes(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """List all nodes; with a verb, take one out of use or back into it."""
+    if is_for_a_verb_below(context, as_json, server, token):
+        return
+    yard = client(server, token)
+    known = yard.nodes()
+    from gpuyard.cli.printing import print_answer, print_table, seconds_since, spoken_seconds
+
+    if as_json:
+        print_answer(yard)
+        return
+    rows = (
+        (
+            node.id,
+            node.status,
+            node.gpus,
+            node.gpus_idle,
+            [f"{count}×{model}" for model, count in node.gpu_models.items()],
+            node.cpus,
+            f"{node.memory_mb / 1024:.0f} GB",
+            None if node.load is None else f"{node.load:.1f}",
+            len(node.tasks),
+            f"{spoken_seconds(seconds_since(node.last_seen))} ago" if node.last_seen else None,
+        )
+        for node in known.nodes
+    )
+    print_table(NAMES, rows, right=("GPUS", "IDLE", "CPUS", "MEMORY", "LOAD", "TASKS"))
+
+
+@app.command()
+def cordon(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """Place nothing new on a node."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    told = yard.cordon(node)
+    report(yard, f"{told.id} is {told.status}: nothing new is placed there.", as_json=as_json)
+
+
+@app.command()
+def drain(
+    node: NodeId,
+    force: Annotated[
+        bool, typer.Option("--force", help="Move away what is suspended there, too; it starts from its beginning.")
+    ] = False,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Place nothing new on a node, and move away what allows it."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    told = yard.drain(node, force=force)
+    report(yard, f"{told.id} is {told.status}; it still has {len(told.tasks)} tasks.", as_json=as_json)
+
+
+@app.command()
+def uncordon(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """Use a node again."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    told = yard.uncordon(node)
+    report(yard, f"{told.id} is {told.status}.", as_json=as_json)
+
+
+@app.command()
+def remove(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """Take a node out of the yard. Its agent may bring it back."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    yard.remove_node(node)
+    report(yard, f"{node} was taken out of the yard.", as_json=as_json)

@@ -1,0 +1,65 @@
+"""Options that many verbs have, and what they mean together. Nothing heavy is imported here."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
+Json = Annotated[bool, typer.Option("--json", help="Print what the scheduler answered, as JSON.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="The scheduler (default: GPUYARD_SERVER, or http://127.0.0.1:8080)."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", metavar="TOKEN", help="Who you are (default: GPUYARD_TOKEN, or what `gpuyard login` kept)."
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (default: ~/.local/share/gpuyard)."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="File of settings; GPUYARD_SECTION__KEY in the environment wins."),
+]
+SettingsAsJson = Annotated[
+    bool, typer.Option("--json", help="With --check-config: print the settings as JSON, without secrets.")
+]
+CheckConfig = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]
+
+
+def client(server: str | None, token: str | None) -> "Client":
+    """The yard these options speak of."""
+    from gpuyard.sdk import connect
+
+    return connect(server, token=token)
+
+
+def is_for_a_verb_below(context: typer.Context, as_json: bool, server: str | None, token: str | None) -> bool:
+    """Whether a verb of the group was called; what was said before it counts for it as well."""
+    if context.invoked_subcommand is None:
+        return False
+    if as_json:
+        raise typer.BadParameter(f"put it behind {context.invoked_subcommand!r}", param_hint="'--json'")
+    for name, value in (("GPUYARD_SERVER", server), ("GPUYARD_TOKEN", token)):
+        if value is not None:
+            os.environ[name] = value
+    return True
+
+
+def seconds_of(text: str | None, option: str) -> float | None:
+    """A duration such as 90, 30m or 1h30m."""
+    if text is None:
+        return None
+    from gpuyard.wire.config import Seconds
+
+    try:
+        return float(Seconds.read(float(text) if text.replace(".", "", 1).isdigit() else text))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not {Seconds.words}", param_hint=f"'{option}'") from None

@@ -1,0 +1,146 @@
+"""How answers are shown: JSON as the scheduler said it, or a table. In a pipe a table is plain text and rich stays away."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
+COLOURS = {
+    "running": "green",
+    "online": "green",
+    "idle": "green",
+    "pending": "yellow",
+    "suspended": "yellow",
+    "cordoned": "yellow",
+    "draining": "yellow",
+    "external": "yellow",
+    "busy": "cyan",
+    "failed": "red",
+    "timeout": "red",
+    "offline": "red",
+    "cancelled": "dim",
+}
+
+
+def print_json(answer: object) -> None:
+    """As the API would say it, on one line."""
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+
+
+def print_answer(yard: "Client") -> None:
+    """What the scheduler said last, as it said it."""
+    sys.stdout.write(yard.connection.last_answer.decode() + "\n")
+
+
+def report(yard: "Client", sentence: str, *, as_json: bool) -> None:
+    """What was done: in a sentence, or as the scheduler said it."""
+    if as_json:
+        print_answer(yard)
+    else:
+        sys.stdout.write(f"{sentence}\n")
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """Rows below their names. On a terminal it fits the width; in a pipe nothing is cut."""
+    texts = [[_shown(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _print_plain(names, texts, right)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in names:
+        wide = name == "REASON"
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=not wide, overflow="ellipsis")
+    for row in texts:
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+def _print_plain(names: Sequence[str], rows: list[list[str]], right: Sequence[str]) -> None:
+    lines = [list(names), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for name, cell, width in zip(names, line, widths, strict=True)
+        ]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
+    """One fact a line, the empty ones left out."""
+    shown = [(name, _shown(value)) for name, value in pairs if value not in (None, "", [], {}, False)]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, text in shown:
+        sys.stdout.write(f"{name.ljust(width)}  {text}\n")
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None | "":
+            return "–"
+        case True:
+            return "yes"
+        case float():
+            return f"{value:g}"
+        case list() | tuple():
+            return " ".join(map(_one_line, value)) or "–"
+        case dict():
+            return " ".join(f"{name}={_one_line(below)}" for name, below in value.items()) or "–"
+    return _one_line(value)
+
+
+def _one_line(value: object) -> str:
+    """Text of others, with nothing in it that moves the cursor or begins a line."""
+    return "".join(letter if letter.isprintable() else "�" for letter in str(value))
+
+
+def seconds_since(instant: str | None, until: str | None = None) -> float | None:
+    """How long ago that was, or how long it took."""
+    if instant is None:
+        return None
+    end = datetime.now(UTC) if until is None else datetime.fromisoformat(until)
+    return max(0.0, (end - datetime.fromisoformat(instant)).total_seconds())
+
+
+def spoken_seconds(seconds: float | None) -> str:
+    """45s, 12m, 3h10m, 2d4h."""
+    if seconds is None:
+        return ""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s" if whole < 600 else f"{whole // 60}m"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600}h"
+
+
+def spoken_instant(instant: str | None) -> str:
+    """On this machine's clock."""
+    if instant is None:
+        return ""
+    there = datetime.fromisoformat(instant).astimezone()
+    today = there.date() == datetime.now(UTC).astimezone().date()
+    return there.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+
+
+def counted(count: float, word: str) -> str:
+    """1 task, 2 tasks."""
+    return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
+
+
+def asked_gpus(task: Any) -> str:
+    """GPUs a task asks for, in a cell."""
+    if task.gpu_fraction is not None:
+        return f"{task.gpu_fraction:g}"
+    return f"{task.nodes}×{task.gpu_count}" if task.nodes > 1 else str(task.gpu_count)

@@ -1,0 +1,97 @@
+"""`gpuyard ps`: which tasks there are."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Task
+
+OPEN = "pending,running,suspended"
+NAMES = ("ID", "NAME", "STATUS", "TENANT", "GPUS", "NODE", "AGE", "RAN", "REASON")
+
+
+def ps(
+    every: Annotated[bool, typer.Option("-a", "--all", help="Ended ones too.")] = False,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("-s", "--status", metavar="STATUS", help="Only these: pending, running, success, …"),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Only this tenant's.")] = None,
+    user: Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="Only this user's.")] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only those of exactly this name.")] = None,
+    priority: Annotated[
+        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Only of this priority.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Submitted since: 2h ago, or an instant of RFC 3339.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", metavar="N", min=1, max=1000, help="At most so many, the newest.")
+    ] = 100,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where a list with --json ended.")
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """List tasks that wait or run, the newest first."""
+    filters: dict[str, Any] = {
+        "status": ",".join(status) if status else None if every else OPEN,
+        "tenant": tenant,
+        "user": user,
+        "project": project,
+        "name": name,
+        "priority": priority,
+        "since": _instant(since),
+    }
+    yard = client(server, token)
+    page = yard.page(limit=limit, cursor=cursor, **filters)
+    from gpuyard.cli.printing import print_answer, print_table
+
+    if as_json:
+        print_answer(yard)
+        return
+    print_table(NAMES, map(_row, page.tasks), right=("GPUS", "AGE", "RAN"))
+    if page.next_cursor is not None:
+        typer.echo(f"{len(page.tasks)} of {page.total} tasks; -n shows more.", err=True)
+
+
+def _instant(since: str | None) -> str | float | None:
+    """A duration means so long ago."""
+    if since is None or not since[-1:].isalpha() or "T" in since:
+        return since
+    import time
+
+    from gpuyard.cli.options import seconds_of
+
+    return time.time() - (seconds_of(since, "--since") or 0)
+
+
+def _row(task: "Task") -> tuple[object, ...]:
+    from gpuyard.cli.printing import asked_gpus, seconds_since, spoken_seconds
+
+    nodes = task.node_ids
+    return (
+        task.id,
+        task.name or _command(task.command),
+        task.status,
+        task.tenant_id,
+        asked_gpus(task),
+        nodes[0] if len(nodes) == 1 else f"{nodes[0]} +{len(nodes) - 1}" if nodes else None,
+        spoken_seconds(seconds_since(task.created_at)),
+        spoken_seconds(seconds_since(task.started_at, task.finished_at)),
+        task.reason,
+    )
+
+
+def _command(command: str | list[str] | None, longest: int = 30) -> str:
+    """What stands for the name of a task without one."""
+    if command is None:
+        return "(lease)"
+    words = command if isinstance(command, str) else " ".join(command)
+    return words if len(words) <= longest else words[: longest - 1] + "…"

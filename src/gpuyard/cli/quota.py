@@ -1,0 +1,48 @@
+"""`gpuyard quota`: how the yard is split between online and batch work."""
+
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client
+
+NAMES = ("CLASS", "PART", "QUOTA", "USED", "AVAILABLE")
+
+
+def quota(
+    online: Annotated[
+        float | None,
+        typer.Option("--online", metavar="PART", min=0, max=1, help="Give online work this part, such as 0.6."),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode", metavar="strict|borrow", help="Whether idle GPUs of one class may be used by the other."
+        ),
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Show how the GPUs are split between online and batch work, or split them anew."""
+    yard = client(server, token)
+    known = yard.quota() if online is None else None
+    if online is not None or mode is not None:
+        part = known.online_percent if known else online
+        assert part is not None
+        known = yard.set_quota(part, mode=mode)
+    assert known is not None
+    from gpuyard.cli.printing import print_answer, print_table
+
+    if as_json:
+        print_answer(yard)
+        return
+    rows = (
+        (name, f"{part:.0%}", of_class.quota, f"{of_class.used:g}", f"{of_class.available:g}")
+        for name, part, of_class in (
+            ("online", known.online_percent, known.online),
+            ("batch", known.batch_percent, known.batch),
+        )
+    )
+    print_table(NAMES, rows, right=NAMES[1:])
+    typer.echo(f"{known.total_gpus} GPUs, {known.mode}.")

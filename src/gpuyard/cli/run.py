@@ -1,0 +1,144 @@
+"""`gpuyard run`: a task as if it ran here. Its output is ours, Ctrl-C is its end, its exit code is what we return.
+
+Exit codes: the task's own; 128+n when signal n ended it, as shells have it; 124 when it took too long, as timeout(1)
+has it; 130 when it was cancelled; 1 when it could not be run, with the reason.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import typer
+
+from gpuyard.cli.asking import Request, asking
+from gpuyard.cli.options import Json, Server, Token, client
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client, Task
+
+TOOK_TOO_LONG = 124
+SIGNALLED = 128
+INTERRUPTED = 130
+OUTPUT_SECONDS = 15.0
+"""How long the output of a task that ended is asked for."""
+
+
+@asking
+def run(request: Request, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """Submit a task, show what it writes, and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once."""
+    if request["array"]:
+        raise typer.BadParameter("an array has many outputs; use `gpuyard submit`", param_hint="'--array'")
+    yard = client(server, token)
+    task = yard.submit(**request)
+    with _interrupts(yard, task):
+        ended = _follow(yard, task, quiet=as_json)
+    if as_json:
+        from gpuyard.cli.printing import print_json
+
+        print_json(ended)
+    raise typer.Exit(_exit_code(ended))
+
+
+def _follow(yard: "Client", task: "Task", *, quiet: bool) -> "Task":
+    """Until it ended. A task that is run again after a failure is followed again."""
+    attempt = offset = 0
+    line = _Line()
+    for now in yard.changes(task):
+        if not quiet and (now.started_at or (now.ended and now.attempts)):
+            line.clear()
+            if now.attempts != attempt:
+                attempt, offset = now.attempts, 0
+            offset = _copy(yard, now, offset)
+        if now.ended:
+            line.clear()
+            return now
+        line.show(f"{now.id} {_waits(now)}")
+    raise AssertionError("changes end with the end of the task")
+
+
+def _waits(task: "Task") -> str:
+    if task.status == "pending":
+        return f"waits. {task.reason or ''}".strip()
+    return f"is {task.status}. {task.reason or ''}".strip()
+
+
+def _copy(yard: "Client", task: "Task", offset: int) -> int:
+    """Everything an attempt writes from there on, as it is written; how far it came.
+
+    When the scheduler or the node goes away meanwhile, whoever called asks again once it is back.
+    """
+    from gpuyard.sdk import Refused, Unreachable
+
+    give_up_at = time.monotonic() + OUTPUT_SECONDS
+    while True:
+        try:
+            for part in yard.logs(task, follow=not task.ended, attempt=task.attempts, offset=offset):
+                offset += len(part)
+                sys.stdout.buffer.write(part)
+                sys.stdout.buffer.flush()
+        except (Unreachable, Refused) as error:
+            if isinstance(error, Refused) and error.status not in {404, 409, 503}:
+                raise
+            if task.ended and task.started_at and time.monotonic() < give_up_at:
+                time.sleep(0.2)
+                continue
+            if task.ended and task.started_at:
+                print(f"gpuyard: the rest of its output can not be had. {error}", file=sys.stderr)
+        return offset
+
+
+def _exit_code(task: "Task") -> int:
+    if task.signal is not None and task.status != "timeout":
+        return SIGNALLED + task.signal
+    if task.status == "failed" and task.exit_code:
+        return task.exit_code
+    if task.status == "success":
+        return 0
+    print(f"gpuyard: {task.id} ended as {task.status}. {task.reason or ''}".rstrip(), file=sys.stderr)
+    return {"timeout": TOOK_TOO_LONG, "cancelled": INTERRUPTED}.get(task.status, 1)
+
+
+@contextmanager
+def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
+    """Ctrl-C cancels the task, whose end is then waited for; the second one leaves."""
+
+    def cancel(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print(f"\ngpuyard: {task.id} is being cancelled; Ctrl-C again leaves it to that.", file=sys.stderr)
+        from threading import Thread
+
+        Thread(target=yard.cancel, args=(task,), daemon=True).start()  # this thread's connection may be in use
+
+    before = signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Line:
+    """One line on the terminal that is written over and over."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._is_terminal = sys.stderr.isatty()
+
+    def show(self, words: str) -> None:
+        """These words instead of those before."""
+        if not self._is_terminal or words == self._shown:
+            return
+        import shutil
+
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{words[:width]}", end="", file=sys.stderr, flush=True)
+        self._shown = words
+
+    def clear(self) -> None:
+        """Nothing instead of them."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = ""

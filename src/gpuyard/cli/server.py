@@ -1,0 +1,34 @@
+"""`gpuyard server`: a scheduler for agents on other machines, told what to do by a file of settings."""
+
+import os
+
+from gpuyard.cli.options import CheckConfig, Config, SettingsAsJson
+
+
+def server(config: Config = None, check_config: CheckConfig = False, as_json: SettingsAsJson = False) -> None:
+    """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
+    from gpuyard.agent.settings import AgentSettings
+    from gpuyard.control_plane.settings import ServerSettings, load_server_settings
+    from gpuyard.wire.config import variables
+
+    of_agents = variables(AgentSettings) - variables(ServerSettings)
+    settings = load_server_settings(config, os.environ, not_ours=of_agents)
+    if check_config:
+        from gpuyard.cli.settings_check import show
+
+        show(settings, config, as_json=as_json)
+        return
+    from gpuyard.cli.logs import set_up
+    from gpuyard.cli.serving import run_in_loop
+
+    set_up(settings.log_level, settings.logging.format, settings.log_output)
+    from gpuyard.control_plane.server import serve, stop_on_signals
+
+    async def until_told() -> None:
+        import asyncio
+
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        await serve(settings, until=stop)
+
+    run_in_loop(until_told)

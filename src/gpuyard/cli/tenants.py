@@ -1,0 +1,91 @@
+"""`gpuyard tenants`: who pays, and how much they may use."""
+
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, seconds_of
+
+app = typer.Typer(rich_markup_mode=None)
+NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", "GPU HOURS", "BY MODEL")
+
+
+@app.callback(invoke_without_command=True)
+def tenants(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """List tenants with their limits and what they use; `set` changes limits."""
+    if is_for_a_verb_below(context, as_json, server, token):
+        return
+    yard = client(server, token)
+    known = yard.tenants()
+    from gpuyard.cli.printing import print_answer, print_table, spoken_seconds
+
+    if as_json:
+        print_answer(yard)
+        return
+    rows = (
+        (
+            tenant.id,
+            f"{tenant.used_gpus:g}",
+            tenant.max_gpus,
+            tenant.guaranteed_gpus,
+            tenant.weight,
+            tenant.running_tasks,
+            tenant.pending_tasks,
+            f"{tenant.gpu_hours:g} in {spoken_seconds(tenant.gpu_hours_period)}" if tenant.gpu_hours else None,
+            tenant.max_gpus_by_model,
+        )
+        for tenant in known.tenants
+    )
+    print_table(NAMES, rows, right=NAMES[1:7])
+
+
+@app.command("set")
+def set_(
+    tenant: Annotated[str, typer.Argument(metavar="NAME", help="A tenant; a new name makes a new one.")],
+    max_gpus: Annotated[
+        int | None, typer.Option("--max-gpus", metavar="N", min=0, help="Never more than these at once.")
+    ] = None,
+    max_by_model: Annotated[
+        list[str] | None, typer.Option("--max-by-model", metavar="MODEL=N", help="The same for one GPU model.")
+    ] = None,
+    guaranteed_gpus: Annotated[
+        int | None, typer.Option("--guaranteed-gpus", metavar="N", min=0, help="It can take these back from others.")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option("--weight", metavar="W", help="Its part under fair share (default: 1).")
+    ] = None,
+    gpu_hours: Annotated[
+        float | None, typer.Option("--gpu-hours", metavar="HOURS", help="A budget for each period.")
+    ] = None,
+    period: Annotated[
+        str | None, typer.Option("--period", metavar="TIME", help="Of the budget (default: 30d).")
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Give a tenant these limits and no others: what is left out is not limited."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    told = yard.set_tenant(
+        tenant,
+        max_gpus=max_gpus,
+        max_gpus_by_model=_by_model(max_by_model),
+        guaranteed_gpus=guaranteed_gpus,
+        weight=weight,
+        gpu_hours=gpu_hours,
+        gpu_hours_period=seconds_of(period, "--period"),
+    )
+    most = "as many GPUs as there are" if told.max_gpus is None else f"{told.max_gpus} GPUs at once"
+    report(yard, f"{told.id} may use {most}.", as_json=as_json)
+
+
+def _by_model(texts: list[str] | None) -> dict[str, int] | None:
+    found = {}
+    for text in texts or ():
+        model, _, count = text.rpartition("=")
+        if not model or not count.isdigit():
+            raise typer.BadParameter(f"{text!r} is not of the form MODEL=COUNT", param_hint="'--max-by-model'")
+        found[model] = int(count)
+    return found or None

@@ -1,0 +1,59 @@
+"""`gpuyard up`: a whole yard on this machine, with one command.
+
+The scheduler runs in this process, the agent in a child that is started again should it die. Both write their logs
+below the data folder; the terminal shows the few lines a person needs. `mark` is how `gpuyard down` finds us.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import DataDir
+
+HTTP = Annotated[
+    str | None,
+    typer.Option("--http-address", metavar="HOST:PORT", help="Where to listen for people (default: 127.0.0.1:8080)."),
+]
+GRPC = Annotated[
+    str | None,
+    typer.Option("--grpc-address", metavar="HOST:PORT", help="Where to listen for agents (default: 127.0.0.1:9090)."),
+]
+VIRTUAL = Annotated[
+    str | None,
+    typer.Option(
+        "--virtual-gpus",
+        metavar="N[:MODEL[:GB]]",
+        help="Pretend to have these, such as 4:RTX4090:24 (default: the real ones, or 4 pretended ones without any).",
+    ),
+]
+
+
+def up(
+    data_dir: DataDir = None,
+    http_address: HTTP = None,
+    grpc_address: GRPC = None,
+    virtual_gpus: VIRTUAL = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
+) -> None:
+    """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
+    from gpuyard.cli.serving import run_in_loop
+    from gpuyard.cli.up.mark import Mark
+    from gpuyard.cli.up.running import Plan, run
+
+    folder = data_folder(data_dir)
+    plan = Plan.of(os.environ, folder, http_address, grpc_address, virtual_gpus, as_json=as_json)
+    with Mark.take(folder) as mark:
+        run_in_loop(lambda: run(plan, mark))
+
+
+def data_folder(given: Path | None) -> Path:
+    """The folder a yard of one machine lives in."""
+    if given is not None:
+        return given.absolute()
+    said = os.environ.get("GPUYARD_STORAGE__DATA_DIR")
+    if said:
+        return Path(said).absolute()
+    shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(shared) / "gpuyard"

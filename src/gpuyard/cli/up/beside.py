@@ -1,0 +1,45 @@
+"""The agent of `gpuyard up`: `python -m gpuyard.cli.up.beside CONFIG PARENT PRETENDED`.
+
+It differs from `gpuyard agent` in two things. It ends with its parent, however that ends: the next `up` starts its own.
+And a machine without GPUs gets pretended ones.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gpuyard.agent.inventory import detect
+from gpuyard.agent.settings import AgentSettings
+from gpuyard.cli.agent import read_settings, run_agent
+from gpuyard.domain.errors import GpuyardError
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(config: str, parent: str, pretended: str) -> int:
+    """Run it to its end."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        return 0  # it ended before we could ask to be told
+    try:
+        run_agent(with_gpus(read_settings(Path(config)), pretended))
+    except GpuyardError as error:
+        print(f"gpuyard: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def with_gpus(settings: AgentSettings, pretended: str) -> AgentSettings:
+    """The same settings; where nothing is said of GPUs and there are none, with these pretended ones."""
+    gpu = settings.gpu
+    if gpu.virtual or gpu.detection_method != "auto" or detect("auto", node=settings.node_id).cards():
+        return settings
+    return replace(settings, gpu=replace(gpu, detection_method="virtual", virtual=pretended))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

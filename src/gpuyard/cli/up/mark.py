@@ -1,0 +1,94 @@
+"""Who is up on a data folder: a file that is locked for as long as that process lives, and says where it listens.
+
+A process id alone would lie after a crash, when the number belongs to somebody else; the lock goes with the process.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.domain.errors import GpuyardError
+
+FILE = "up.json"
+
+
+class AlreadyUp(GpuyardError):
+    """A yard is up on this data folder already; stop it with `gpuyard down`."""
+
+
+class NoFolder(GpuyardError):
+    """The data folder can not be used; choose another one with --data-dir."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What is known of a yard that is up."""
+
+    pid: int
+    http: str = ""
+    """Empty while it starts."""
+    grpc: str = ""
+
+
+class Mark:
+    """The locked file of this process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    @contextmanager
+    def take(cls, folder: Path) -> Iterator["Mark"]:
+        """Be the one who is up on this folder, or say who is."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"The data folder {folder} can not be used: {error.strerror}. Choose another one with --data-dir."
+            raise NoFolder(message) from None
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                other = standing(folder)
+                who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
+                message = (
+                    f"A yard is up on {folder} already{who}; stop it with `gpuyard down`, or use another --data-dir."
+                )
+                raise AlreadyUp(message) from None
+            mark = cls(descriptor)
+            mark.write()
+            yield mark
+            os.truncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def write(self, http: str = "", grpc: str = "") -> None:
+        """Say where we listen."""
+        os.truncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, msgspec.json.encode(Standing(os.getpid(), http, grpc)), 0)
+
+
+def standing(folder: Path) -> Standing | None:
+    """Who is up on this folder; none: nobody."""
+    try:
+        descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _read(descriptor: int) -> Standing | None:
+    try:
+        return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Standing)
+    except msgspec.MsgspecError:
+        return None  # it is just being written

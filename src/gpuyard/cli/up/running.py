@@ -1,0 +1,248 @@
+"""Scheduler here, agent beside it, until somebody says stop."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from gpuyard import __version__
+from gpuyard.agent.inventory import NoSuchInventory
+from gpuyard.agent.inventory.virtual import read_spec
+from gpuyard.agent.settings import AgentSettings
+from gpuyard.cli.logs import set_up
+from gpuyard.cli.up.mark import Mark
+from gpuyard.control_plane.server import join_token, serve, stop_on_signals
+from gpuyard.control_plane.settings import DEFAULT_HTTP_ADDRESS, ServerSettings, load_server_settings
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.tenant import QuotaMode
+from gpuyard.sdk import Client, connect
+from gpuyard.wire.answers import GpusAnswer
+from gpuyard.wire.config import WrongSettings, variables
+
+PRETENDED = "4"
+"""GPUs offered where there are no real ones."""
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what an address of all interfaces means from here
+GPUS_SECONDS = 60.0
+STOP_SECONDS = 15.0
+LONGEST_PAUSE_SECONDS = 30.0
+GOOD_SECONDS = 60.0
+"""An agent that ran for so long was well; should it die, the next one starts at once."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be run."""
+
+    settings: ServerSettings
+    agent: dict[str, object]
+    """The agent's file of settings, but for where the scheduler will be."""
+    folder: Path
+    as_json: bool
+
+    @classmethod
+    def of(
+        cls,
+        env: Mapping[str, str],
+        folder: Path,
+        http_address: str | None,
+        grpc_address: str | None,
+        virtual_gpus: str | None,
+        *,
+        as_json: bool,
+    ) -> Self:
+        """From options and environment; options win."""
+        logs = folder / "logs"
+        said = {
+            "GPUYARD_LOGGING__FORMAT": "text",
+            "GPUYARD_LOGGING__OUTPUT": str(logs / "scheduler.log"),
+            **env,
+            "GPUYARD_STORAGE__DATA_DIR": str(folder),
+        }
+        if http_address is not None:
+            said["GPUYARD_SERVER__HTTP_ADDRESS"] = http_address
+        if grpc_address is not None:
+            said["GPUYARD_SERVER__GRPC_ADDRESS"] = grpc_address
+        of_agents = variables(AgentSettings) - variables(ServerSettings)
+        try:
+            settings = load_server_settings(None, said, not_ours=of_agents)
+        except WrongSettings as wrong:
+            raise WrongSettings(_in_words_of_options(str(wrong))) from None
+        if virtual_gpus is not None:
+            try:
+                read_spec(virtual_gpus)
+            except NoSuchInventory as wrong:
+                raise WrongSettings(f"--virtual-gpus: {wrong}") from None
+        gpus = {"detection_method": "virtual", "virtual": virtual_gpus} if virtual_gpus else {}
+        agent: dict[str, object] = {
+            "gpu": gpus,
+            "executor": {"work_dir": str(folder / "agent")},
+            "logging": {"format": "text", "output": str(logs / "agent.log")},
+        }
+        return cls(settings, agent, folder, as_json)
+
+
+def _in_words_of_options(sentence: str) -> str:
+    """A setting that came from an option is named by it."""
+    for variable, option in (("HTTP_ADDRESS", "--http-address"), ("GRPC_ADDRESS", "--grpc-address")):
+        sentence = sentence.replace(f"Environment variable GPUYARD_SERVER__{variable}", option)
+    return sentence
+
+
+async def run(plan: Plan, mark: Mark) -> None:
+    """Until Ctrl-C, TERM, or a failure of the scheduler."""
+    settings = plan.settings
+    set_up(settings.log_level, settings.logging.format, settings.log_output)
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    started: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve(settings, default_mode=QuotaMode.BORROW, started=lambda *where: started.set_result(where), until=stop)
+    )
+    either: set[asyncio.Future[Any]] = {serving, started}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    beside: list[asyncio.Task[None]] = []
+    if started.done():
+        http, port = started.result()
+        grpc = _reached_at(settings.grpc_address.host, port)
+        mark.write(http, grpc)
+        _greet(plan, http, grpc)
+        _write_agent_file(plan, grpc)
+        beside = [asyncio.create_task(_keep_agent(plan)), asyncio.create_task(_tell_of_gpus(plan, http))]
+    try:
+        await serving
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+    _say(
+        plan, "Stopped. Tasks that run go on; `gpuyard up` takes them up again, `gpuyard down --stop-tasks` ends them."
+    )
+
+
+def _reached_at(host: str, port: int) -> str:
+    host = EVERYWHERE.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# --- the agent --------------------------------------------------------------------------------------------------------
+
+
+def _agent_file(plan: Plan) -> Path:
+    return plan.folder / "agent.yaml"
+
+
+def _write_agent_file(plan: Plan, grpc: str) -> None:
+    """The agent's settings, for this user's eyes only since the join token is in them. JSON is YAML too."""
+    content = {**plan.agent, "agent": {"join_token": join_token(plan.settings)}, "scheduler": {"master_address": grpc}}
+    path = _agent_file(plan)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+async def _keep_agent(plan: Plan) -> None:
+    """Run the agent, and another one whenever it dies; soon at first, then more patiently."""
+    pause = 0.5
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        code = await _run_agent(plan)
+        if loop.time() - began > GOOD_SECONDS:
+            pause = 0.5
+        log = plan.folder / "logs" / "agent.log"
+        _say(plan, f"The agent ended with code {code}; the next one starts in {pause:g} s. {log} says why.")
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+async def _run_agent(plan: Plan) -> int:
+    """One agent, to its end; ended with us. In a session of its own: Ctrl-C is for us to hear, the agent stops after us.
+
+    Started by `subprocess` and not by the loop, whose way of forking makes gRPC complain.
+    """
+    command = (sys.executable, "-m", "gpuyard.cli.up.beside", str(_agent_file(plan)), str(os.getpid()), PRETENDED)
+    with (plan.folder / "logs" / "agent.log").open("ab") as errors:
+        process = subprocess.Popen(  # noqa: S603 - our own module; it takes a millisecond
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+        )
+    ended = asyncio.create_task(asyncio.to_thread(process.wait))
+    try:
+        return await asyncio.shield(ended)
+    finally:
+        if not ended.done():
+            await _end(process, ended)
+
+
+async def _end(process: subprocess.Popen[bytes], ended: "asyncio.Task[int]") -> None:
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await asyncio.shield(ended)
+    except TimeoutError:
+        process.kill()
+        await ended
+
+
+# --- what people see --------------------------------------------------------------------------------------------------
+
+
+def _greet(plan: Plan, http: str, grpc: str) -> None:
+    if plan.as_json:
+        standing = {"http": http, "grpc": grpc, "data_dir": str(plan.folder), "pid": os.getpid()}
+        print(msgspec.json.encode(standing).decode(), flush=True)
+        return
+    _say(plan, f"gpuyard {__version__} is up at {http}. Everything is kept in {plan.folder}.")
+    if http != f"http://{DEFAULT_HTTP_ADDRESS}":
+        _say(plan, f"In another terminal, first: export GPUYARD_SERVER={http}")
+    _say(plan, "Try: gpuyard run -g 1 -- env | grep CUDA")
+    _say(plan, "Ctrl-C stops it; tasks that run go on.")
+
+
+async def _tell_of_gpus(plan: Plan, http: str) -> None:
+    """Say which GPUs there are, once the agent has joined."""
+    yard = connect(http, token="")
+    try:
+        async with asyncio.timeout(GPUS_SECONDS):
+            while not (known := await asyncio.to_thread(_gpus, yard)):
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        _say(plan, f"No node has joined yet; {plan.folder / 'logs' / 'agent.log'} may say why.")
+        return
+    _say(plan, _spoken(known))
+
+
+def _gpus(yard: Client) -> GpusAnswer | None:
+    """All GPUs, once there is a node; the last one may have none."""
+    try:
+        return yard.gpus() if yard.nodes().nodes else None
+    except GpuyardError:
+        return None  # busy starting, or it wants a token that only its owner has
+
+
+def _spoken(known: GpusAnswer) -> str:
+    counts: dict[tuple[str, int, bool], int] = {}
+    for gpu in known.gpus:
+        kind = (gpu.model, gpu.memory, gpu.virtual)
+        counts[kind] = counts.get(kind, 0) + 1
+    if not counts:
+        return "There are no GPUs here; tasks can ask for CPUs with --cpus."
+    words = [
+        f"{count} × {model}, {memory / 1024:.0f} GB{' (virtual: pretended, no real card behind it)' if virtual else ''}"
+        for (model, memory, virtual), count in counts.items()
+    ]
+    return f"GPUs: {'; '.join(words)}."
+
+
+def _say(plan: Plan, sentence: str) -> None:
+    """To the person who started it; programs read `--json`."""
+    with suppress(OSError):  # the terminal may be gone, the yard goes on
+        print(sentence, file=sys.stderr if plan.as_json else sys.stdout, flush=True)

@@ -1,0 +1,92 @@
+"""`gpuyard users`: who may log in. Passwords are asked for or read from standard input, never given as arguments."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
+
+app = typer.Typer(rich_markup_mode=None)
+NAMES = ("USER", "TENANT", "ROLE")
+Username = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+
+
+@app.callback(invoke_without_command=True)
+def users(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """List users; with a verb, add or remove one or give one another password."""
+    if is_for_a_verb_below(context, as_json, server, token):
+        return
+    yard = client(server, token)
+    known = yard.users()
+    from gpuyard.cli.printing import print_answer, print_table
+
+    if as_json:
+        print_answer(yard)
+        return
+    print_table(NAMES, ((user.username, user.tenant_id, user.role) for user in known.users))
+
+
+@app.command()
+def add(
+    username: Username,
+    tenant: Annotated[
+        str, typer.Option("-t", "--tenant", metavar="NAME", help="Where the user's tasks belong.")
+    ] = "default",
+    role: Annotated[
+        str, typer.Option("--role", metavar="admin|operator|member|viewer", help="What the user may do.")
+    ] = "member",
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Add a user; the password is asked for, or read from standard input."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    told = yard.add_user(username, new_password(), tenant_id=tenant, role=role)
+    report(yard, f"{told.username} is a {told.role} of {told.tenant_id}.", as_json=as_json)
+
+
+@app.command()
+def passwd(username: Username, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """Give a user another password; it is asked for, or read from standard input."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    yard.set_password(username, new_password())
+    report(yard, f"{username} has a new password; logins with the old one are over.", as_json=as_json)
+
+
+@app.command()
+def remove(username: Username, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    """Remove a user and all tokens of that user. Tasks stay."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    yard.remove_user(username)
+    report(yard, f"{username} was removed.", as_json=as_json)
+
+
+def new_password() -> str:
+    """Asked for twice on a terminal; otherwise one line of standard input."""
+    from getpass import getpass
+
+    if not sys.stdin.isatty():
+        return password()
+    first = getpass("New password: ")
+    if first != getpass("Again: "):
+        raise typer.BadParameter("the two passwords differ; nothing was changed", param_hint="'password'")
+    return first
+
+
+def password() -> str:
+    """Asked for on a terminal; otherwise one line of standard input."""
+    from getpass import getpass
+
+    if sys.stdin.isatty():
+        return getpass("Password: ")
+    given = sys.stdin.readline().rstrip("\n")
+    if not given:
+        raise typer.BadParameter("there is none on standard input", param_hint="'password'")
+    return given

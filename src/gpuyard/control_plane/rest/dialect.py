@@ -1,0 +1,173 @@
+"""002's addresses below /api: the same tasks and tenants in its words."""
+
+from collections.abc import Mapping
+
+from msgspec import Raw, Struct
+
+from gpuyard.control_plane.access.who import Action, may
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.control_plane.rest.lookup import find_answer, read_answer
+from gpuyard.control_plane.rest.submit import accept
+from gpuyard.control_plane.rest.tasks import cancel, find_page, page_of
+from gpuyard.control_plane.rest.tenants import find_tenant, tenants_of
+from gpuyard.control_plane.settings import DEFAULT_TENANT
+from gpuyard.control_plane.views import ENDED
+from gpuyard.control_plane.yard import Submission
+from gpuyard.domain.values import NodeId, TaskStatus, TenantId
+from gpuyard.wire.answers import TenantAnswer
+from gpuyard.wire.dialect import (
+    CurrentTenant,
+    DialectCancelled,
+    DialectTask,
+    StatsAnswer,
+    TenantStats,
+    device_numbers,
+    dialect_spec_of,
+    read_dialect_task,
+)
+from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.tasks import HIGH, LOW, TaskAnswer
+
+
+class DialectTasks(Struct, frozen=True):
+    """A page of tasks."""
+
+    tasks: list[DialectTask]
+    total: int
+    next_cursor: str | None
+
+
+async def post_task(desk: Desk, call: Call) -> Answer:
+    """A task in 002's words: without a command a lease."""
+    body = await call.body()
+    request = read_dialect_task(body)
+    tenant = desk.tenant_of(call, Action.SUBMIT, request.tenant_id)
+    entry = desk.settings.tenant_entry(tenant)
+    spec = dialect_spec_of(
+        request,
+        default_tenant=tenant,
+        default_class=entry.task_class,
+        default_priority=entry.priority,
+        default_timeout=desk.settings.task_timeout_seconds,
+        max_gpu_memory_mib=entry.max_memory_per_gpu,
+        user=call.who.username,
+    )
+    [answer] = await accept(desk, call, [Submission([spec], {})], body)
+    return say(_told(read_answer(answer), _numbers(desk)), 201)
+
+
+async def list_tasks(desk: Desk, call: Call) -> Answer:
+    """A page of them."""
+    numbers = _numbers(desk)
+
+    def told(answer: Raw) -> DialectTask:
+        return _told(read_answer(bytes(answer)), numbers)
+
+    return page_of(await find_page(desk, call), told)
+
+
+async def get_task(desk: Desk, call: Call) -> Answer:
+    """One of them."""
+    _, answer = await find_answer(desk, call)
+    return say(_told(read_answer(answer), _numbers(desk)))
+
+
+async def cancel_task(desk: Desk, call: Call) -> Answer:
+    """End it. 002 knows no state in between: what is being stopped is cancelled."""
+    _, status, _ = await cancel(desk, call)
+    return say(DialectCancelled(status if status in ENDED else TaskStatus.CANCELLED))
+
+
+async def current_tenant(desk: Desk, call: Call) -> Answer:
+    """The tenant whose limits count for what one submits."""
+    return await _tenant(desk, call, call.who.tenant or DEFAULT_TENANT)
+
+
+async def get_tenant(desk: Desk, call: Call) -> Answer:
+    """Another one, for those who see it."""
+    return await _tenant(desk, call, call.named["id"])
+
+
+async def _tenant(desk: Desk, call: Call, name: str) -> Answer:
+    entry = desk.settings.tenant_entry(name)
+    try:
+        told = await find_tenant(desk, call, name)
+    except WrongInput:
+        own = name == (call.who.tenant or DEFAULT_TENANT)
+        if not own and name not in desk.settings.tenants:
+            raise
+        told = _untouched(name, entry.max_gpus)
+    return say(
+        CurrentTenant(
+            tenant_id=name,
+            max_gpus=told.max_gpus,
+            max_memory_per_gpu=entry.max_memory_per_gpu,
+            priority=entry.priority,
+            used_gpus=told.used_gpus,
+            pending_tasks=told.pending_tasks,
+            running_tasks=told.running_tasks,
+        )
+    )
+
+
+def _untouched(name: str, max_gpus: int | None) -> TenantAnswer:
+    """A tenant that has done nothing yet."""
+    return TenantAnswer(
+        id=name,
+        max_gpus=max_gpus,
+        max_gpus_by_model={},
+        guaranteed_gpus=None,
+        weight=1.0,
+        gpu_hours=None,
+        gpu_hours_period=None,
+        used_gpus=0,
+        pending_tasks=0,
+        running_tasks=0,
+    )
+
+
+async def get_stats(desk: Desk, call: Call) -> Answer:
+    """How many tasks there are, by tenant."""
+    seen = [tenant for tenant in await tenants_of(desk) if may(call.who, Action.SEE, TenantId(tenant.id))]
+    tenants = {
+        tenant.id: TenantStats(tenant.pending_tasks, tenant.running_tasks, tenant.used_gpus, tenant.max_gpus)
+        for tenant in seen
+    }
+    pending = sum(tenant.pending_tasks for tenant in seen)
+    return say(StatsAnswer(pending, sum(tenant.running_tasks for tenant in seen), tenants))
+
+
+def _numbers(desk: Desk) -> dict[NodeId, int]:
+    return device_numbers(view.spec for view in desk.yard.views.nodes.values())
+
+
+def _told(task: TaskAnswer, numbers: Mapping[NodeId, int]) -> DialectTask:
+    """What /api/v1 says of a task, in 002's words."""
+    devices = []
+    for gpu in task.allocated_gpus:
+        node, _, index = gpu.rpartition("/")
+        if NodeId(node) in numbers:
+            devices.append(numbers[NodeId(node)] + int(index))
+    return DialectTask(
+        id=task.id,
+        tenant_id=task.tenant_id,
+        name=task.name,
+        description=task.description,
+        gpu_request=task.gpu_count * task.nodes or int(task.gpu_fraction is not None),
+        memory_mb=task.gpu_memory_mb or 0,
+        priority=_number(task.priority),
+        status=task.status,
+        created_at=task.created_at,
+        started_at=task.started_at,
+        finished_at=task.finished_at,
+        device_ids=devices,
+        timeout=task.timeout or 0,
+        created_by=task.created_by,
+    )
+
+
+def _number(priority: str | int) -> int:
+    if isinstance(priority, int):
+        return priority
+    return HIGH[1] if priority == "high" else LOW[1]

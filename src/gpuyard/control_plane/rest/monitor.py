@@ -1,0 +1,178 @@
+"""002's monitor: what the GPUs do now, and what they did in the last while."""
+
+import asyncio
+import time
+from collections import defaultdict
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gpuyard.control_plane.access.who import Action, Who, may
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.control_plane.rest.query import counted
+from gpuyard.control_plane.views import NodeView
+from gpuyard.control_plane.yard import Yard
+from gpuyard.domain.values import MILLI, TaskStatus, TenantId
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.dialect import DeviceMetrics, SystemMetrics, device_numbers
+from gpuyard.wire.limits import instant_of
+from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.tasks import spoken_task_id
+
+USUAL_SAMPLES = 720
+"""An hour, one every five seconds."""
+SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if left out.", 1, 17_280)
+_SILENT = pb.GpuUse()
+
+
+class SystemHistory(Struct, frozen=True):
+    """Samples of the whole yard, the oldest first; those of single devices are at /api/monitor/history/{id}."""
+
+    interval: float
+    """Seconds between two of them."""
+    history: list[SystemMetrics]
+
+
+class DeviceHistory(Struct, frozen=True):
+    """Samples of one device, the oldest first."""
+
+    interval: float
+    history: list[DeviceMetrics]
+
+
+async def keep_history(desk: Desk) -> None:
+    """Take a sample every while, for ever."""
+    while True:
+        desk.history.add(metrics_of(desk.yard))
+        await asyncio.sleep(float(desk.settings.monitor.interval))
+
+
+async def get_metrics(desk: Desk, call: Call) -> Answer:
+    """Everything, now."""
+    return say(_seen(metrics_of(desk.yard), call.who))
+
+
+async def get_device(desk: Desk, call: Call) -> Answer:
+    """One device, now."""
+    number = _number(call)
+    for device in _seen(metrics_of(desk.yard), call.who).device_metrics:
+        if device.device_id == number:
+            return say(device)
+    raise _no_device(call)
+
+
+async def get_history(desk: Desk, call: Call) -> Answer:
+    """The whole yard, for a while; without the single devices, which would be too much."""
+    samples = desk.history.newest(call.asked.get("limit", USUAL_SAMPLES))
+    told = [replace(_seen(sample, call.who), device_metrics=[]) for sample in samples]
+    return say(SystemHistory(float(desk.settings.monitor.interval), told))
+
+
+async def get_device_history(desk: Desk, call: Call) -> Answer:
+    """One device, for a while."""
+    number = _number(call)
+    found = []
+    for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
+        found += [device for device in _seen(sample, call.who).device_metrics if device.device_id == number]
+    if not found and all(device.device_id != number for device in metrics_of(desk.yard).device_metrics):
+        raise _no_device(call)
+    return say(DeviceHistory(float(desk.settings.monitor.interval), found))
+
+
+def _number(call: Call) -> int:
+    text = call.named["id"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise _no_device(call)
+    return int(text)
+
+
+def _no_device(call: Call) -> WrongInput:
+    shown = call.named["id"][:20]
+    message = f"There is no device {shown}; they are numbered from 0, and GET /api/monitor/metrics lists them."
+    return WrongInput("UnknownDevice", message, "id", status=404)
+
+
+def _seen(metrics: SystemMetrics, who: Who) -> SystemMetrics:
+    """What somebody may know: which tenant holds a device only if they see that tenant."""
+    if may(who, Action.SEE):
+        return metrics
+    devices = [
+        device if may(who, Action.SEE, TenantId(device.tenant_id)) else replace(device, tenant_id="", task_id="")
+        for device in metrics.device_metrics
+    ]
+    own = {name: part for name, part in metrics.tenant_utilization.items() if may(who, Action.SEE, TenantId(name))}
+    return replace(metrics, device_metrics=devices, tenant_utilization=own)
+
+
+def metrics_of(yard: Yard) -> SystemMetrics:
+    """A sample of the yard as it is."""
+    at = instant_of(time.time())
+    numbers = device_numbers(view.spec for view in yard.views.nodes.values())
+    devices = []
+    for name in sorted(yard.views.nodes):
+        devices += _devices(yard, yard.views.nodes[name], numbers[name], at)
+    counts = yard.views.counts.values()
+    active = (TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.SUSPENDED)
+    tasks = [sum(count.get(status, 0) for status in active) for count in counts]
+    return SystemMetrics(
+        timestamp=at,
+        total_gpus=len(devices),
+        allocated_gpus=sum(device.allocated for device in devices),
+        avg_utilization=_mean([device.gpu_utilization for device in devices]),
+        avg_memory_usage=_mean([100.0 * device.memory_used / (device.memory_total or 1) for device in devices]),
+        avg_temperature=_mean([device.temperature for device in devices]),
+        avg_power_usage=_mean([device.power_usage for device in devices]),
+        device_metrics=devices,
+        active_tenants=sum(count > 0 for count in tasks),
+        active_tasks=sum(tasks),
+        tenant_utilization=_held_by_tenant(yard, len(devices)),
+    )
+
+
+def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
+    told = yard.agents.telemetry.get(node.spec.id)
+    uses = {use.index: use for use in told.gpus} if told and not node.lost else {}
+    found = []
+    for index, card in enumerate(node.spec.gpus):
+        use = uses.get(index, _SILENT)
+        task = next(iter(node.on_gpu[index]), None)
+        view = yard.views.tasks.get(task) if task is not None else None
+        found.append(
+            DeviceMetrics(
+                device_id=first + index,
+                timestamp=at,
+                gpu_utilization=use.utilization_percent,
+                memory_used=use.memory_used_mib,
+                memory_total=card.memory_mib,
+                temperature=use.temperature_c,
+                power_usage=use.power_watts,
+                power_limit=use.power_limit_watts,
+                fan_speed=use.fan_percent,
+                allocated=task is not None,
+                tenant_id=view.spec.tenant if view else "",
+                task_id=spoken_task_id(task) if task is not None else "",
+                node_id=node.spec.id,
+                device_index=index,
+                model=card.model,
+            )
+        )
+    return found
+
+
+def _held_by_tenant(yard: Yard, total: int) -> dict[str, float]:
+    """Percent of all GPUs; a share counts as the part it is."""
+    held: defaultdict[str, int] = defaultdict(int)
+    for node in yard.views.nodes.values():
+        for task in node.tasks:
+            view = yard.views.tasks.get(task)
+            if view is None or view.placement is None:
+                continue
+            for part in view.placement.slices:
+                if part.node == node.spec.id and any(task in node.on_gpu[gpu] for gpu in part.gpus):
+                    held[view.spec.tenant] += len(part.gpus) * part.milli
+    return {tenant: 100.0 * milli / MILLI / total for tenant, milli in sorted(held.items()) if total}
+
+
+def _mean(values: list[float]) -> float:
+    return round(sum(values) / len(values), 3) if values else 0.0

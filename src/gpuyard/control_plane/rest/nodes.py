@@ -1,0 +1,125 @@
+"""Nodes: what they are, and what an operator does to them."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk, Handler
+from gpuyard.control_plane.rest.errors import Refused
+from gpuyard.control_plane.rest.gpus import gpus_of
+from gpuyard.control_plane.rest.query import switch
+from gpuyard.control_plane.views import NodeView
+from gpuyard.control_plane.yard import Yard
+from gpuyard.domain import commands as command
+from gpuyard.domain.refusals import UnknownNode
+from gpuyard.domain.values import NodeId
+from gpuyard.wire.answers import GpuAnswer, MessageAnswer, NodeAnswer
+from gpuyard.wire.limits import instant_of
+from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.tasks import parse_task_id, spoken_task_id
+
+
+class StrayAnswer(Struct, frozen=True):
+    """An attempt that a node runs and the scheduler never heard of. It is held until somebody decides."""
+
+    task_id: str
+    attempt: int
+
+
+class NodeDetail(NodeAnswer, frozen=True, kw_only=True):
+    """A node with its GPUs, and with what it runs that nobody knows of."""
+
+    devices: list[GpuAnswer]
+    strays: list[StrayAnswer]
+
+
+class NodesAnswer(Struct, frozen=True):
+    """All nodes, by name."""
+
+    nodes: list[NodeDetail]
+    total: int
+
+
+DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
+
+
+async def list_nodes(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """All of them."""
+    nodes = [node_of(desk.yard, view) for _, view in sorted(desk.yard.views.nodes.items())]
+    return say(NodesAnswer(nodes, len(nodes)))
+
+
+async def get_node(desk: Desk, call: Call) -> Answer:
+    """One of them."""
+    node = NodeId(call.named["id"])
+    view = desk.yard.views.nodes.get(node)
+    if view is None:
+        raise Refused(UnknownNode(node))
+    return say(node_of(desk.yard, view))
+
+
+def telling(make: Callable[[NodeId], command.Command]) -> Handler:
+    """A verb that is one command to the engine, answered by the node as it is then."""
+
+    async def handle(desk: Desk, call: Call) -> Answer:
+        await desk.tell(call, make(NodeId(call.named["id"])))
+        return await get_node(desk, call)
+
+    return handle
+
+
+async def drain_node(desk: Desk, call: Call) -> Answer:
+    """Place nothing new there, and move away what allows it."""
+    force = call.asked.get("force", False)
+    await desk.tell(call, command.CordonNode(NodeId(call.named["id"]), drain=True, force=force))
+    return await get_node(desk, call)
+
+
+async def delete_node(desk: Desk, call: Call) -> Answer:
+    """Take it out of the yard."""
+    node = call.named["id"]
+    await desk.tell(call, command.RemoveNode(NodeId(node)))
+    return say(MessageAnswer(f"Node {node} was taken out of the yard."))
+
+
+async def stop_stray(desk: Desk, call: Call) -> Answer:
+    """End an attempt that nobody knows."""
+    node, task = call.named["id"], parse_task_id(call.named["task"])
+    attempt = call.named["attempt"]
+    name = f"Attempt {attempt[:20]} of {spoken_task_id(task)}"
+    known = attempt.isascii() and attempt.isdigit() and len(attempt) < 10
+    if not known or not desk.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
+        message = f"{name} is no stray on node {node}, or the node is not connected; GET the node to see what is."
+        raise WrongInput("UnknownStray", message, "attempt", status=404)
+    return say(MessageAnswer(f"{name} on node {node} is being ended."))
+
+
+def node_of(yard: Yard, view: NodeView) -> NodeDetail:
+    """What facts say of a node, and what its agent said last."""
+    spec = view.spec
+    told = yard.agents.telemetry.get(spec.id)
+    session = yard.agents.sessions.get(spec.id)
+    host = told.host if told is not None and told.HasField("host") else None
+    gpus = gpus_of(yard, view)
+    return NodeDetail(
+        id=spec.id,
+        status=view.status,  # type: ignore[arg-type]
+        gpus=len(gpus),
+        gpus_idle=sum(gpu.status == "idle" for gpu in gpus),
+        gpu_models=dict(Counter(gpu.model for gpu in gpus)),
+        cpus=spec.cpus,
+        memory_mb=spec.memory_mib,
+        labels=dict(spec.labels),
+        tasks=[spoken_task_id(task) for task in view.tasks],
+        last_seen=instant_of(told.at) if told else None,
+        version=session.version if session else None,
+        address=session.address if session else None,
+        cpu_percent=host.cpu_percent if host else None,
+        memory_used_mb=host.memory_used_mib if host else None,
+        load=host.load if host else None,
+        disk_free_mb=host.disk_free_mib if host else None,
+        devices=gpus,
+        strays=[StrayAnswer(spoken_task_id(task), attempt) for task, attempt in (session.strays if session else ())],
+    )

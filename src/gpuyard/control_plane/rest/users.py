@@ -1,0 +1,229 @@
+"""Users, their tokens, and logging in. They live in a store of their own, outside the journal: what it holds is nobody's business."""
+
+import time
+from typing import Annotated, TypeAlias
+
+import structlog
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
+from gpuyard.control_plane.access.store import NewToken, Token, User
+from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who, forbidden
+from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.call import Call, Desk, in_thread
+from gpuyard.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.control_plane.rest.query import Parameter, text
+from gpuyard.control_plane.yard import by
+from gpuyard.domain.values import TenantId
+from gpuyard.wire import answers as wire
+from gpuyard.wire.dialect import CurrentUser, LoginAnswer, read_login
+from gpuyard.wire.limits import Instant, TenantName, instant_of
+from gpuyard.wire.strict import Strict, WrongInput
+
+log = structlog.get_logger()
+
+NewPassword: TypeAlias = Annotated[str, Meta(min_length=8, max_length=1024, description="8 to 1,024 characters")]
+
+
+class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be changed of a user. What is left out stays as it is."""
+
+    password: NewPassword | UnsetType = UNSET
+    tenant_id: TenantName | UnsetType = UNSET
+    role: wire.Role | UnsetType = UNSET
+    disabled: bool | UnsetType = UNSET
+
+
+class UserDetail(wire.UserAnswer, frozen=True, kw_only=True):
+    """A user, without the password."""
+
+    disabled: bool
+    created_at: Instant
+
+
+class UsersAnswer(Struct, frozen=True):
+    """All users, by name."""
+
+    users: list[UserDetail]
+    total: int
+
+
+_read_change = Strict(UserChange).json
+
+USERNAME = Parameter("username", "Only this user's; an admin sees those of others.", text)
+
+
+def note(what: str, who: Who | None, **about: object) -> None:
+    """Users and tokens are not in the journal, so the log says who changed them and from where."""
+    log.info("access_changed", what=what, by=by(who) if who else "", **about)
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+async def list_users(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """All of them."""
+    users = [_user(user) for user in desk.access.users()]
+    return say(UsersAnswer(users, len(users)))
+
+
+async def post_user(desk: Desk, call: Call) -> Answer:
+    """A new one."""
+    asked = wire.read_user(await call.body())
+    if asked.password is None:
+        raise WrongInput("MissingField", "password is missing; a new user needs one.", "password")
+    tenant, role = TenantId(asked.tenant_id), Role(asked.role)
+    user = await in_thread(desk.access.add_user, asked.username, asked.password, tenant, role)
+    note("user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
+    return say(_user(user), 201)
+
+
+async def get_user(desk: Desk, call: Call) -> Answer:
+    """One of them; everybody sees oneself."""
+    return say(_user(_find_user(desk, call)))
+
+
+async def patch_user(desk: Desk, call: Call) -> Answer:
+    """Another password, tenant or role. Of oneself everybody may change the password, nobody else the rest."""
+    user = _find_user(desk, call)
+    change = _read_change(await call.body())
+    tenant = UNSET if change.tenant_id is UNSET else TenantId(change.tenant_id)
+    role = UNSET if change.role is UNSET else Role(change.role)
+    given = {"tenant": tenant, "role": role, "disabled": change.disabled}
+    given = {name: value for name, value in given.items() if value is not UNSET}
+    if given and not _sees_all(call.who):
+        raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
+    if change.password is not UNSET:
+        await in_thread(desk.access.set_password, user.username, change.password)
+        note("password_set", call.who, username=user.username)
+    if given:
+        change_user = desk.access.change_user
+        await in_thread(lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
+        note("user_changed", call.who, username=user.username, **given)
+    return await get_user(desk, call)
+
+
+async def delete_user(desk: Desk, call: Call) -> Answer:
+    """Away with a user and all tokens of that user."""
+    username = call.named["username"]
+    await in_thread(desk.access.remove_user, username)
+    note("user_removed", call.who, username=username)
+    return say(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
+
+
+def _find_user(desk: Desk, call: Call) -> User:
+    username = call.named["username"]
+    user = desk.access.user(username)
+    if user is None or not (_sees_all(call.who) or _is(call.who, username)):
+        raise Refused(UnknownUser(username[:64]))
+    return user
+
+
+def _sees_all(who: Who) -> bool:
+    return TABLE[Action.ALL_ACCESS][who.role] is Reach.ALL
+
+
+def _is(who: Who, username: str) -> bool:
+    """Whoever came in as the owner of a process is not the user of the same name."""
+    return who.via is not Via.LOCAL and who.username == username
+
+
+def _user(user: User) -> UserDetail:
+    return UserDetail(
+        username=user.username,
+        tenant_id=user.tenant or "",
+        role=user.role.value,
+        disabled=user.disabled,
+        created_at=instant_of(user.created_at),
+    )
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+async def list_tokens(desk: Desk, call: Call) -> Answer:
+    """One's own; an admin sees all."""
+    asked: str | None = call.asked.get("username")
+    if not _sees_all(call.who):
+        if asked not in {None, call.who.username}:
+            raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
+        asked = call.who.username
+    tokens = [_token(token) for token in desk.access.tokens(asked) if token.revoked_at is None]
+    return say(wire.TokenList(tokens, len(tokens)))
+
+
+async def post_token(desk: Desk, call: Call) -> Answer:
+    """A new one, shown this once."""
+    asked = wire.read_token(await call.body())
+    username = asked.username or ("" if call.who.via is Via.LOCAL else call.who.username)
+    if not username:
+        message = "username is missing: whoever comes without a login is no user, so say whose token it is to be."
+        raise WrongInput("MissingField", message, "username")
+    if not _sees_all(call.who) and not _is(call.who, username):
+        raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
+    ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
+    made: NewToken = await in_thread(desk.access.make_token, username, asked.name, ends_at)
+    note("token_made", call.who, username=username, token=made.token.id)
+    return say(
+        wire.TokenCreated(
+            id=made.token.id,
+            token=made.secret,
+            name=made.token.name,
+            username=username,
+            expires_at=None if ends_at is None else instant_of(ends_at),
+        ),
+        201,
+    )
+
+
+async def delete_token(desk: Desk, call: Call) -> Answer:
+    """Let nobody in with it from now on."""
+    token = desk.access.token(call.named["id"])
+    if token is None or not (_sees_all(call.who) or _is(call.who, token.username)):
+        raise Refused(UnknownToken(call.named["id"][:64]))
+    await in_thread(desk.access.revoke_token, token.id)
+    note("token_revoked", call.who, username=token.username, token=token.id)
+    return say(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
+
+
+def _token(token: Token) -> wire.TokenAnswer:
+    return wire.TokenAnswer(
+        id=token.id,
+        name=token.name,
+        username=token.username,
+        created_at=instant_of(token.created_at),
+        expires_at=None if token.expires_at is None else instant_of(token.expires_at),
+        last_used_at=None if token.last_used_at is None else instant_of(token.last_used_at),
+    )
+
+
+# --- 002's words ------------------------------------------------------------------------------------------------------
+
+
+async def login(desk: Desk, call: Call) -> Answer:
+    """A token for a username and a password."""
+    asked = read_login(await call.body())
+    user: User | Denied = await in_thread(desk.access.check_login, asked.username, asked.password, call.address)
+    if isinstance(user, Denied):
+        log.warning("login_failed", username=asked.username[:64], address=call.address, why=user.code)
+        raise NotAllowed(user)
+    ends_at = time.time() + float(desk.settings.auth.token_lifetime)
+    made: NewToken = await in_thread(desk.access.make_token, user.username, "login", ends_at, Via.LOGIN)
+    who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
+    note("logged_in", who, username=user.username, token=made.token.id)
+    return say(
+        LoginAnswer(
+            token=made.secret,
+            user_id=user.username,
+            username=user.username,
+            tenant_id=user.tenant or "",
+            role=user.role,
+            expires_at=instant_of(ends_at),
+        )
+    )
+
+
+async def current_user(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """Who one is."""
+    who = call.who
+    return say(CurrentUser(user_id=who.username, username=who.username, tenant_id=who.tenant or "", role=who.role))

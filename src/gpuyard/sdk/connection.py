@@ -1,0 +1,307 @@
+"""HTTP to one scheduler: a connection for each thread, kept open; a request that broke off is sent again where that is safe.
+
+A request is safe to repeat when doing it twice is doing it once: reading, putting, deleting, and submitting with a key.
+Once such a request may have arrived, its answer is sought for `PATIENCE_SECONDS`, over a scheduler's restart if need be:
+otherwise nobody would know whether the task exists. Where nobody listens in the first place, that is said at once.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from select import select
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from gpuyard import __version__
+from gpuyard.sdk.errors import NotAYard, Refused, Unreachable, WrongAddress, refused
+from gpuyard.wire.answers import ErrorAnswer
+
+if TYPE_CHECKING:
+    import ssl
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 15.0
+TIMEOUT_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
+REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
+
+
+class _Broken(Exception):
+    """The request left, and its answer did not come whole."""
+
+
+class _Plain(HTTPConnection):
+    """A connection that hangs up when nobody holds it any more: threads end, and clients are dropped without a word."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Secret(HTTPSConnection):
+    """The same over TLS."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Connection:
+    """One scheduler, as an address, a token and what was opened so far."""
+
+    def __init__(
+        self, server: str, *, token: str | None, ca: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        self.server = server.rstrip("/")
+        parts = urlsplit(server if "//" in server else f"http://{server}")
+        try:
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError:
+            self._host = ""
+        if parts.scheme not in {"http", "https"} or not self._host or parts.query or parts.fragment:
+            message = f"{server!r} is no address of a scheduler; give one such as http://127.0.0.1:8080."
+            raise WrongAddress(message)
+        self._prefix = parts.path.rstrip("/")
+        self._timeout = timeout_seconds
+        self._headers = {"User-Agent": f"gpuyard/{__version__}"}
+        if token:
+            if not token.isascii() or not token.isprintable() or " " in token:
+                raise WrongAddress("The token holds characters that no token has; copy it again.")
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._tls = _trust(ca) if parts.scheme == "https" else None
+        self._here = threading.local()
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        type_: type[T],
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        key: str | None = None,
+    ) -> T:
+        """Send a request and read its answer as this type. `key` makes repeating a submission safe."""
+        content = self.send(method, path, query=query, body=body, key=key)
+        try:
+            return msgspec.json.decode(content, type=type_)
+        except msgspec.MsgspecError as error:
+            message = f"{self.server} answered {method} {path} in a way that is not understood ({error})."
+            raise NotAYard(f"{message} Is it a gpuyard scheduler of this version?") from None
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        key: str | None = None,
+    ) -> bytes:
+        """Send a request; the answer's body."""
+        headers = dict(self._headers)
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers["Content-Type"] = "application/json"
+        if key:
+            headers["Idempotency-Key"] = key
+        target = self._target(path, query)
+        may_repeat = method in REPEATABLE or key is not None
+        give_up_at = None
+        pause = 0.0
+        while True:
+            try:
+                return self._exchange(method, target, content, headers)
+            except _Broken as broken:
+                if not may_repeat:
+                    raise Unreachable(
+                        f"The connection to {self.server} broke before it answered ({broken}); it may have obeyed.",
+                        may_have_arrived=True,
+                    ) from None
+                give_up_at = give_up_at or time.monotonic() + PATIENCE_SECONDS
+                if time.monotonic() > give_up_at:
+                    message = f"{self.server} breaks off every connection ({broken})."
+                    raise Unreachable(message, may_have_arrived=True) from None
+            except Unreachable:
+                if give_up_at is None or time.monotonic() > give_up_at:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2 or 0.05, 1.0)
+
+    def _exchange(self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]) -> bytes:
+        """One request on this thread's connection."""
+        line = self._line()
+        try:
+            # A server that refuses a long body answers before it was sent whole: the answer may be there all the same.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                line.request(method, target, body=content, headers=dict(headers))
+            response = line.getresponse()
+            answer = response.read()
+        except TimeoutError:
+            line.close()
+            message = f"{self.server} did not answer within {self._timeout:g} seconds."
+            raise Unreachable(message, may_have_arrived=True) from None
+        except (OSError, HTTPException) as error:
+            line.close()
+            raise _Broken(str(error) or type(error).__name__) from None
+        except BaseException:  # interrupted half-way: what comes next on this connection would answer another question
+            line.close()
+            raise
+        if response.status >= 300:
+            raise self._refusal(response, answer)
+        self._here.answer = answer
+        return answer
+
+    @property
+    def last_answer(self) -> bytes:
+        """The body of the last answer to this thread, for whoever shows it as it came."""
+        answer: bytes = getattr(self._here, "answer", b"")
+        return answer
+
+    def _line(self) -> HTTPConnection:
+        """This thread's connection, opened if need be."""
+        line: HTTPConnection | None = getattr(self._here, "line", None)
+        if line is None:
+            line = self._here.line = self._new_line(self._timeout)
+        if line.sock is not None and select([line.sock], [], [], 0)[0]:
+            line.close()  # nothing was asked, so this can only be the other side's good-bye
+        if line.sock is None:
+            self._open(line)
+        return line
+
+    # --- listening ----------------------------------------------------------------------------------------------------
+
+    def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "Stream":
+        """An answer that comes bit by bit, on a connection of its own."""
+        line = self._new_line(self._timeout)
+        self._open(line)
+        try:
+            line.request("GET", self._target(path, query), headers={**self._headers, **headers})
+            response = line.getresponse()
+            if response.status >= 300:
+                raise self._refusal(response, response.read())
+        except (OSError, HTTPException) as error:
+            line.close()
+            raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
+        except BaseException:
+            line.close()
+            raise
+        return Stream(self.server, line, response)
+
+    # --- small things -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Hang up this thread's connection."""
+        line: HTTPConnection | None = getattr(self._here, "line", None)
+        if line is not None:
+            line.close()
+
+    def _new_line(self, timeout_seconds: float) -> HTTPConnection:
+        if self._tls is not None:
+            return _Secret(self._host, self._port, timeout=timeout_seconds, context=self._tls)
+        return _Plain(self._host, self._port, timeout=timeout_seconds)
+
+    def _open(self, line: HTTPConnection) -> None:
+        line.timeout = min(CONNECT_SECONDS, self._timeout)
+        try:
+            line.connect()
+        except OSError as error:
+            line.close()
+            raise Unreachable(self._nobody(error)) from None
+        line.sock.settimeout(self._timeout)
+
+    def _nobody(self, error: OSError) -> str:
+        if self._tls is not None and "CERTIFICATE" in str(error).upper():
+            return f"The certificate of {self.server} is not trusted; name the file of its authority in GPUYARD_CA."
+        if self._tls is not None and "SSL" in type(error).__name__:
+            return f"{self.server} does not speak TLS; does its address begin with http:// instead?"
+        if isinstance(error, socket.gaierror):
+            return f"There is no host {self._host}; set GPUYARD_SERVER to the address of a scheduler."
+        words = "nobody answers" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+        return (
+            f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, "
+            "or set GPUYARD_SERVER to the address of one that runs."
+        )
+
+    def _target(self, path: str, query: Mapping[str, object] | None) -> str:
+        said = {name: _spoken(value) for name, value in (query or {}).items() if value is not None}
+        return f"{self._prefix}{path}{'?' + urlencode(said) if said else ''}"
+
+    def _refusal(self, response: HTTPResponse, answer: bytes) -> Refused | NotAYard:
+        try:
+            error = msgspec.json.decode(answer, type=ErrorAnswer).error
+        except msgspec.MsgspecError:
+            message = f"{self.server} answered {response.status} {response.reason} and no sentence of gpuyard's."
+            return NotAYard(f"{message} Is it a gpuyard scheduler?")
+        return refused(response.status, error.code, error.message, error.field)
+
+
+class Stream:
+    """An answer that comes bit by bit. Close it, or read it to its end."""
+
+    def __init__(self, server: str, line: HTTPConnection, response: HTTPResponse) -> None:
+        self._server = server
+        self._line = line
+        self._response = response
+        self._socket = line.sock or _socket_of(response)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Bytes as they come. A quiet stream may last for days; one whose other side is gone is noticed by the system."""
+        _keep_alive(self._socket)
+        try:
+            while part := self._response.read1(65536):
+                yield part
+        except (OSError, HTTPException, ValueError) as error:
+            raise Unreachable(f"The connection to {self._server} broke ({error}).") from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Hang up, also while another thread reads."""
+        with suppress(OSError):  # the other side was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._line.close()
+
+    def __del__(self) -> None:
+        self._response.close()
+        self._line.close()
+
+
+def _socket_of(response: HTTPResponse) -> socket.socket:
+    """A connection that ends with its answer hands its socket to the answer."""
+    raw: Any = response.fp
+    found: socket.socket = raw.raw._sock
+    return found
+
+
+def _keep_alive(line: socket.socket) -> None:
+    line.settimeout(None)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def _trust(ca: str | None) -> "ssl.SSLContext":
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except OSError as error:
+        words = error.strerror or "it holds no certificate in PEM form"
+        raise WrongAddress(f"The file of certificates {ca} can not be used: {words}. Check GPUYARD_CA.") from None
+
+
+def _spoken(value: object) -> str:
+    """As the query string wants it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,45 @@
+"""The tokens that `gpuyard login` keeps, one for each server: a token is never sent to a server it is not of."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+def tokens_file() -> Path:
+    """Where they are: `gpuyard/tokens` in the folder of one's settings."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "gpuyard" / "tokens"
+
+
+def stored_token(server: str) -> str | None:
+    """The token kept for this server, if any. A file that can not be read counts as none: it is a convenience."""
+    return _read().get(_named(server))
+
+
+def store_token(server: str, token: str | None) -> Path:
+    """Keep a token, readable by its owner only; none: forget it."""
+    path = tokens_file()
+    known = _read()
+    if token is None:
+        known.pop(_named(server), None)
+    else:
+        known[_named(server)] = token
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+    beside.replace(path)
+    return path
+
+
+def _read() -> dict[str, str]:
+    try:
+        return msgspec.json.decode(tokens_file().read_bytes(), type=dict[str, str])
+    except (OSError, RuntimeError, msgspec.MsgspecError):
+        return {}
+
+
+def _named(server: str) -> str:
+    return (server if "//" in server else f"http://{server}").rstrip("/").lower()

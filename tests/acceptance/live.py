@@ -1,0 +1,196 @@
+"""A cluster of real processes for tests: a scheduler and agents, each from its file of settings, that can be killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuyard.sdk import Client, Unreachable, connect
+
+GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
+
+
+def free_port() -> int:
+    """A port nobody listens on at the moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def until(true: Callable[[], Any], seconds: float = 30.0, what: str = "it") -> Any:
+    """Wait for something to become so, and hand back what it was."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := true():
+            return found
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
+        time.sleep(0.02)
+
+
+class Cluster:
+    """One scheduler and some agents on this machine."""
+
+    def __init__(self, folder: Path, *, scheduler: dict[str, Any] | None = None) -> None:
+        self.folder = folder
+        self.http, self.grpc = free_port(), free_port()
+        self.server: subprocess.Popen[bytes] | None = None
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._more = scheduler or {}
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    def start_server(self) -> None:
+        """Start the scheduler, or start it again."""
+        settings = {
+            "server": {"http_address": f"127.0.0.1:{self.http}", "grpc_address": f"127.0.0.1:{self.grpc}"},
+            "storage": {"data_dir": str(self.folder / "data")},
+            "auth": {"join_token": "join"},
+            "quota": {"mode": "borrow"},
+            "logging": {"format": "text", "output": str(self.folder / "server.log")},
+            **self._more,
+        }
+        path = self._write("scheduler.yaml", settings)
+        self.server = self._popen("server", path)
+
+    def start_agent(self, name: str, gpus: int = 4, **executor: Any) -> None:
+        """Start an agent, or start it again."""
+        settings = {
+            "agent": {"id": name, "join_token": "join", "address": "127.0.0.1"},
+            "scheduler": {
+                "master_address": f"127.0.0.1:{self.grpc}",
+                "retry_interval": "200ms",
+                "max_retry_interval": "1s",
+            },
+            "gpu": {"detection_method": "virtual", "virtual": f"{gpus}:RTX4090:24"},
+            "executor": {"work_dir": str(self.folder / name), **executor},
+            "logging": {"format": "text", "output": str(self.folder / f"{name}.log")},
+        }
+        path = self._write(f"{name}.yaml", settings)
+        self.agents[name] = self._popen("agent", path)
+
+    def _write(self, name: str, settings: dict[str, Any]) -> Path:
+        path = self.folder / name
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    def _popen(self, verb: str, path: Path) -> "subprocess.Popen[bytes]":
+        errors = (self.folder / f"{path.stem}.err").open("ab")
+        with errors:
+            return subprocess.Popen(
+                [*GPUYARD, verb, "--config", str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def client(self) -> Client:
+        """A client of this yard."""
+        return connect(f"http://127.0.0.1:{self.http}")
+
+    def ready(self, nodes: int, seconds: float = 40.0) -> Client:
+        """Wait until the scheduler answers and so many nodes are online."""
+        client = self.client()
+
+        def online() -> bool:
+            with suppress(Unreachable):
+                return sum(node.status == "online" for node in client.nodes()) >= nodes
+            return False
+
+        try:
+            until(online, seconds, f"{nodes} nodes online")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+        return client
+
+    # --- hurting -----------------------------------------------------------------------------------------------------
+
+    def supervisor(self, name: str) -> int | None:
+        """The process id of a node's supervisor."""
+        with suppress(OSError, ValueError):
+            return int((self.folder / name / "supervisor" / "pid").read_text())
+        return None
+
+    def kill(self, process: "subprocess.Popen[bytes] | int | None", how: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a process of ours."""
+        if process is None:
+            return
+        pid = process if isinstance(process, int) else process.pid
+        if isinstance(process, subprocess.Popen) and process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, how)
+        if isinstance(process, subprocess.Popen) and how is signal.SIGKILL:
+            process.wait()
+
+    def kill_node(self, name: str) -> None:
+        """The whole node at once: agent, supervisor and everything they started."""
+        self.kill(self.agents[name])
+        mine = str(self.folder / name)
+        for pid in self._processes_of(mine):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _processes_of(self, folder: str) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with suppress(OSError):
+                    words = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
+                    if folder.encode() + b"\0" in words or folder.encode() + b"/" in words:
+                        found.append(int(entry.name))
+        return found
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def stop_server(self) -> None:
+        """As Ctrl-C does."""
+        assert self.server is not None
+        self.kill(self.server, signal.SIGCONT)
+        self.kill(self.server, signal.SIGTERM)
+        self.server.wait(20)
+
+    def end(self) -> None:
+        """Away with everything this cluster started."""
+        for process in (self.server, *self.agents.values()):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+        for _ in range(5):
+            left = self._processes_of(str(self.folder))
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left:
+                return
+            time.sleep(0.1)
+
+    def logs(self) -> str:
+        """The ends of all logs, for a test that failed."""
+        parts = []
+        for path in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.err")]):
+            parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
+        return "\n".join(parts)
+
+
+@contextmanager
+def cluster(folder: Path, nodes: int = 1, gpus: int = 4, **scheduler: Any) -> Iterator[Cluster]:
+    """A cluster that is up; it is gone when the test is over."""
+    made = Cluster(folder, scheduler=scheduler)
+    try:
+        made.start_server()
+        for place in range(nodes):
+            made.start_agent(f"node-{place + 1}", gpus)
+        made.ready(nodes)
+        yield made
+    finally:
+        made.end()

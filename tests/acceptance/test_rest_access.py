@@ -1,0 +1,201 @@
+"""Who may do what over HTTP: tokens, roles, tenants, Host and Origin, users."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuyard.control_plane.access.who import Role
+from gpuyard.control_plane.rest.routes import ROUTES
+from gpuyard.domain.commands import ReportEnded, ReportStarted
+from gpuyard.domain.values import Outcome, TaskId
+from tests.acceptance.rest_yard import RestYard, until
+
+TASKS = "/api/v1/tasks"
+ONE = {"gpu_count": 1, "command": "true"}
+
+
+class Lab:
+    """A yard that everybody has to log in to, with two tenants."""
+
+    def __init__(self, yard: RestYard) -> None:
+        self.yard = yard
+        self.admin = yard.token_of("root-of-all", Role.ADMIN)
+        self.operator = yard.token_of("olga", Role.OPERATOR)
+        self.alice = yard.token_of("alice", Role.MEMBER, "lab")
+        self.bob = yard.token_of("bob", Role.MEMBER, "shop")
+        self.viewer = yard.token_of("vera", Role.VIEWER, "lab")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with RestYard(tmp_path, local=False) as yard:
+        yield Lab(yard)
+
+
+def test_nothing_but_health_documentation_and_login_is_open_to_everybody(lab: Lab) -> None:
+    is_open = set()
+    for route in ROUTES:
+        path = route.path.replace("{", "").replace("}", "")
+        reply = lab.yard.ask(route.method, path)
+        if reply.status == 401 and route.path != "/api/login":
+            assert reply.error["code"] == "LoginRequired"
+            assert reply.headers["www-authenticate"].startswith("Bearer")
+        else:
+            is_open.add(route.path)
+    assert is_open == {"/health", "/healthz", "/readyz", "/docs", "/openapi.json", "/api/login"}
+
+
+def test_on_loopback_the_servers_own_user_is_admin_but_not_with_a_wrong_token_nor_through_a_proxy(
+    tmp_path: Path,
+) -> None:
+    with RestYard(tmp_path) as yard:
+        assert yard.get("/api/user")["role"] == "admin"
+        wrong = yard.ask("GET", "/api/user", token="gy_wrong")
+        assert (wrong.status, wrong.error["code"]) == (401, "UnknownToken")
+        assert yard.ask("GET", "/api/user", X_Forwarded_For="10.0.0.1").status == 401
+        assert yard.ask("GET", "/api/user", Authorization="Basic abc").error["code"] == "BadAuthorization"
+
+
+def test_a_revoked_token_and_a_disabled_user_are_out_at_once(lab: Lab) -> None:
+    made = lab.yard.ask("POST", "/api/v1/tokens", {"name": "laptop"}, token=lab.alice).json
+    assert lab.yard.ask("GET", TASKS, token=made["token"]).status == 200
+    assert lab.yard.ask("DELETE", f"/api/v1/tokens/{made['id']}", token=lab.alice).status == 200
+    assert lab.yard.ask("GET", TASKS, token=made["token"]).error["code"] == "TokenRevoked"
+    lab.yard.ask("PATCH", "/api/v1/users/bob", {"disabled": True}, token=lab.admin)
+    assert lab.yard.ask("GET", TASKS, token=lab.bob).error["code"] == "UserDisabled"
+
+
+def test_another_tenants_task_is_as_if_it_were_not_there(lab: Lab) -> None:
+    mine = lab.yard.ask("POST", TASKS, ONE, token=lab.alice).json
+    assert (mine["tenant_id"], mine["user"]) == ("lab", "alice")
+    not_there = lab.yard.ask("GET", f"{TASKS}/task-7", token=lab.bob).json
+    for method, verb in (("GET", ""), ("DELETE", ""), ("GET", "/logs"), ("GET", "/explain"), ("POST", "/hold")):
+        reply = lab.yard.ask(method, f"{TASKS}/task-1{verb}", token=lab.bob)
+        assert reply.status == 404
+        assert reply.json == {"error": {**not_there["error"], "message": "There is no task task-1."}}
+    assert lab.yard.ask("DELETE", "/api/tasks/task-1", token=lab.bob).status == 404
+    assert lab.yard.ask("GET", TASKS, token=lab.bob).json["total"] == 0
+    assert lab.yard.ask("GET", f"{TASKS}?tenant=lab", token=lab.bob).status == 403
+    assert lab.yard.ask("GET", TASKS, token=lab.viewer).json["total"] == 1
+    assert lab.yard.ask("GET", TASKS, token=lab.operator).json["total"] == 1
+
+
+def test_another_tenants_ended_task_is_not_there_either(lab: Lab) -> None:
+    lab.yard.ask("POST", TASKS, ONE, token=lab.alice)
+    lab.yard.tell(ReportStarted(TaskId(1), 1))
+    lab.yard.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))
+    until(lambda: 1 not in lab.yard.yard.views.tasks)
+    assert lab.yard.ask("GET", f"{TASKS}/1", token=lab.alice).json["status"] == "success"
+    assert lab.yard.ask("GET", f"{TASKS}/1", token=lab.bob).status == 404
+    assert lab.yard.ask("DELETE", f"{TASKS}/1", token=lab.bob).status == 404
+
+
+def test_nobody_waits_for_a_task_that_they_do_not_see(lab: Lab) -> None:
+    lab.yard.ask("POST", TASKS, ONE, token=lab.alice)
+    reply = lab.yard.ask("POST", TASKS, {**ONE, "depends_on": ["task-1"]}, token=lab.bob)
+    unknown = lab.yard.ask("POST", TASKS, {**ONE, "depends_on": ["task-9"]}, token=lab.bob)
+    assert (reply.status, reply.error["code"]) == (unknown.status, unknown.error["code"]) == (400, "UnknownDependency")
+    assert lab.yard.ask("POST", TASKS, {**ONE, "depends_on": ["task-1"]}, token=lab.alice).status == 201
+
+
+def test_a_member_submits_for_its_own_tenant_only_and_a_viewer_for_none(lab: Lab) -> None:
+    other = lab.yard.ask("POST", TASKS, {**ONE, "tenant_id": "shop"}, token=lab.alice)
+    assert (other.status, other.error["message"]) == (403, "alice may do this for tenant lab only.")
+    assert lab.yard.ask("POST", TASKS, ONE, token=lab.viewer).status == 403
+    assert lab.yard.ask("POST", "/api/v1/leases", {}, token=lab.viewer).status == 403
+    assert lab.yard.ask("POST", TASKS, {**ONE, "tenant_id": "shop"}, token=lab.operator).json["tenant_id"] == "shop"
+    assert lab.yard.ask("POST", TASKS, ONE, token=lab.operator).json["tenant_id"] == "default"
+
+
+def test_keys_of_two_tenants_do_not_meet(lab: Lab) -> None:
+    mine = lab.yard.ask("POST", TASKS, ONE, token=lab.alice, Idempotency_Key="k")
+    theirs = lab.yard.ask("POST", TASKS, ONE, token=lab.bob, Idempotency_Key="k")
+    assert mine.json["id"] != theirs.json["id"]
+
+
+def test_only_operators_and_admins_run_the_yard_and_only_admins_see_users(lab: Lab) -> None:
+    quota = {"online_percent": 0.5}
+    for token, status in ((lab.alice, 403), (lab.viewer, 403), (lab.operator, 200), (lab.admin, 200)):
+        assert lab.yard.ask("PUT", "/api/v1/quota", quota, token=token).status == status
+        assert lab.yard.ask("POST", "/api/v1/nodes/n1/cordon", token=token).status == status
+        assert lab.yard.ask("PUT", "/api/v1/tenants/lab", {"max_gpus": 3}, token=token).status == status
+        assert lab.yard.ask("GET", "/api/v1/quota", token=token).status == 200
+    for token, status in ((lab.alice, 403), (lab.operator, 403), (lab.admin, 200)):
+        assert lab.yard.ask("GET", "/api/v1/users", token=token).status == status
+
+
+def test_tenants_see_their_own_limits_and_which_gpus_are_busy_but_not_by_whom(lab: Lab) -> None:
+    lab.yard.ask("POST", TASKS, ONE, token=lab.alice)
+    lab.yard.ask("POST", TASKS, ONE, token=lab.bob)
+    assert [it["id"] for it in lab.yard.ask("GET", "/api/v1/tenants", token=lab.alice).json["tenants"]] == ["lab"]
+    assert lab.yard.ask("GET", "/api/v1/tenants/shop", token=lab.alice).status == 404
+    assert set(lab.yard.ask("GET", "/api/stats", token=lab.alice).json["tenants"]) == {"lab"}
+    assert lab.yard.ask("GET", "/api/tenant", token=lab.alice).json["tenant_id"] == "lab"
+    assert lab.yard.ask("GET", "/api/tenants/shop", token=lab.alice).status == 404
+    metrics = lab.yard.ask("GET", "/api/monitor/metrics", token=lab.alice).json
+    assert {it["tenant_id"] for it in metrics["device_metrics"]} == {"lab", ""}
+    assert set(metrics["tenant_utilization"]) == {"lab"}
+
+
+def test_a_login_gives_a_token_and_another_password_takes_it_back(lab: Lab) -> None:
+    reply = lab.yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
+    assert reply.status == 200
+    assert (reply.json["user_id"], reply.json["tenant_id"], reply.json["role"]) == ("alice", "lab", "member")
+    token = reply.json["token"]
+    assert lab.yard.ask("GET", "/api/user", token=token).json["username"] == "alice"
+    short = lab.yard.ask("PATCH", "/api/v1/users/alice", {"password": "short"}, token=token)
+    assert (short.status, short.error["field"]) == (400, "password")
+    assert lab.yard.ask("PATCH", "/api/v1/users/alice", {"password": "battery staple"}, token=token).status == 200
+    assert lab.yard.ask("GET", "/api/user", token=token).status == 401
+    old = lab.yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
+    assert (old.status, old.error["code"]) == (401, "WrongLogin")
+
+
+def test_whoever_guesses_passwords_has_to_wait(lab: Lab) -> None:
+    guess = {"username": "alice", "password": "guess"}
+    statuses = [lab.yard.ask("POST", "/api/login", guess).status for _ in range(6)]
+    assert statuses == [401] * 5 + [429]
+    assert int(lab.yard.ask("POST", "/api/login", guess).headers["retry-after"]) >= 1
+
+
+def test_users_change_their_password_and_nothing_else_of_themselves(lab: Lab) -> None:
+    assert lab.yard.ask("GET", "/api/v1/users/alice", token=lab.alice).json["role"] == "member"
+    assert lab.yard.ask("PATCH", "/api/v1/users/alice", {"role": "admin"}, token=lab.alice).status == 403
+    assert lab.yard.ask("GET", "/api/v1/users/bob", token=lab.alice).status == 404
+    assert lab.yard.ask("PATCH", "/api/v1/users/bob", {"password": "battery staple"}, token=lab.alice).status == 404
+    assert lab.yard.ask("POST", "/api/v1/tokens", {"username": "bob"}, token=lab.alice).status == 403
+    bobs = lab.yard.ask("GET", "/api/v1/tokens?username=bob", token=lab.admin).json["tokens"]
+    assert lab.yard.ask("DELETE", f"/api/v1/tokens/{bobs[0]['id']}", token=lab.alice).status == 404
+    assert lab.yard.ask("GET", "/api/v1/tokens?username=bob", token=lab.alice).status == 403
+    assert {it["username"] for it in lab.yard.ask("GET", "/api/v1/tokens", token=lab.alice).json["tokens"]} == {"alice"}
+
+
+def test_an_admin_adds_changes_and_removes_users(lab: Lab) -> None:
+    new = {"username": "carol", "password": "correct horse", "tenant_id": "shop"}
+    assert lab.yard.ask("POST", "/api/v1/users", new, token=lab.admin).status == 201
+    assert lab.yard.ask("POST", "/api/v1/users", new, token=lab.admin).status == 409
+    assert lab.yard.ask("POST", "/api/v1/users", {"username": "dan"}, token=lab.admin).error["field"] == "password"
+    changed = lab.yard.ask("PATCH", "/api/v1/users/carol", {"role": "viewer"}, token=lab.admin).json
+    assert (changed["role"], changed["tenant_id"]) == ("viewer", "shop")
+    made = lab.yard.ask("POST", "/api/v1/tokens", {"username": "carol", "lifetime": 60}, token=lab.admin)
+    assert made.status == 201
+    listed = lab.yard.ask("GET", "/api/v1/tokens?username=carol", token=lab.admin)
+    assert made.json["token"].encode() not in listed.body
+    assert lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin).status == 200
+    assert lab.yard.ask("GET", "/api/user", token=made.json["token"]).status == 401
+    assert lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin).status == 404
+
+
+@pytest.mark.parametrize("path", ["/health", TASKS, "/nowhere", "/api/login"])
+def test_host_and_origin_are_checked_before_everything_else(lab: Lab, path: str) -> None:
+    assert lab.yard.ask("GET", path, Host="evil.example").error["code"] == "WrongHost"
+    assert lab.yard.ask("GET", path, Origin="http://evil.example").error["code"] == "WrongOrigin"
+    own = lab.yard.ask("GET", "/health", Origin=f"http://127.0.0.1:{lab.yard.port}")
+    assert own.status == 200
+
+
+def test_two_hosts_are_none(lab: Lab) -> None:
+    with lab.yard.socket() as line:
+        line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert line.recv(1000).startswith(b"HTTP/1.1 400")

@@ -1,0 +1,249 @@
+"""Tasks over HTTP: submitted, listed, explained, changed, ended."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard.domain.commands import ReportEnded, ReportStarted
+from gpuyard.domain.values import Outcome, TaskId
+from tests.acceptance.rest_yard import RestYard, until
+
+TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestYard]:
+    """For tests that change nothing."""
+    with RestYard(tmp_path_factory.mktemp("quiet")) as yard:
+        yield yard
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[RestYard]:
+    with RestYard(tmp_path) as yard:
+        yield yard
+
+
+def end(yard: RestYard, task: int, outcome: Outcome = Outcome.SUCCEEDED, exit_code: int = 0) -> None:
+    yard.tell(ReportStarted(TaskId(task), 1))
+    yard.tell(ReportEnded(TaskId(task), 1, outcome, exit_code))
+
+
+def test_a_task_is_accepted_placed_and_told_in_both_spellings(yard: RestYard) -> None:
+    reply = yard.ask("POST", TASKS, {"priority": "high", "gpu_count": 2, "command": "python train.py"})
+    assert reply.status == 201
+    task = reply.json
+    assert task["task_id"] == task["id"] == "task-1"
+    assert (task["priority"], task["class"], task["command"]) == ("high", "online", "python train.py")
+    assert task["allocated_gpus"] == task["assigned_gpus"] == ["n1/0", "n1/1"]
+    assert yard.get(f"{TASKS}/task-1") == yard.get(f"{TASKS}/1") == task
+    assert int(reply.headers["content-length"]) == len(reply.body)
+
+
+def test_an_array_is_many_tasks_and_the_answer_has_them_all(yard: RestYard) -> None:
+    answer = yard.submit(array={"count": 3})
+    assert answer["id"] == "task-1"
+    assert [(task["id"], task["array_index"]) for task in answer["tasks"]] == [
+        ("task-1", 0),
+        ("task-2", 1),
+        ("task-3", 2),
+    ]
+
+
+def test_a_batch_is_accepted_whole_in_the_order_in_which_it_was_sent(yard: RestYard) -> None:
+    sent = [{"gpu_count": 1, "command": "true", "name": f"t{number}"} for number in range(500)]
+    reply = yard.ask("POST", BATCH, {"tasks": sent})
+    assert reply.status == 201
+    assert [task["name"] for task in reply.json["tasks"]] == [task["name"] for task in sent]
+    assert yard.get(TASKS)["total"] == 500
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"gpu_count": "two"}, "tasks[1].gpu_count"),
+        ({"gpu_cuont": 2}, "tasks[1].gpu_cuont"),
+        ({"gpu_count": 1, "command": " "}, "tasks[1].command"),
+        ({"gpu_count": 1, "command": "true", "depends_on": ["task-99"]}, "tasks[1]"),
+        ({"gpu_count": 64, "command": "true", "require_fit": True}, "tasks[1]"),
+        ({"gpu_count": 3, "command": "true", "tenant_id": "small"}, "tasks[1]"),
+    ],
+)
+def test_a_batch_with_one_wrong_task_is_refused_whole_and_the_error_names_it(
+    quiet: RestYard, wrong: dict[str, Any], field: str
+) -> None:
+    quiet.ask("PUT", "/api/v1/tenants/small", {"max_gpus": 2})
+    reply = quiet.ask("POST", BATCH, {"tasks": [{"gpu_count": 1, "command": "true"}, wrong]})
+    assert reply.status in {400, 409}
+    assert reply.error["field"] == field
+    assert quiet.get(TASKS)["total"] == 0
+
+
+def test_a_request_sent_again_with_its_key_gets_the_same_task_also_after_that_ended(yard: RestYard) -> None:
+    body = {"gpu_count": 1, "command": "true"}
+    first = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
+    again = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
+    assert (first.status, again.status) == (201, 201)
+    assert first.json["id"] == again.json["id"] == "task-1"
+    end(yard, 1)
+    until(lambda: 1 not in yard.yard.views.tasks)
+    late = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
+    assert (late.status, late.json["id"], late.json["status"]) == (201, "task-1", "success")
+    other = yard.ask("POST", TASKS, {**body, "name": "x"}, Idempotency_Key="k1")
+    assert (other.status, other.error["code"]) == (409, "KeyUsedBefore")
+    assert yard.get(TASKS)["total"] == 1
+
+
+def test_a_key_that_many_use_at_once_makes_one_task(yard: RestYard) -> None:
+    body = {"gpu_count": 1, "command": "true"}
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: yard.ask("POST", TASKS, body, Idempotency_Key="same"), range(16)))
+    assert {(reply.status, reply.json["id"]) for reply in replies} == {(201, "task-1")}
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
+def test_a_key_that_can_not_be_one_is_refused(quiet: RestYard, key: str) -> None:
+    reply = quiet.ask("POST", TASKS, {"gpu_count": 1}, Idempotency_Key=key)
+    assert (reply.status, reply.error["field"]) == (400, "Idempotency-Key")
+
+
+def test_pages_go_from_the_newest_to_the_oldest_without_a_gap_open_and_ended_alike(yard: RestYard) -> None:
+    yard.ask("POST", BATCH, {"tasks": [{"gpu_count": 0, "cpu_count": 1, "command": "true"}] * 25})
+    for task in range(1, 25, 2):
+        end(yard, task)
+    until(lambda: 23 not in yard.yard.views.tasks)
+    seen: list[str] = []
+    address = f"{TASKS}?limit=4"
+    while address:
+        page = yard.get(address)
+        assert page["total"] == 25
+        seen += [task["id"] for task in page["tasks"]]
+        address = f"{TASKS}?limit=4&cursor={page['next_cursor']}" if page["next_cursor"] else ""
+    assert seen == [f"task-{number}" for number in range(25, 0, -1)]
+
+
+def test_lists_can_be_filtered(yard: RestYard) -> None:
+    yard.submit(name="a", project="p", priority="high")
+    yard.submit(name="b", tenant_id="lab", priority=33)
+    yard.submit(name="c", gpu_count=0, cpu_count=1, priority="low")
+    end(yard, 1)
+
+    def names(query: str) -> list[str]:
+        return [task["name"] for task in yard.get(f"{TASKS}?{query}")["tasks"]]
+
+    assert names("status=completed") == names("status=success") == ["a"]
+    assert names("status=pending,success") == names("status=pending&status=success") == ["c", "b", "a"]
+    assert names("tenant=lab") == names("priority=33") == ["b"]
+    assert names("priority=high") == names("project=p") == ["a"]
+    assert names("priority=low") == names("name=c") == ["c"]
+    assert names("since=2001-01-01T00:00:00Z") == names("since=0") == ["c", "b", "a"]
+    assert names("since=2999-01-01T00:00:00%2B01:00") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("stauts=pending", 'did you mean "status"?'),
+        ("status=pendign", 'did you mean "pending"?'),
+        ("status=", "status"),
+        ("priority=101", "from 0 to 100"),
+        ("limit=0", "from 1 to 1,000"),
+        ("limit=5&limit=6", "more than once"),
+        ("cursor=abc", "next_cursor"),
+        ("since=yesterday", "2026-01-31T12:00:00Z"),
+        ("since=nan", "1970"),
+        ("name=a%00b", "NUL"),
+        ("&".join(f"a{number}=1" for number in range(101)), "more than 100"),
+    ],
+)
+def test_a_filter_that_is_not_known_or_can_not_be_is_an_error_that_says_so(
+    quiet: RestYard, query: str, says: str
+) -> None:
+    reply = quiet.ask("GET", f"{TASKS}?{query}")
+    assert reply.status == 400
+    assert says in reply.error["message"]
+
+
+def test_a_waiting_task_says_why_it_waits(yard: RestYard) -> None:
+    yard.submit(gpu_count=4, priority="high")
+    yard.submit(gpu_count=99)
+    told = yard.get(f"{TASKS}/2/explain")
+    assert told["reason_code"] == yard.get(f"{TASKS}/2")["reason_code"] == "NodeTooSmall"
+    assert "99 GPUs" in told["reason"]
+
+
+def test_cancelling_ends_what_waits_stops_what_runs_and_leaves_what_has_ended(yard: RestYard) -> None:
+    yard.submit(priority="high")
+    yard.submit(gpu_count=99)
+    running = yard.ask("DELETE", f"{TASKS}/task-1")
+    assert (running.status, running.json["message"]) == (200, "task-1 is being stopped.")
+    waiting = yard.ask("DELETE", f"{TASKS}/task-2")
+    assert (waiting.json["status"], waiting.json["message"]) == ("cancelled", "task-2 was cancelled.")
+    until(lambda: 2 not in yard.yard.views.tasks)
+    again = yard.ask("DELETE", f"{TASKS}/task-2")
+    assert (again.status, again.json["status"]) == (200, "cancelled")
+    assert "had ended before" in again.json["message"]
+
+
+def test_a_task_is_held_released_and_given_another_priority_and_more_time(yard: RestYard) -> None:
+    yard.submit(gpu_count=99, timeout=100)
+    assert yard.ask("POST", f"{TASKS}/1/hold").json["reason_code"] == "OnHold"
+    assert yard.ask("POST", f"{TASKS}/1/release").json["reason_code"] == "NodeTooSmall"
+    changed = yard.ask("PATCH", f"{TASKS}/1", {"priority": 77, "timeout": 200}).json
+    assert (changed["priority"], changed["timeout"]) == (77, 200)
+    shorter = yard.ask("PATCH", f"{TASKS}/1", {"timeout": 50})
+    assert (shorter.status, shorter.error["field"]) == (409, "timeout")
+    assert yard.ask("PATCH", f"{TASKS}/1", {}).status == 400
+    assert yard.ask("POST", f"{TASKS}/1/resume").error["code"] == "WrongPhase"
+    assert yard.ask("POST", f"{TASKS}/1/suspend").error["code"] == "NotSuspendable"
+
+
+def test_secrets_are_told_to_nobody(yard: RestYard, tmp_path: Path) -> None:
+    reply = yard.ask("POST", TASKS, {"gpu_count": 99, "command": "true", "secrets": {"KEY": "s3cr3t-value"}})
+    assert reply.json["secrets"] == ["KEY"]
+    for path in (f"{TASKS}/1", TASKS, "/api/tasks", f"{TASKS}/1/explain"):
+        assert b"s3cr3t-value" not in yard.ask("GET", path).body
+    journal = b"".join(file.read_bytes() for file in (tmp_path / "journal").rglob("*") if file.is_file())
+    assert b"KEY" in journal
+    assert b"s3cr3t-value" not in journal
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"", 400, "empty"),
+        (b"{", 400, "not JSON"),
+        (b"\xff\xfe", 400, "UTF-16"),
+        (b"[]", 400, "list"),
+        (b'{"gpu_count": NaN}', 400, "NaN"),
+        (b'{"gpu_count": 1e999}', 400, "gpu_count"),
+        (b'{"gpu_count": -1}', 400, "gpu_count"),
+        (b'{"gpu_cont": 1}', 400, 'did you mean "gpu_count"?'),
+        (b'{"command": "a\\u0000b"}', 400, "NUL"),
+        (b'{"command": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400, ""),
+        (b'{"env": {"CUDA_VISIBLE_DEVICES": "0"}, "command": "x"}', 400, "CUDA_VISIBLE_DEVICES"),
+        (b'{"tenant_id": "a/b"}', 400, "tenant_id"),
+    ],
+)
+def test_wrong_input_gets_a_sentence_and_changes_nothing(quiet: RestYard, body: bytes, status: int, says: str) -> None:
+    reply = quiet.ask("POST", TASKS, body)
+    assert reply.status == status
+    assert says in reply.error["message"]
+    assert reply.error["message"].endswith((".", "?"))
+    assert quiet.get(TASKS)["total"] == 0
+
+
+@pytest.mark.parametrize("name", ["task-99", "99", "task-", "task-0", "x", "task-1%2F2", "9" * 30, "%00", "%ff"])
+def test_a_task_that_is_not_there_is_404_whatever_is_asked_of_it(quiet: RestYard, name: str) -> None:
+    for method, verb in (("GET", ""), ("DELETE", ""), ("GET", "/logs"), ("GET", "/explain"), ("POST", "/hold")):
+        assert quiet.ask(method, f"{TASKS}/{name}{verb}").status == 404
+
+
+def test_what_is_sent_as_a_form_by_curl_is_read_as_the_json_it_is(quiet: RestYard) -> None:
+    sent = json.dumps({"gpu_count": -1}).encode()
+    reply = quiet.ask("POST", TASKS, sent, Content_Type="application/x-www-form-urlencoded")
+    assert reply.error["field"] == "gpu_count"

@@ -1,0 +1,174 @@
+"""The agent's line to its supervisor: found or started, mended, and nothing lost over it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuyard.agent.processes import Processes, SupervisorDoesNotStart
+from gpuyard.agent.supervisor import mark, place, proc
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor.messages import Ended, Ending, Event, Holding, Key, Launch
+from tests.unit.agent.supervised import ENV, is_alive, name_of
+
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "work"
+    yield folder
+    own = place.mark_of(folder)
+    for pid in proc.all_processes():
+        if mark.owner(own, pid) is not None or (
+            name_of(pid) == "gpuyard-superv" and str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ):
+            os.kill(pid, signal.SIGKILL)
+
+
+class Listener:
+    """Reads events and keeps those of the batch that were not asked for yet."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._events = processes.events()
+        self._kept: list[Event] = []
+
+    async def hears(self, kind: type[Event], key: Key | None = None) -> Event:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                for index, event in enumerate(self._kept):
+                    if isinstance(event, kind) and key in {None, getattr(event, "key", None)}:
+                        return self._kept.pop(index)
+                self._kept += await anext(self._events)
+
+    async def close(self) -> None:
+        await self._events.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_supervisor_is_started_where_there_is_none_and_told_what_to_do(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            first = await listener.hears(Holding)
+            assert isinstance(first, Holding)
+            assert first.attempts == ()
+            processes.send(Launch(Key(1, 1), argv=("true",), env=ENV), Launch(Key(2, 1), shell="exit 3", env=ENV))
+            ends = [await listener.hears(Ended, Key(task, 1)) for task in (1, 2)]
+            assert [end.exit_code for end in ends if isinstance(end, Ended)] == [0, 3]
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_an_agent_that_comes_back_gets_all_ends(folder: Path) -> None:
+    async def first_life() -> int:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            holding = await listener.hears(Holding)
+            processes.send(*(Launch(Key(task, 1), shell=f"sleep 0.2; exit {task}", env=ENV) for task in range(1, 6)))
+            await listener.hears(said.Launched, Key(5, 1))
+            await listener.close()
+            assert isinstance(holding, Holding)
+            return holding.pid
+
+    async def second_life() -> tuple[int, dict[Key, int | None]]:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            holding = await listener.hears(Holding)
+            assert isinstance(holding, Holding)
+            codes = {}
+            for held in holding.attempts:
+                end = held.end or await listener.hears(Ended, held.key)
+                assert isinstance(end, Ended)
+                codes[held.key] = end.exit_code
+            await listener.close()
+            return holding.pid, codes
+
+    pid = asyncio.run(first_life())
+    assert asyncio.run(second_life()) == (pid, {Key(task, 1): task for task in range(1, 6)})
+
+
+def test_a_killed_supervisor_is_started_anew_and_tells_what_it_found(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV))
+            await listener.hears(said.Launched, Key(1, 1))
+            os.kill(before.pid, signal.SIGKILL)
+            after = await listener.hears(Holding)
+            assert isinstance(after, Holding)
+            assert after.pid != before.pid
+            assert [held.key for held in after.attempts] == [Key(1, 1)]
+            processes.send(said.Stop(Key(1, 1)))
+            end = await listener.hears(Ended, Key(1, 1))
+            assert isinstance(end, Ended)
+            assert end.ending == Ending.STOPPED
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
+            processes.send(*(Launch(Key(task, 1), argv=("true",), env=ENV) for task in range(1, 51)))
+            await asyncio.sleep(0)
+            os.kill(before.pid, signal.SIGKILL)
+            for task in range(1, 51):
+                end = await listener.hears(Ended, Key(task, 1))
+                assert isinstance(end, Ended)
+                assert end.ending == Ending.SUCCEEDED
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            processes.send(Launch(Key(1, 1), shell="sleep 0.5; exit 4", env=ENV), said.Replace())
+            after = await listener.hears(Holding)
+            assert isinstance(after, Holding)
+            assert after.pid == before.pid
+            end = await listener.hears(Ended, Key(1, 1))
+            assert isinstance(end, Ended)
+            assert end.exit_code == 4
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_the_supervisor_goes_on_when_the_agent_hangs_up(folder: Path) -> None:
+    async def story() -> int:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            holding = await listener.hears(Holding)
+            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV))
+            await listener.close()
+            assert isinstance(holding, Holding)
+            return holding.pid
+
+    assert is_alive(asyncio.run(story()))
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def story() -> None:
+        async with Processes(tmp_path / "file"):
+            raise AssertionError("it can not be entered")
+
+    with pytest.raises(SupervisorDoesNotStart, match=r"file.*can not be"):
+        asyncio.run(story())

@@ -1,0 +1,312 @@
+"""Nothing is lost when a supervisor is killed, stopped or replaced, and fenced attempts end whatever happens to it."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard.agent import processes
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor import place
+from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.messages import Ending, Key, Launch, Phase
+from tests.unit.agent.supervised import ENV, Supervised, is_alive, until
+
+# --- killed
+
+
+def test_a_task_of_a_killed_supervisor_is_adopted(supervised: Supervised) -> None:
+    key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; echo went on")
+    pid = supervised.holds()[key].pid
+    supervised.kill()
+    holding = supervised.begin()
+    (held,) = holding.attempts
+    assert (held.key, held.phase, held.pid) == (key, Phase.RUNNING, pid)
+    (supervised.folder / "go").touch()
+    end = supervised.end_of(key)
+    assert (end.ending, end.exit_code) == (Ending.LOST, None)
+    assert "nobody knows its exit code" in end.message
+    assert supervised.output(key).read_text() == "went on\n"
+
+
+def test_ends_that_nobody_forgot_outlive_a_killed_supervisor(supervised: Supervised) -> None:
+    good, bad, forgotten = (supervised.launches(line) for line in ("true", "exit 3", "true"))
+    ends = {key: supervised.end_of(key) for key in (good, bad, forgotten)}
+    supervised.send(said.Forget((forgotten,)))
+    supervised.holds()
+    supervised.kill()
+    held = {held.key: held.end for held in supervised.begin().attempts}
+    assert held == {good: ends[good], bad: ends[bad]}
+
+
+def test_a_task_that_ended_while_there_was_no_supervisor_is_lost_and_told(supervised: Supervised) -> None:
+    key = supervised.runs("exec sleep 600")
+    pid = supervised.holds()[key].pid
+    supervised.kill()
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    (held,) = supervised.begin().attempts
+    assert isinstance(held.end, said.Ended)
+    assert held.end.ending == Ending.LOST
+
+
+def test_what_an_adopted_task_leaves_behind_is_ended_too(supervised: Supervised) -> None:
+    key = supervised.runs("setsid -f sh -c 'echo $$; exec sleep 600'; while [ ! -e go ]; do sleep 0.02; done")
+    away = supervised.pid_said(key)
+    supervised.kill()
+    supervised.begin()
+    (supervised.folder / "go").touch()
+    supervised.end_of(key)
+    assert not is_alive(away)
+
+
+@pytest.mark.parametrize("how", ["stop", "timeout", "suspend"])
+def test_an_adopted_task_obeys_as_any_other(supervised: Supervised, how: str) -> None:
+    key = supervised.runs("exec sleep 600", timeout_seconds=2.0 if how == "timeout" else 0.0)
+    supervised.kill()
+    supervised.begin()
+    match how:
+        case "stop":
+            supervised.send(said.Stop(key))
+            assert supervised.end_of(key).ending == Ending.STOPPED
+        case "timeout":
+            assert supervised.end_of(key).ending == Ending.TIMED_OUT
+        case _:
+            supervised.send(said.Suspend(key), said.Resume(key), said.Stop(key))
+            supervised.hears(said.SuspendedNow, key)
+            supervised.hears(said.ResumedNow, key)
+            supervised.end_of(key)
+
+
+def test_a_part_of_a_gang_that_waited_is_lost_with_its_supervisor(supervised: Supervised) -> None:
+    key = supervised.launches("true", wait=True, env=ENV | {"TOKEN": "do-not-write-this-down"})
+    supervised.hears(said.Prepared, key)
+    supervised.kill()
+    (held,) = supervised.begin().attempts
+    assert isinstance(held.end, said.Ended)
+    assert held.end.ending == Ending.LOST
+    assert "gang" in held.end.message
+
+
+def test_a_lease_outlives_its_supervisor(supervised: Supervised) -> None:
+    key = supervised.key()
+    supervised.send(Launch(key, lease=True))
+    supervised.hears(said.Launched, key)
+    supervised.kill()
+    (held,) = supervised.begin().attempts
+    assert (held.key, held.phase, held.lease) == (key, Phase.RUNNING, True)
+
+
+def test_a_supervisor_killed_in_a_burst_of_launches_knows_every_one_that_it_started(supervised: Supervised) -> None:
+    keys = [supervised.key() for _ in range(120)]
+    launches = [
+        Launch(key, shell="echo x; exec sleep 600", env=ENV, output=str(supervised.output(key))) for key in keys
+    ]
+    supervised.send(*launches)
+    supervised.hears(said.Launched, keys[20])
+    supervised.kill()
+    supervised.begin()
+    supervised.send(*launches)
+    for key in keys:
+        until(lambda key=key: key in supervised.holds())  # type: ignore[misc]
+        assert not isinstance(supervised.holds()[key].end, said.NotLaunched)
+    held = supervised.holds()
+    for key in (key for key in keys if held[key].end is None):
+        supervised.says(key, "x")
+    assert {supervised.output(key).read_text() for key in keys if supervised.output(key).exists()} <= {"x\n", ""}
+    supervised.send(*(said.Stop(key, 0) for key in keys))
+    until(lambda: all(held.end is not None for held in supervised.holds().values()))
+
+
+def test_a_torn_line_is_passed_over(supervised: Supervised) -> None:
+    key = supervised.launches("exit 3")
+    supervised.end_of(key)
+    supervised.kill()
+    with (supervised.folder / place.LOG).open("ab") as log:
+        log.write(b'{"type":"Is","attempt":{"key":[7,')
+    assert [held.key for held in supervised.begin().attempts] == [key]
+
+
+def test_no_environment_and_no_command_is_written_down(supervised: Supervised) -> None:
+    supervised.runs("exec sleep 600 # the-command", env=ENV | {"TOKEN": "do-not-write-this-down"})
+    written = b"".join(path.read_bytes() for path in supervised.folder.iterdir() if path.is_file())
+    assert b"do-not-write-this-down" not in written
+    assert b"the-command" not in written
+
+
+def test_the_memory_does_not_grow_for_ever(supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuyard.agent.supervisor import memory
+    from gpuyard.agent.supervisor.attempt import Attempt
+
+    monkeypatch.setattr(memory, "COMPACT_BYTES", 4096)
+    kept = memory.Memory(supervised.folder / "other.log")
+    one = {Key(1, 1): Attempt(Key(1, 1), at=1.0)}
+    kept.begin(one)
+    for task in range(2, 500):
+        kept.note(Attempt(Key(task, 1), at=1.0))
+        kept.forget((Key(task, 1),))
+        kept.write()
+        kept.compact(one)
+    assert (supervised.folder / "other.log").stat().st_size < 3 * 4096
+    assert kept.read() == (one, True)
+
+
+# --- one at a time
+
+
+def test_a_second_supervisor_does_not_start_beside_the_first(supervised: Supervised) -> None:
+    processes.start(supervised.folder)
+    other = Supervised(supervised.folder)
+    other.hang_up()
+    assert other.pid == supervised.pid
+
+
+def test_a_folder_with_a_long_name_works_too(tmp_path: Path) -> None:
+    supervised = Supervised(tmp_path / ("deep" * 30))
+    try:
+        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+    finally:
+        supervised.clean_up()
+
+
+def test_a_folder_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(processes.SupervisorDoesNotStart, match=r"file/work can not be used"):
+        processes.start(tmp_path / "file" / "work")
+
+
+# --- replaced
+
+
+def test_replacing_keeps_pid_children_and_exit_codes(supervised: Supervised) -> None:
+    runs = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
+    waits = supervised.launches("echo $COLOUR; exit 8", wait=True, env=ENV | {"COLOUR": "red"})
+    over = supervised.launches("exit 9")
+    supervised.end_of(over)
+    before = supervised.pid
+    supervised.send(said.Replace())
+    with pytest.raises(AssertionError, match="hung up"):
+        supervised.hears(said.NotReplaced)
+    assert {held.key for held in supervised.begin().attempts} == {runs, waits, over}
+    assert supervised.pid == before
+    (supervised.folder / "go").touch()
+    supervised.send(said.Start(waits))
+    assert supervised.end_of(runs).exit_code == 7
+    assert supervised.end_of(waits).exit_code == 8
+    assert supervised.output(waits).read_text() == "red\n"
+
+
+def test_what_ends_during_the_replacement_is_not_missed(supervised: Supervised) -> None:
+    keys = [supervised.launches(f"sleep 0.{i}; exit {i}") for i in range(10)]
+    supervised.send(said.Replace())
+    with pytest.raises(AssertionError, match="hung up"):
+        supervised.hears(said.NotReplaced)
+    supervised.begin()
+    until(lambda: all(held.end is not None for held in supervised.holds().values()))
+    codes = [held.end.exit_code for held in supervised.holds().values() if isinstance(held.end, said.Ended)]
+    assert sorted(code for code in codes if code is not None) == list(range(10))
+    assert len(keys) == 10
+
+
+# --- fenced
+
+
+def fenced(supervised: Supervised, lease_seconds: float, line: str = "exec sleep 600") -> tuple[Key, int]:
+    supervised.send(said.Renew(lease_seconds))
+    key = supervised.runs(line, fence=True)
+    return key, supervised.holds()[key].pid
+
+
+def test_a_fenced_attempt_ends_when_its_lease_runs_out(supervised: Supervised) -> None:
+    other = supervised.runs("exec sleep 600")
+    key, _ = fenced(supervised, 0.5, "trap '' TERM; sleep 600")
+    assert supervised.end_of(key).ending == Ending.FENCED
+    assert supervised.holds()[other].phase == Phase.RUNNING
+
+
+def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
+    key, pid = fenced(supervised, 0.5)
+    supervised.send(said.Renew(600), said.Renew(0.1))
+    with pytest.raises(AssertionError, match="no Ended"):
+        supervised.end_of(key, seconds=1.0)
+    assert is_alive(pid)
+
+
+def test_nothing_fenced_begins_without_a_lease(supervised: Supervised) -> None:
+    key = supervised.launches("true", fence=True)
+    assert "lease" in supervised.hears(said.NotLaunched, key).message
+
+
+def test_an_old_renewal_that_lay_on_the_line_renews_nothing(supervised: Supervised) -> None:
+    supervised.send(said.Renew(12.0, made_at=now() - 60.0))
+    key = supervised.launches("true", fence=True)
+    assert "lease" in supervised.hears(said.NotLaunched, key).message
+
+
+def test_a_part_of_a_gang_that_waits_is_fenced_too(supervised: Supervised) -> None:
+    supervised.send(said.Renew(0.3))
+    key = supervised.launches("true", fence=True, wait=True)
+    assert supervised.end_of(key).ending == Ending.FENCED
+
+
+def test_the_fence_holds_while_the_supervisor_is_stopped(supervised: Supervised) -> None:
+    key, pid = fenced(supervised, 1.0)
+    supervised.kill(signal.SIGSTOP)
+    try:
+        until(lambda: not is_alive(pid))
+    finally:
+        supervised.kill(signal.SIGCONT)
+    assert supervised.end_of(key).ending == Ending.FENCED
+
+
+def test_the_fence_holds_after_the_supervisor_was_killed(supervised: Supervised) -> None:
+    key, pid = fenced(supervised, 1.0, "setsid -f sh -c 'echo $$; exec sleep 600'; sleep 600")
+    away, watcher = supervised.pid_said(key), supervised.watcher()
+    supervised.kill()
+    until(lambda: not is_alive(pid) and not is_alive(away))
+    until(lambda: not is_alive(watcher))
+    (held,) = supervised.begin().attempts
+    assert isinstance(held.end, said.Ended)
+    assert held.end.ending == Ending.FENCED
+
+
+def test_a_new_supervisor_renews_what_a_killed_one_fenced(supervised: Supervised) -> None:
+    key, pid = fenced(supervised, 3.0)
+    old_watcher = supervised.watcher()
+    supervised.kill()
+    supervised.begin()
+    supervised.send(said.Renew(600))
+    supervised.holds()
+    until(lambda: not is_alive(old_watcher))
+    assert is_alive(supervised.watcher())
+    began = time.monotonic()
+    until(lambda: time.monotonic() > began + 3.0)
+    assert is_alive(pid)
+    assert supervised.holds()[key].phase == Phase.RUNNING
+
+
+def test_replacing_keeps_the_fence(supervised: Supervised) -> None:
+    key, pid = fenced(supervised, 600)
+    old_watcher = supervised.watcher()
+    supervised.send(said.Replace())
+    with pytest.raises(AssertionError, match="hung up"):
+        supervised.hears(said.NotReplaced)
+    supervised.begin()
+    assert supervised.watcher() != old_watcher
+    assert not is_alive(old_watcher)
+    assert supervised.holds()[key].pid == pid
+
+
+def test_a_watcher_that_was_killed_is_replaced(supervised: Supervised) -> None:
+    key, _ = fenced(supervised, 600)
+    first = supervised.watcher()
+    os.kill(first, signal.SIGKILL)
+    until(lambda: supervised.watchers() and first not in supervised.watchers())
+    assert supervised.holds()[key].phase == Phase.RUNNING
+
+
+def test_without_fenced_attempts_there_is_no_watcher(supervised: Supervised) -> None:
+    supervised.end_of(supervised.launches("true"))
+    assert supervised.watchers() == []

@@ -1,0 +1,159 @@
+"""What `submit` and `run` make of their options, and what they say to those that make no sense."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard import cli
+from tests.unit.sdk.partner import partner, task
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
+    """The request that `gpuyard submit` with these words sends."""
+    with partner(lambda line: line.say(task(), 201)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *words])
+        assert cli.main() == 0
+    [asked] = server.asked
+    body: dict[str, Any] = asked.body
+    return body
+
+
+def test_words_after_the_dashes_are_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert submitted(monkeypatch, "--", "python", "a b.py", "-g", "3")["command"] == ["python", "a b.py", "-g", "3"]
+
+
+def test_dashes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = submitted(monkeypatch, "-g", "2", "python", "train.py", "--gpus", "7")
+
+    assert (asked["command"], asked["gpu_count"]) == (["python", "train.py", "--gpus", "7"], 2)
+
+
+@pytest.mark.parametrize("words", [("--shell", "make | tee log"), ("make | tee log",), ("--", "make | tee log")])
+def test_a_line_for_the_shell(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    assert submitted(monkeypatch, *words)["command"] == "make | tee log"
+
+
+def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "from me")
+    monkeypatch.setenv("API_KEY", "hush")
+    words = (
+        "-g 2 -m H100 -m A100 -p high --class online -n train --cpus 8 --mem 1024 --gpu-mem 40000 --nodes 2 -t vision "
+        "--project p --timeout 2h --retries 3 --after 4 --after task-5 --after-any 6 -e A=1=2 -e MINE --secret API_KEY "
+        "-C /data --preemption suspend --on-lost fence --estimate 1h30m --label zone=a --link nvlink --model llama "
+        "--require-fit --description why"
+    )
+
+    assert submitted(monkeypatch, *words.split(), "--", "true") == {
+        "command": ["true"],
+        "gpu_count": 2,
+        "gpu_model": ["H100", "A100"],
+        "priority": "high",
+        "class": "online",
+        "name": "train",
+        "description": "why",
+        "cpu_count": 8,
+        "memory_mb": 1024,
+        "gpu_memory_mb": 40000,
+        "nodes": 2,
+        "tenant_id": "vision",
+        "project": "p",
+        "timeout": 7200.0,
+        "retries": 3,
+        "depends_on": ["4", "task-5"],
+        "after_any": ["6"],
+        "env": {"A": "1=2", "MINE": "from me"},
+        "secrets": {"API_KEY": "hush"},
+        "work_dir": "/data",
+        "preemption": "suspend",
+        "on_lost": "fence",
+        "estimated_seconds": 5400.0,
+        "labels": {"zone": "a"},
+        "link": "nvlink",
+        "model": "llama",
+        "require_fit": True,
+    }
+
+
+def test_it_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert submitted(monkeypatch, "-p", "30", "--fraction", "0.5", "true") == {
+        "command": ["true"],
+        "priority": 30,
+        "gpu_fraction": 0.5,
+        "work_dir": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "give either a command or --shell"),
+        (("--shell", "make", "make"), "give either a command or --shell"),
+        (("--timeout", "soon", "true"), "a duration above zero"),
+        (("--estimate", "0", "true"), "a duration above zero"),
+        (("-e", "=1", "true"), "NAME=VALUE"),
+        (("-e", "NOT_THERE", "true"), "a variable of yours"),
+        (("--label", "zone", "true"), "NAME=VALUE"),
+        (("--secret", "KEY=value", "true"), "give the name only"),
+        (("--secret", "NOT_THERE", "true"), "no terminal to ask on"),
+        (("-g", "two", "true"), "-g"),
+        (("--color", "true"), "--color"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_nothing_is_sent(
+    words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", "http://127.0.0.1:1", *words])
+
+    assert cli.main() == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_an_array_can_not_be_run_in_the_foreground(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "run", "--array", "3", "true"])
+
+    assert cli.main() == 2
+    assert "gpuyard submit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", ["nodes", "tenants", "users", "tokens", "lease"])
+def test_what_is_said_before_a_verb_of_a_group_counts_for_it(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = {
+        "nodes": ("remove", "n"),
+        "tenants": ("set", "t"),
+        "users": ("remove", "u"),
+        "tokens": ("revoke", "x"),
+        "lease": ("release", "1"),
+    }
+    monkeypatch.setenv("GPUYARD_SERVER", "http://127.0.0.1:1")
+    told: dict[str, object] = {
+        "id": "t",
+        "max_gpus": None,
+        "max_gpus_by_model": {},
+        "guaranteed_gpus": None,
+        "weight": 1,
+        "gpu_hours": None,
+        "gpu_hours_period": None,
+        "used_gpus": 0,
+        "pending_tasks": 0,
+        "running_tasks": 0,
+    }
+    with partner(lambda line: line.say(told)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", group, "--server", server.url, *verbs[group]])
+        assert cli.main() == 0
+    assert len(server.asked) == 1

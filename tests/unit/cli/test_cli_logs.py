@@ -1,0 +1,82 @@
+"""What a scheduler and an agent write: one shape for all, to where it is told, and never without end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuyard.cli.logs import OLD_FILES, NoLog, RotatingFile, set_up
+
+SPEAK = """
+import logging, sys, structlog
+from gpuyard.cli.logs import set_up
+set_up(*sys.argv[1:])
+log = structlog.get_logger()
+log.debug("too_small")
+log.info("task_submitted", task=7, path=__import__("pathlib").Path("/x"))
+logging.getLogger("uvicorn.error").error("it %s", "broke")
+logging.getLogger("asyncio").info("quiet")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("request_broke")
+"""
+
+
+def said(level: str, form: str, output: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", SPEAK, level, form, output]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+
+def test_json_is_one_object_a_line() -> None:
+    lines = [json.loads(line) for line in said("info", "json", "stdout").stdout.splitlines()]
+
+    assert [line["event"] for line in lines] == ["task_submitted", "it broke", "request_broke"]
+    assert lines[0]["task"] == 7
+    assert lines[0]["path"] == "/x"
+    assert lines[0]["level"] == "info"
+    assert lines[0]["timestamp"].endswith("Z")
+    assert lines[1]["library"] == "uvicorn.error"
+    assert "ZeroDivisionError" in lines[2]["exception"]
+
+
+def test_text_has_no_colours_and_goes_where_it_is_told(tmp_path: Path) -> None:
+    done = said("debug", "text", "stderr")
+
+    assert done.stdout == ""
+    assert "too_small" in done.stderr
+    assert "task=7" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert said("error", "text", str(tmp_path / "new" / "a.log")).stdout == ""
+    written = (tmp_path / "new" / "a.log").read_text()
+    assert "task_submitted" not in written
+    assert "ZeroDivisionError" in written
+
+
+def test_a_log_that_can_not_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoLog, match="can not be written"):
+        set_up("info", "json", str(tmp_path / "file" / "a.log"))
+
+
+def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+    file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
+    for number in range(200):
+        file.write(b"line %03d\n" % number)
+    file.close()
+
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["a.log", *(f"a.log.{number}" for number in range(1, OLD_FILES + 1))]
+    assert all(path.stat().st_size <= 100 for path in tmp_path.iterdir())
+    assert (tmp_path / "a.log").read_text().endswith("line 199\n")
+
+
+def test_a_log_is_gone_on_with(tmp_path: Path) -> None:
+    for _ in range(2):
+        file = RotatingFile(tmp_path / "a.log")
+        file.write(b"line\n")
+        file.close()
+
+    assert (tmp_path / "a.log").read_text() == "line\nline\n"

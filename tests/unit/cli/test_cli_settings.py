@@ -1,0 +1,74 @@
+"""`server` and `agent` with `--check-config`: right settings are shown without secrets, wrong ones are a sentence."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuyard import cli
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
+    return cli.main()
+
+
+@pytest.mark.parametrize(("verb", "file"), [("server", "scheduler.yaml"), ("agent", "agent.yaml")])
+def test_the_ready_files_are_right(
+    verb: str, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, verb, "--config", str(CONFIGS / file), "--check-config") == 0
+    assert capsys.readouterr().out == f"{CONFIGS / file}: these settings are right.\n"
+
+
+def test_settings_are_shown_without_what_nobody_should_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("auth: {enabled: true, join_token: hush}\nusers: [{username: a, password: hush, role: admin}]\n")
+    monkeypatch.setenv("GPUYARD_GPU__DETECTION_METHOD", "virtual")  # the agent's, on the same machine
+
+    assert call(monkeypatch, "server", "--config", str(file), "--check-config", "--json") == 0
+    text = capsys.readouterr().out
+    shown = json.loads(text)
+    assert "hush" not in text
+    assert shown["users"][0]["username"] == "a"
+    assert shown["auth"]["enabled"] is True
+    assert shown["scheduler"]["snapshot_interval"] == 30.0
+
+
+@pytest.mark.parametrize("verb", ["server", "agent"])
+def test_a_wrong_file_is_one_sentence_with_its_place(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("logging:\n  levle: info\n")
+
+    assert call(monkeypatch, verb, "--config", str(file), "--check-config") == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"gpuyard: {file}, line 2: ")
+    assert "level" in said.err
+    assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--http-address", "nowhere"),
+        ("--grpc-address", "http://x:1"),
+        ("--virtual-gpus", "four"),
+        ("--virtual-gpus", "1:"),
+    ],
+)
+def test_wrong_options_of_up_are_named(
+    option: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "up", "--data-dir", str(tmp_path / "data"), option, value) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"gpuyard: {option}: ")
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "data").exists()

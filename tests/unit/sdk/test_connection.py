@@ -1,0 +1,225 @@
+"""The way to the scheduler: kept open, taken up again where that is safe, and one sentence for whatever goes wrong."""
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuyard.sdk import NotAllowed, NotFound, Refused, Unreachable, YardError, connect
+from gpuyard.sdk.errors import NotAYard, WrongAddress
+from tests.unit.sdk.partner import Answering, partner, refusal, task
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def answers(line: Answering) -> None:
+    line.say(task())
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_one_connection_serves_many_requests() -> None:
+    with partner(answers) as server:
+        yard = connect(server.url)
+        for _ in range(5):
+            yard.task(7)
+
+        assert server.connections == 1
+        assert server.asked[0].path == "/api/v1/tasks/task-7"
+
+
+def test_every_thread_has_a_connection_of_its_own() -> None:
+    with partner(answers) as server:
+        yard = connect(server.url)
+        threads = [threading.Thread(target=yard.task, args=(7,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+
+        assert len(server.asked) == 4
+        assert {asked.connection for asked in server.asked} == {1, 2, 3, 4}
+
+
+def test_a_connection_the_server_closed_is_opened_anew() -> None:
+    def answers_once(line: Answering) -> None:
+        line.say(task())
+        line.close_connection = True
+
+    with partner(answers_once) as server:
+        yard = connect(server.url)
+        assert [yard.task(7).id for _ in range(3)] == ["task-7"] * 3
+        assert server.connections == 3
+
+
+def test_a_submission_whose_answer_is_lost_is_sent_again_with_the_same_key() -> None:
+    def breaks_first(line: Answering) -> None:
+        if line.number == 1:
+            line.hang_up()
+        else:
+            line.say(task(), 201)
+
+    with partner(breaks_first) as server:
+        assert connect(server.url).submit("true").id == "task-7"
+
+        keys = [asked.headers["Idempotency-Key"] for asked in server.asked]
+        assert len(keys) == 2
+        assert keys[0] == keys[1]
+        assert server.asked[0].body == server.asked[1].body == {"command": "true"}
+
+
+def test_two_submissions_have_two_keys() -> None:
+    with partner(lambda line: line.say(task(), 201)) as server:
+        yard = connect(server.url)
+        yard.submit("true")
+        yard.submit("true")
+
+        assert server.asked[0].headers["Idempotency-Key"] != server.asked[1].headers["Idempotency-Key"]
+
+
+def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
+    with partner(lambda line: line.hang_up()) as server:
+        with pytest.raises(Unreachable, match="may have obeyed") as caught:
+            connect(server.url).create_token("ci")
+
+        assert caught.value.may_have_arrived
+        assert len(server.asked) == 1
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+    def half(line: Answering) -> None:
+        if line.number == 1:
+            line.send_response(200)
+            line.send_header("Content-Length", "100000")
+            line.end_headers()
+            line.wfile.write(b"{")
+            line.hang_up()
+        else:
+            line.say(task())
+
+    with partner(half) as server:
+        assert connect(server.url).task(7).id == "task-7"
+
+
+def test_a_scheduler_that_restarts_meanwhile_is_waited_for() -> None:
+    """The first server takes the request and dies with it; another one listens on the same port a moment later."""
+    port = free_port()
+    got_it = threading.Event()
+
+    def takes_it(line: Answering) -> None:
+        got_it.set()
+        line.hang_up()
+
+    made: list[str] = []
+
+    def submit() -> None:
+        made.append(connect(f"http://127.0.0.1:{port}").submit("true").id)
+
+    submitting = threading.Thread(target=submit)
+    with partner(takes_it, port):
+        submitting.start()
+        assert got_it.wait(10)
+    with partner(lambda line: line.say(task(), 201), port):
+        submitting.join(10)
+    assert made == ["task-7"]
+
+
+def test_where_nobody_listens_the_sentence_says_how_to_start_a_yard() -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(Unreachable) as caught:
+        connect(address).task(7)
+
+    assert not caught.value.may_have_arrived
+    assert address in str(caught.value)
+    assert "`gpuyard up`" in str(caught.value)
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        yard = connect(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout_seconds=0.2)
+        with pytest.raises(Unreachable, match=r"did not answer within 0\.2 seconds"):
+            yard.task(7)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, Refused), (401, NotAllowed), (403, NotAllowed), (404, NotFound), (409, Refused)]
+)
+def test_a_refusal_is_the_yards_own_sentence(status: int, kind: type[Refused]) -> None:
+    said = refusal("WrongType", "gpu_count must be a number.", "gpu_count")
+    with partner(lambda line: line.say(said, status)) as server:
+        with pytest.raises(kind) as caught:
+            connect(server.url).submit("true", gpu_count=1)
+
+        error = caught.value
+        assert (str(error), error.code, error.field, error.status) == (
+            "gpu_count must be a number.",
+            "WrongType",
+            "gpu_count",
+            status,
+        )
+        assert type(error) is kind
+
+
+@pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b'{"id": 7}'])
+def test_somebody_else_at_the_address_is_told_from_a_yard(answer: bytes) -> None:
+    with partner(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
+        connect(server.url).task(7)
+
+
+def test_a_page_for_an_error_is_no_refusal() -> None:
+    with partner(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotAYard, match="502"):
+        connect(server.url).task(7)
+
+
+@pytest.mark.parametrize("address", ["ftp://yard", "http://", "http://yard:port", "http://yard:99999", "http://y?a=b"])
+def test_an_address_that_is_none_is_refused_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(WrongAddress, match=r"http://127\.0\.0\.1:8080"):
+        connect(address)
+
+
+def test_an_address_without_scheme_and_one_with_a_path_both_work() -> None:
+    with partner(answers) as server:
+        connect(server.url.removeprefix("http://")).task(7)
+        connect(f"{server.url}/yard/").task(7)
+
+        assert [asked.path for asked in server.asked] == ["/api/v1/tasks/task-7", "/yard/api/v1/tasks/task-7"]
+
+
+def test_address_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with partner(answers) as server:
+        monkeypatch.setenv("GPUYARD_SERVER", server.url)
+        monkeypatch.setenv("GPUYARD_TOKEN", "gy_secret")
+        connect().task(7)
+        connect(token="").task(7)
+
+        assert [asked.headers.get("Authorization") for asked in server.asked] == ["Bearer gy_secret", None]
+
+
+def test_a_token_with_a_line_break_is_never_sent() -> None:
+    with pytest.raises(YardError, match="copy it again"):
+        connect("http://127.0.0.1:1", token="gy_a\r\nX-Evil: 1")
+
+
+def test_a_file_of_certificates_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for ca in ("ca.pem", "missing.pem"):
+        with pytest.raises(WrongAddress, match="GPUYARD_CA"):
+            connect("https://127.0.0.1:1", ca=str(tmp_path / ca))
+
+
+def test_http_where_tls_is_spoken_is_a_sentence() -> None:
+    with partner(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
+        connect(server.url.replace("http:", "https:")).task(7)
