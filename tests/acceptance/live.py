@@ -1,11 +1,13 @@
 """A cluster of real processes for tests: a scheduler and agents, each from its file of settings, that can be killed."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,6 +46,7 @@ class Cluster:
         self.http, self.grpc = free_port(), free_port()
         self.server: subprocess.Popen[bytes] | None = None
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.join_token = "join"
         self._more = scheduler or {}
 
     # --- starting ----------------------------------------------------------------------------------------------------
@@ -53,7 +56,7 @@ class Cluster:
         settings = {
             "server": {"http_address": f"127.0.0.1:{self.http}", "grpc_address": f"127.0.0.1:{self.grpc}"},
             "storage": {"data_dir": str(self.folder / "data")},
-            "auth": {"join_token": "join"},
+            "auth": {"join_token": self.join_token},
             "quota": {"mode": "borrow"},
             "logging": {"format": "text", "output": str(self.folder / "server.log")},
             **self._more,
@@ -64,7 +67,7 @@ class Cluster:
     def start_agent(self, name: str, gpus: int = 4, **executor: Any) -> None:
         """Start an agent, or start it again."""
         settings = {
-            "agent": {"id": name, "join_token": "join", "address": "127.0.0.1"},
+            "agent": {"id": name, "join_token": self.join_token, "address": "127.0.0.1"},
             "scheduler": {
                 "master_address": f"127.0.0.1:{self.grpc}",
                 "retry_interval": "200ms",
@@ -103,7 +106,7 @@ class Cluster:
 
         def online() -> bool:
             with suppress(Unreachable):
-                return sum(node.status == "online" for node in client.nodes()) >= nodes
+                return sum(node.status == "online" for node in client.nodes().nodes) >= nodes
             return False
 
         try:
@@ -112,12 +115,22 @@ class Cluster:
             raise AssertionError(f"{error}\n{self.logs()}") from None
         return client
 
+    def count(self, status: str) -> int:
+        """How many tasks are in one of these states."""
+        address = f"http://127.0.0.1:{self.http}/api/v1/tasks?limit=1&status={status}"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return int(json.load(answer)["total"])
+
     # --- hurting -----------------------------------------------------------------------------------------------------
 
     def supervisor(self, name: str) -> int | None:
         """The process id of a node's supervisor."""
-        with suppress(OSError, ValueError):
-            return int((self.folder / name / "supervisor" / "pid").read_text())
+        folder = str(self.folder / name / "supervisor").encode()
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+                if b"gpuyard.agent.supervisor" in words and folder in words and b"watch" not in words:
+                    return int(entry.name)
         return None
 
     def kill(self, process: "subprocess.Popen[bytes] | int | None", how: signal.Signals = signal.SIGKILL) -> None:

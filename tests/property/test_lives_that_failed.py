@@ -3,6 +3,7 @@
 import pytest
 
 from tests.replay.random_life import RandomLife
+from tests.replay.rough_life import RoughLife
 
 ONCE_FAILED = {
     170: "a task that overtook all who wait for their class's quota was not asked, though it wanted less",
@@ -16,6 +17,23 @@ ONCE_FAILED = {
     5873: "a task waited behind one that no open node could hold any more, because both were at their class's limit",
     8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
 }
+
+
+ROUGH_ONES = {
+    406: "a share that its tenant's limit on a model allows on large cards only was parked as if it were allowed on none",
+    1208: "nobody could borrow any more, and those behind promises that had been made on borrowed GPUs were not asked",
+}
+
+
+@pytest.mark.parametrize("seed", sorted(ROUGH_ONES))
+def test_what_failed_once_in_a_rough_life_holds(seed: int) -> None:
+    RoughLife(seed).lives(60)
+
+
+@pytest.mark.parametrize("fifty", range(4))
+def test_fifty_rough_lives_give_no_card_to_two_and_strand_nothing(fifty: int) -> None:
+    for seed in range(fifty * 50, fifty * 50 + 50):
+        RoughLife(seed).lives(60)
 
 
 @pytest.mark.parametrize("seed", sorted(ONCE_FAILED))

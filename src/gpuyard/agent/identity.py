@@ -122,8 +122,7 @@ def visible_devices(cards: Sequence[Card]) -> dict[str, str]:
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": names,
-        "NVIDIA_VISIBLE_DEVICES": names
-        or "void",  # the container toolkit's word for none
+        "NVIDIA_VISIBLE_DEVICES": names or "void",  # the container toolkit's word for none
     }
 
 

@@ -413,5 +413,5 @@ class Pass(Deeds):
 
 
 def _model_limit(shape: Shape) -> str:
-    """The limit on models a shape falls under: of its one model, or of several."""
-    return shape.resources.models[0] if len(shape.resources.models) == 1 else SOME
+    """The limit on models a shape falls under: of its one model, or of several, or only on some nodes."""
+    return shape.resources.models[0] if len(shape.resources.models) == 1 and shape.needs is None else SOME

@@ -766,6 +766,10 @@ class State:
 
     def _split_set(self, event: fact.SplitSet, at: float) -> None:  # noqa: ARG002
         self.split = event.split
+        if event.split.mode is QuotaMode.STRICT:
+            for hold in self.holds.values():
+                hold.borrowed = False  # nobody borrows any more, so no promise stands back for that
+        self._doubt_promises()
         self.divide()
         self.note_guarantees()
 

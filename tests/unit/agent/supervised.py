@@ -126,8 +126,8 @@ class Supervised:
         return [pid for pid in proc.all_processes() if name_of(pid) == "gpuyard-fence" and parent_of(pid) == self.pid]
 
     def watcher(self) -> int:
-        (watcher,) = self.watchers()
-        return watcher
+        until(lambda: len(self.watchers()) == 1)  # it needs a moment to say who it is
+        return self.watchers()[0]
 
     def clean_up(self) -> None:
         """End what this test started and nothing else: the supervisor, and whoever carries its folder's mark."""

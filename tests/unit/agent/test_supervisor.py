@@ -205,6 +205,13 @@ def test_a_timeout_ends_also_what_ignores_term(supervised: Supervised) -> None:
     assert (end.ending, end.signal) == (Ending.TIMED_OUT, signal.SIGKILL)
 
 
+def test_stopping_what_has_just_been_launched_needs_no_grace(supervised: Supervised) -> None:
+    first = supervised.runs("exec sleep 600")
+    second = supervised.key()
+    supervised.send(said.Stop(first, 600), Launch(second, argv=("sleep", "600"), env=ENV), said.Stop(second, 600))
+    assert supervised.end_of(first).signal == supervised.end_of(second).signal == signal.SIGTERM
+
+
 def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
     supervised.send(said.Stop(Key(99, 1)), said.Start(Key(98, 1)), said.Suspend(Key(97, 1)), said.Resume(Key(96, 1)))
     for task in (99, 98, 97, 96):

@@ -1,15 +1,19 @@
 """Nothing is lost when a supervisor is killed, stopped or replaced, and fenced attempts end whatever happens to it."""
 
 import os
+import resource
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from gpuyard.agent import processes
+from gpuyard.agent.supervisor import memory, place
 from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor import place
+from gpuyard.agent.supervisor.attempt import Attempt
 from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.supervisor.messages import Ending, Key, Launch, Phase
 from tests.unit.agent.supervised import ENV, Supervised, is_alive, until
@@ -137,9 +141,6 @@ def test_no_environment_and_no_command_is_written_down(supervised: Supervised) -
 
 
 def test_the_memory_does_not_grow_for_ever(supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuyard.agent.supervisor import memory
-    from gpuyard.agent.supervisor.attempt import Attempt
-
     monkeypatch.setattr(memory, "COMPACT_BYTES", 4096)
     kept = memory.Memory(supervised.folder / "other.log")
     one = {Key(1, 1): Attempt(Key(1, 1), at=1.0)}
@@ -310,3 +311,52 @@ def test_a_watcher_that_was_killed_is_replaced(supervised: Supervised) -> None:
 def test_without_fenced_attempts_there_is_no_watcher(supervised: Supervised) -> None:
     supervised.end_of(supervised.launches("true"))
     assert supervised.watchers() == []
+
+
+# --- itself
+
+
+def test_it_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, gpuyard.agent.supervisor.__main__; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    others = {name for name in loaded if name not in sys.stdlib_module_names and not name.startswith("_")}
+    assert others <= {"gpuyard", "msgspec", "typing_extensions"}  # the last is msgspec's own choice
+    assert not {"asyncio", "grpc", "psutil", "ssl", "yaml"} & set(loaded)
+
+
+def test_one_that_is_told_to_end_leaves_its_tasks_to_the_next(supervised: Supervised) -> None:
+    key = supervised.runs("exec sleep 600")
+    before = supervised.pid
+    supervised.kill(signal.SIGTERM)
+    until(lambda: not is_alive(before))
+    assert [held.key for held in supervised.begin().attempts] == [key]
+    assert supervised.pid != before
+
+
+def test_one_that_holds_nothing_goes_when_nobody_comes(supervised: Supervised) -> None:
+    key = supervised.launches("true")
+    supervised.end_of(key)
+    supervised.send(said.Forget((key,)))
+    supervised.holds()
+    supervised.hang_up()
+    until(lambda: not is_alive(supervised.pid))
+
+
+def test_a_full_disk_loses_no_line_that_comes_after_it(tmp_path: Path) -> None:
+    kept = memory.Memory(tmp_path / "log")
+    kept.begin({})
+    size = (tmp_path / "log").stat().st_size
+    attempts = {Key(task, 1): Attempt(Key(task, 1), at=1.0) for task in (1, 2)}
+    kept.note(attempts[Key(1, 1)])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            kept.write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    kept.note(attempts[Key(2, 1)])
+    kept.write()
+    assert kept.read() == (attempts, True)

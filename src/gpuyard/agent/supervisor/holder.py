@@ -5,18 +5,10 @@
        └─ wait: Prepared ── Start ─────────────┘  └── Suspend, Resume     │                  │
                                     Stop, time-out, lease over: TERM, grace, KILL   TERM, grace, KILL of what is left
 
-The usual way is cheap: one spawn, one wait, a look at the list of our children, and three lines of memory. Processes
-that a command leaves behind become our children (we are a subreaper), so as long as we have no children but commands,
-nobody left anything behind and the process table need not be read. Where there are others, they belong to the attempt
-whose session they are in or whose mark they carry. One that has left its session and cleared its mark belongs to
-nobody we could name: it is ended with the first attempt it could belong to, because a GPU must never be used by two.
-In a control group (`Launch.cgroup`) there is no such doubt.
-
-An attempt that was adopted from a killed supervisor is no child of ours: its exit code can not be known, and what it
-leaves behind is looked for in the whole process table.
+The usual way is cheap: one spawn, one wait, a look at the list of our children, and three lines of memory. Whose a
+process is, and what a command left behind, `kin.py` knows; `fence.py` sees to it that a lease holds also without us.
 """
 
-import heapq
 import os
 import signal
 import socket
@@ -34,10 +26,12 @@ from gpuyard.agent.supervisor.attempt import Attempt, new_attempt
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.supervisor.fence import Table, Watcher, fork_watcher
+from gpuyard.agent.supervisor.kin import Kin
 from gpuyard.agent.supervisor.memory import Memory
 from gpuyard.agent.supervisor.messages import Ended, Ending, Key, Launch, Phase
 from gpuyard.agent.supervisor.output import trim
 from gpuyard.agent.supervisor.spawn import CanNotSpawn, spawn
+from gpuyard.agent.supervisor.timers import Timers
 
 OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
@@ -63,21 +57,12 @@ class Holder:
         self._open: set[Key] = set()
         """Those that have not ended."""
         self._waiting: dict[Key, Launch] = {}
-        self._commands: dict[int, Attempt] = {}
-        """By pid: commands that were not waited for yet, ours and adopted ones."""
-        self._leftovers: dict[int, Key | None] = {}
-        """Children that others left to us, and whose they are; none: they hide it."""
-        self._sweeping: dict[Key, Attempt] = {}
-        """Their command is over, something of them is not."""
+        self._kin = Kin(self._mark, self._cgroups)
         self._slots: dict[Key, int] = {}
         self._watcher: Watcher | None = None
         self._fenced: dict[Key, Attempt] = {}
         """Those that the end of the lease will end."""
-        self._timers: list[tuple[float, Key]] = []
-        self._timer_of: dict[Key, float] = {}
-        """Which of an attempt's timers counts; others of it in the heap are left over."""
-        self._processes: dict[int, proc.Process] | None = None
-        """The process table, read at most once a turn."""
+        self._timers = Timers()
         self._events: list[said.Event] = []
         self._checked_output_at = 0.0
         self.pidfds: dict[int, int] = {}
@@ -89,7 +74,8 @@ class Holder:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
         before = list(self._table.fenced())
         struck = {(entry.pid, entry.born) for entry in before if entry.struck}
-        self._attempts, same_boot = self._memory.read()
+        held, same_boot = self._memory.read()
+        self._attempts |= held
         for attempt in self._attempts.values():
             if attempt.end is None:
                 self._open.add(attempt.key)
@@ -112,9 +98,9 @@ class Holder:
             if (attempt.pid, attempt.born) in struck:
                 attempt.stopping = Ending.FENCED
             if attempt.command_ended:
-                self._sweeping[attempt.key] = attempt
+                self._kin.sweeping[attempt.key] = attempt
             elif attempt.pid:
-                self._commands[attempt.pid] = attempt
+                self._kin.commands[attempt.pid] = attempt
                 if not attempt.ours:
                     self._watch_adopted(attempt)
             self._fence(attempt)
@@ -138,43 +124,36 @@ class Holder:
             self._set_timer(attempt)
             return
         if attempt.command_ended:
-            self._sweeping[attempt.key] = attempt
+            self._kin.sweeping[attempt.key] = attempt
             self._set_timer(attempt)
             return
         if attempt.phase is Phase.WAITING:
             attempt.message = LOST_GANG
             self._finish(attempt, Ending.LOST)
             return
-        if not attempt.pid:
-            self._find(attempt)
+        if not attempt.pid and (found := self._kin.find_command(attempt.key)) is not None:
+            attempt.pid, attempt.born = found.pid, (found.began, found.began)
         if (attempt.pid, attempt.born) in struck:
             attempt.stopping = Ending.FENCED
         attempt.message = LOST_CODE if attempt.pid else LOST_BEGINNING
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
-            self._commands[attempt.pid] = attempt
+            self._kin.commands[attempt.pid] = attempt
             self._watch_adopted(attempt)
             self._fence(attempt)
         else:
             if attempt.pid:
                 attempt.message = LOST_TRACE
             attempt.command_ended = True
-            self._sweeping[attempt.key] = attempt
+            self._kin.sweeping[attempt.key] = attempt
         self._set_timer(attempt)
-
-    def _find(self, attempt: Attempt) -> None:
-        """The command of an attempt whose start was not noted any more: whoever leads a session and carries its mark."""
-        leaders = [found.pid for found in self._process_table().values() if found.pid == found.session]
-        for pid in mark.owned(self._mark, attempt.key, leaders):
-            began = self._process_table()[pid].began
-            attempt.pid, attempt.born = pid, (began, began)
 
     def _watch_adopted(self, attempt: Attempt) -> None:
         try:
             self.pidfds[os.pidfd_open(attempt.pid)] = attempt.pid
         except ProcessLookupError:
-            self._commands.pop(attempt.pid, None)
+            self._kin.commands.pop(attempt.pid, None)
             attempt.command_ended = True
-            self._sweeping[attempt.key] = attempt
+            self._kin.sweeping[attempt.key] = attempt
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -282,11 +261,12 @@ class Holder:
             attempt.born = (before, proc.tick())
             attempt.phase = Phase.RUNNING
             attempt.at = time.time()
-            self._commands[attempt.pid] = attempt
+            self._kin.commands[attempt.pid] = attempt
             self._fence(attempt)
             self._start_clock(attempt)
             self._memory.note(attempt)
             self._events.append(said.Launched(launch.key, attempt.pid, attempt.at))
+        self._kin.look_anew()
 
     def _why_not_fence(self) -> str:
         if self._table.lease_end <= now():
@@ -340,11 +320,11 @@ class Holder:
         elif attempt.phase is Phase.RUNNING and attempt.stopping is None and not attempt.command_ended:
             stopped: set[int] = set()
             for _ in range(SUSPEND_ROUNDS):  # one of them may have forked before it stood still
-                self._processes = None
-                new = self._family(attempt) - stopped
+                self._kin.look_anew()
+                new = self._kin.family(attempt) - stopped
                 if not new:
                     break
-                self._signal(new, signal.SIGSTOP)
+                self._kin.signal(new, signal.SIGSTOP)
                 stopped |= new
             attempt.phase = Phase.SUSPENDED
             if attempt.times_out_at is not None:
@@ -363,7 +343,7 @@ class Holder:
             if attempt.phase is Phase.SUSPENDED:
                 attempt.phase = Phase.RUNNING
                 self._start_clock(attempt)
-                self._signal(self._family(attempt), signal.SIGCONT)
+                self._kin.signal(self._kin.family(attempt), signal.SIGCONT)
                 self._memory.note(attempt)
             self._events.append(said.ResumedNow(key))
 
@@ -381,8 +361,8 @@ class Holder:
 
     def seconds_to_next(self) -> float | None:
         """When there is something to do although nothing happens; none: never."""
-        instants = [self._timers[0][0]] if self._timers else []
-        if self._commands or self._memory.has_pending:
+        instants = [instant] if (instant := self._timers.next()) is not None else []
+        if self._kin.commands or self._memory.has_pending:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
         if self._fenced:
             instants.append(self._table.lease_end)
@@ -391,22 +371,16 @@ class Holder:
     def tick(self) -> None:
         """Do what is due."""
         at = now()
-        while self._timers and self._timers[0][0] <= at:
-            instant, key = heapq.heappop(self._timers)
-            if self._timer_of.get(key) == instant:
-                del self._timer_of[key]
-                self._do_what_is_due(self._attempts[key], at)
+        for key in self._timers.due(at):
+            self._do_what_is_due(self._attempts[key], at)
         if self._fenced and self._table.lease_end <= at:
             fenced, self._fenced = self._fenced, {}
             for attempt in fenced.values():
                 self._end(attempt, Ending.FENCED, 0.0)
         if at >= self._checked_output_at + OUTPUT_CHECK_SECONDS:
             self._checked_output_at = at
-            for attempt in self._commands.values():
+            for attempt in self._kin.commands.values():
                 _trim(attempt)
-        if len(self._timers) > 64 + 4 * len(self._timer_of):
-            self._timers = [(instant, key) for key, instant in self._timer_of.items()]
-            heapq.heapify(self._timers)
 
     def _start_clock(self, attempt: Attempt) -> None:
         if attempt.seconds_left is not None:
@@ -419,22 +393,20 @@ class Holder:
         instants = [instant for instant in (attempt.times_out_at, attempt.kill_at) if instant is not None]
         if attempt.command_ended and not attempt.ours:
             instants.append(now() + LOOK_AGAIN_SECONDS)  # nobody tells us when the rest of an adopted one ends
-        if instants and (instant := min(instants)) != self._timer_of.get(attempt.key):
-            self._timer_of[attempt.key] = instant
-            heapq.heappush(self._timers, (instant, attempt.key))
+        if instants:
+            self._timers.set(attempt.key, min(instants))
 
     def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
         if attempt.times_out_at is not None and attempt.times_out_at <= at:
             attempt.times_out_at = None
             self._end(attempt, Ending.TIMED_OUT, attempt.grace_seconds)
         if attempt.kill_at is not None and attempt.kill_at <= at and attempt.end is None:
-            self._processes = None
-            self._signal(self._family(attempt), signal.SIGKILL)
+            self._kin.look_anew()
+            self._kin.signal(self._kin.family(attempt), signal.SIGKILL)
             if attempt.cgroup:
                 self._cgroups.kill(attempt.key)
-            attempt.kill_at = (
-                at + LOOK_AGAIN_SECONDS
-            )  # one of them may have been forking, or can not be killed just now
+            # Again after a while: one of them may have been forking, or can not be killed just now.
+            attempt.kill_at = at + LOOK_AGAIN_SECONDS
         if attempt.command_ended:
             self._sweep()
         elif attempt.end is None:
@@ -459,10 +431,10 @@ class Holder:
             self._do_what_is_due(attempt, now())
             return
         if is_first:
-            family = self._family(attempt)
-            self._signal(family, signal.SIGTERM)
+            family = self._kin.family(attempt)
+            self._kin.signal(family, signal.SIGTERM)
             if attempt.phase is Phase.SUSPENDED:
-                self._signal(family, signal.SIGCONT)
+                self._kin.signal(family, signal.SIGCONT)
         self._set_timer(attempt)
 
     def reap(self) -> None:
@@ -475,10 +447,9 @@ class Holder:
                 break
             if pid == 0:
                 break
-            self._leftovers.pop(pid, None)
-            if self._watcher is not None and pid == self._watcher.pid:
+            if pid == self.watcher_pid:
                 self._lose_watcher()
-            attempt = self._commands.pop(pid, None)
+            attempt = self._kin.waited_for(pid)
             if attempt is not None:
                 over = True
                 attempt.command_ended = True
@@ -486,41 +457,38 @@ class Holder:
                     attempt.signal = os.WTERMSIG(status)
                 else:
                     attempt.exit_code = os.WEXITSTATUS(status)
-                self._sweeping[attempt.key] = attempt
-        if over or self._sweeping:
+                self._kin.sweeping[attempt.key] = attempt
+        if over or self._kin.sweeping:
             self._sweep()
 
     def adopted_ended(self, descriptor: int) -> None:
         """An adopted command is over."""
-        attempt = self._commands.pop(self.pidfds.pop(descriptor), None)
+        attempt = self._kin.commands.pop(self.pidfds.pop(descriptor), None)
         os.close(descriptor)
         if attempt is not None:
             attempt.command_ended = True
-            self._sweeping[attempt.key] = attempt
+            self._kin.sweeping[attempt.key] = attempt
             self._sweep()
 
     def _sweep(self) -> None:
         """Finish those whose command is over and who left nothing behind; end what the others left."""
-        if not self._sweeping:
+        if not self._kin.sweeping:
             return
-        self._look_for_leftovers()
-        for attempt in list(self._sweeping.values()):
-            if (
-                attempt.ours
-                and not self._roots(attempt)
-                and not (attempt.cgroup and self._cgroups.members(attempt.key))
-            ):
+        self._kin.look_for_leftovers()
+        for attempt in list(self._kin.sweeping.values()):
+            if self._kin.left_nothing(attempt):
                 self._finish(attempt, self._own_ending(attempt))
                 continue
-            self._processes = None if attempt.kill_at is not None else self._processes
-            left = self._family(attempt)
+            if attempt.kill_at is not None:
+                self._kin.look_anew()
+            left = self._kin.family(attempt)
             if not left:
                 self._finish(attempt, self._own_ending(attempt))
             elif attempt.kill_at is None:
                 attempt.message = attempt.message or f"Its command left {len(left)} running, which were ended."
                 attempt.kill_at = now() + attempt.grace_seconds
-                self._signal(left, signal.SIGTERM)
-                self._signal(left, signal.SIGCONT)
+                self._kin.signal(left, signal.SIGTERM)
+                self._kin.signal(left, signal.SIGCONT)
                 self._memory.note(attempt)
             if attempt.end is None:
                 self._set_timer(attempt)
@@ -536,8 +504,9 @@ class Holder:
         slot = self._slots.pop(attempt.key, None)
         if slot is not None and self._table.take(slot) and ending is not Ending.SUCCEEDED:
             ending = Ending.FENCED
-        for of_open_ones in (self._sweeping, self._waiting, self._fenced, self._timer_of):
+        for of_open_ones in (self._kin.sweeping, self._waiting, self._fenced):
             of_open_ones.pop(attempt.key, None)
+        self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         if attempt.cgroup:
             self._cgroups.close(attempt.key)
@@ -547,62 +516,6 @@ class Holder:
         attempt.end = Ended(attempt.key, ending, attempt.exit_code, attempt.signal, time.time(), attempt.message)
         self._memory.note(attempt)
         self._events.append(attempt.end)
-
-    # --- whose is it --------------------------------------------------------------------------------------------------
-
-    def _process_table(self) -> dict[int, proc.Process]:
-        if self._processes is None:
-            self._processes = proc.all_processes()
-        return self._processes
-
-    def _look_for_leftovers(self) -> None:
-        """Find out whose the children are that are no commands."""
-        known = self._commands.keys() | self._leftovers.keys()
-        for pid in proc.children():
-            if pid not in known and pid != self.watcher_pid:
-                self._leftovers[pid] = self._owner(pid)
-
-    def _owner(self, pid: int) -> Key | None:
-        key = mark.owner(self._mark, pid) or self._cgroups.owner(pid)
-        if key is None and (found := proc.process(pid)) is not None:
-            over = {attempt.pid: attempt for attempt in self._sweeping.values()}
-            attempt = self._commands.get(found.session) or over.get(found.session)
-            return attempt.key if attempt else None
-        attempt = self._attempts.get(key) if key else None
-        return key if attempt is not None and attempt.end is None else None
-
-    def _roots(self, attempt: Attempt) -> list[int]:
-        """Children of ours that this attempt left behind, or could have."""
-        if not self._leftovers:
-            return []
-        roots = []
-        for pid, key in self._leftovers.items():
-            if key == attempt.key:
-                roots.append(pid)
-            elif key is None:
-                found = proc.process(pid)
-                if found is not None and found.began >= attempt.born[0] and not found.is_over:
-                    roots.append(pid)
-        return roots
-
-    def _family(self, attempt: Attempt) -> set[int]:
-        """Every process of an attempt that runs."""
-        if not attempt.pid:
-            return set()
-        self._look_for_leftovers()
-        table = self._process_table()
-        if not attempt.ours:
-            roots = mark.owned(self._mark, attempt.key, table)
-        elif attempt.command_ended:
-            roots = self._roots(attempt)
-        else:  # what hides its owner is left alone until something it may belong to is over
-            roots = [pid for pid, key in self._leftovers.items() if key == attempt.key]
-        if attempt.cgroup:
-            roots = [*roots, *self._cgroups.members(attempt.key)]
-        return proc.family(table, attempt.pid, attempt.born, roots)
-
-    def _signal(self, pids: set[int], number: int) -> None:
-        proc.signal_all(pids, self._process_table(), number)
 
     # --- the fence ----------------------------------------------------------------------------------------------------
 
@@ -615,17 +528,22 @@ class Holder:
         self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
         if self._watcher is None:
             self._table.generation += 1  # a watcher of an earlier supervisor may go
-            self._watcher = fork_watcher(self._table, self._mark)
+            self._fork_watcher()
         elif was_empty:
             self._watcher.ring()
+
+    def _fork_watcher(self) -> None:
+        self._watcher = fork_watcher(self._table, self._mark)
+        self._kin.helpers.add(self._watcher.pid)
 
     def _lose_watcher(self) -> None:
         """Somebody ended the watcher; fenced attempts need another one."""
         assert self._watcher is not None
         os.close(self._watcher.bell)
+        self._kin.helpers.discard(self._watcher.pid)
         self._watcher = None
         if not self._table.is_empty:
-            self._watcher = fork_watcher(self._table, self._mark)
+            self._fork_watcher()
 
     # --- the end of a turn --------------------------------------------------------------------------------------------
 
@@ -634,7 +552,7 @@ class Holder:
 
         A full disk keeps nobody waiting: the ends are told, and written down when there is space again.
         """
-        self._processes = None
+        self._kin.look_anew()
         try:
             self._memory.write()
             self._memory.compact(self._attempts)

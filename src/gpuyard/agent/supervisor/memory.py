@@ -53,6 +53,7 @@ class Memory:
         self._size = 0
         self._descriptor = -1
         self._compact_at = COMPACT_BYTES
+        self._is_torn = False
 
     def read(self) -> tuple[dict[Key, Attempt], bool]:
         """What the last supervisor held, and whether its pids mean anything: not after a restart of the machine."""
@@ -94,6 +95,7 @@ class Memory:
         self._descriptor = descriptor
         self._size = len(content)
         self._pending = []
+        self._is_torn = False
 
     def note(self, attempt: Attempt) -> None:
         """Remember an attempt as it is; on disk with the next `write`."""
@@ -112,14 +114,13 @@ class Memory:
         """Hand everything noted to the kernel. An `OSError` (a full disk) means that none of it was; it stays noted."""
         if not self._pending:
             return
-        content = b"\n".join(self._pending) + b"\n"
-        try:
-            written = os.write(self._descriptor, content)
-            if written < len(content):
-                written += os.write(self._descriptor, content[written:])
-        except OSError:
-            os.ftruncate(self._descriptor, self._size)
-            raise
+        # Behind a write that failed half way the next one begins a line of its own.
+        content = (b"\n" if self._is_torn else b"") + b"\n".join(self._pending) + b"\n"
+        self._is_torn = True
+        written = os.write(self._descriptor, content)
+        if written < len(content):
+            os.write(self._descriptor, content[written:])
+        self._is_torn = False
         self._size += len(content)
         self._pending = []
 

@@ -24,7 +24,7 @@ from gpuyard.agent.supervisor.holder import Holder
 
 COMMANDS_A_TURN = 16
 """So that ends and renewals are not kept waiting behind a thousand launches."""
-LONELY_SECONDS = 10.0
+LONELY_SECONDS = 5.0
 """How long a supervisor that holds nothing waits for somebody to come."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
 """A client that does not read is dropped; when it comes back it is told everything that is held."""

@@ -8,7 +8,6 @@ There is no stack of middleware: the way is this one function, the same for the 
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate
@@ -17,35 +16,22 @@ from gpuyard.control_plane.access.who import TABLE, Denied, Reach, Who, forbidde
 from gpuyard.control_plane.rest.answer import Answer, Flow
 from gpuyard.control_plane.rest.asgi import ASGIApp, Receive, Scope, Send
 from gpuyard.control_plane.rest.body import ClientGone
-from gpuyard.control_plane.rest.call import Call, Desk, Route
+from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.door import Door
 from gpuyard.control_plane.rest.errors import Unavailable, answer_to, denial, error
 from gpuyard.control_plane.rest.history import History
 from gpuyard.control_plane.rest.monitor import keep_history
 from gpuyard.control_plane.rest.query import read_query
 from gpuyard.control_plane.rest.routes import ROUTES
+from gpuyard.control_plane.rest.table import Methods, make_table
 from gpuyard.control_plane.settings import ServerSettings
 from gpuyard.control_plane.yard import Yard
 from gpuyard.wire.strict import nearest
-
-MOST_PATH = 2048
 
 
 def make_app(yard: Yard, access: AccessStore, gate: Gate, doorplate: Doorplate, settings: ServerSettings) -> ASGIApp:
     """The application; uvicorn may serve it on several sockets at once."""
     return _App(Desk(yard, access, settings, History()), Door(gate, doorplate))
-
-
-@dataclass(slots=True)
-class _Step:
-    """A place in the tree of paths."""
-
-    routes: dict[str, Route] = field(default_factory=dict)
-    """By method."""
-    below: dict[str, "_Step"] = field(default_factory=dict)
-    named: "_Step | None" = None
-    """Whatever stands here has a name."""
-    name: str = ""
 
 
 class _App:
@@ -54,29 +40,12 @@ class _App:
     def __init__(self, desk: Desk, door: Door) -> None:
         self._desk = desk
         self._door = door
-        self._tree = _Step()
-        self._whole: dict[str, _Step] = {}
-        """Paths without names in them: most requests go there."""
-        for route in ROUTES:
-            self._enter(route)
-
-    def _enter(self, route: Route) -> None:
-        step = self._tree
-        for part in route.path.strip("/").split("/"):
-            if part.startswith("{"):
-                step.named = step.named or _Step()
-                step = step.named
-                step.name = part.strip("{}")
-            else:
-                step = step.below.setdefault(part, _Step())
-        step.routes[route.method] = route
-        if "{" not in route.path:
-            self._whole[route.path] = step
+        self._find = make_table(ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self._other(scope, receive, send)
+            await self._live(scope, receive, send)
             return
         try:
             answer = await self._answer(scope, receive)
@@ -99,12 +68,12 @@ class _App:
         headers, path, method = scope["headers"], scope["path"], scope["method"]
         if denied := self._door.turned_away(headers):
             return denial(denied)
-        step, named = self._find(path)
-        if step is None:
-            return self._nothing_at(path)
-        route = step.routes.get("GET" if method == "HEAD" else method)
+        methods, named = self._find(path)
+        if methods is None:
+            return _nothing_at(path)
+        route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
-            return _not_so(method, path, step)
+            return _not_so(method, path, methods)
         somebody: Who | None = None
         if route.action is not None:
             who = self._door.who(scope)
@@ -121,36 +90,9 @@ class _App:
         call = Call(headers, receive, address=address, somebody=somebody, named=named, asked=asked)
         return await route.handle(self._desk, call)
 
-    def _find(self, path: str) -> tuple[_Step | None, dict[str, str]]:
-        step: _Step | None = self._whole.get(path)
-        if step is not None:
-            return step, {}
-        named: dict[str, str] = {}
-        if not path.startswith("/") or len(path) > MOST_PATH:
-            return None, named
-        step = self._tree
-        for part in path[1:].split("/"):
-            below = step.below.get(part)
-            if below is None and step.named is not None and part:
-                below = step.named
-                named[below.name] = part
-            if below is None:
-                return None, named
-            step = below
-        return (step if step.routes else None), named
-
-    def _nothing_at(self, path: str) -> Answer:
-        near = nearest(path, self._whole)
-        shown = path if len(path) <= 100 and path.isprintable() else ascii(path[:100]) + "…"
-        hint = f" Did you mean {near}?" if near else ""
-        return error(404, "NotFound", f"There is nothing at {shown}.{hint} /docs has all there is.")
-
-    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A server that begins or ends, or a WebSocket, which there is none."""
-        if scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1000})
-            return
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The server begins: the monitor looks from time to time until the server ends."""
+        assert scope["type"] == "lifespan", scope["type"]
         await receive()
         sampling = asyncio.create_task(keep_history(self._desk))
         await send({"type": "lifespan.startup.complete"})
@@ -161,8 +103,15 @@ class _App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _not_so(method: str, path: str, step: _Step) -> Answer:
-    known = sorted({*step.routes, *(["HEAD"] if "GET" in step.routes else [])})
+def _nothing_at(path: str) -> Answer:
+    near = nearest(path, [route.path for route in ROUTES if "{" not in route.path])
+    shown = path if len(path) <= 100 and path.isprintable() else ascii(path[:100]) + "…"
+    hint = f" Did you mean {near}?" if near else ""
+    return error(404, "NotFound", f"There is nothing at {shown}.{hint} /docs has all there is.")
+
+
+def _not_so(method: str, path: str, methods: Methods) -> Answer:
+    known = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
     shown = method if method.isalpha() and len(method) <= 20 else "This method"
     message = f"{shown} can not be used at {path}; it takes {', '.join(known)}."
     return error(405, "MethodNotAllowed", message, None, ((b"allow", ", ".join(known).encode()),))

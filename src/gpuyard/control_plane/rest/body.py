@@ -23,12 +23,18 @@ class ClientGone(Exception):
 
 async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], most: int = MOST) -> bytes:
     """All of it, or `WrongInput` with 413 or 415."""
+    declared, waits = 0, False
     for name, value in headers:
-        if name == b"content-length" and value.isdigit() and int(value) > most:
-            await _throw_away(receive, int(value))
-            raise _too_large(most)
-        if name == b"content-encoding" and value.lower() != b"identity":
+        if name == b"content-length" and value.isdigit():
+            declared = int(value)
+        elif name == b"expect":
+            waits = True
+        elif name == b"content-encoding" and value.lower() != b"identity":
             raise WrongInput("EncodedBody", "The body is compressed; send plain JSON.", status=415)
+    if declared > most:
+        if not waits:  # one who asks first has sent nothing yet
+            await _throw_away(receive, declared)
+        raise _too_large(most)
     chunk, more = await _next(receive)
     if not more:
         if len(chunk) > most:

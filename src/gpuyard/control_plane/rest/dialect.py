@@ -75,7 +75,7 @@ async def get_task(desk: Desk, call: Call) -> Answer:
 
 async def cancel_task(desk: Desk, call: Call) -> Answer:
     """End it. 002 knows no state in between: what is being stopped is cancelled."""
-    _, status, _ = await cancel(desk, call)
+    status = (await cancel(desk, call, done="cancelled", doing="stopped")).status
     return say(DialectCancelled(status if status in ENDED else TaskStatus.CANCELLED))
 
 

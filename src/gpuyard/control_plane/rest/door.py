@@ -18,6 +18,8 @@ from gpuyard.control_plane.rest.asgi import Scope
 
 MOST_CONNECTIONS = 10_000
 """Kept in mind; one that is forgotten is asked for again."""
+_LONGEST_KEPT = 300
+"""Characters of Host and Origin that are worth remembering the answer for."""
 _NOWHERE = ("", 0)
 _TWO_HOSTS = Denied(400, "BadHost", "There must be one Host header and at most one Origin header.")
 
@@ -27,6 +29,7 @@ class Door:
 
     def __init__(self, gate: Gate, doorplate: Doorplate) -> None:
         self._gate = gate
+        self._doorplate = doorplate
         self._check = lru_cache(maxsize=1024)(doorplate.check)
         self._connections: dict[int, tuple[Any, Connection]] = {}
 
@@ -42,6 +45,8 @@ class Door:
                 if origin is not None:
                     return _TWO_HOSTS
                 origin = value.decode("latin-1")
+        if len(host or "") + len(origin or "") > _LONGEST_KEPT:
+            return self._doorplate.check(host, origin)
         return self._check(host, origin)
 
     def who(self, scope: Scope) -> Who | Denied:

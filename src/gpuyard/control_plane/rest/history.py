@@ -11,8 +11,8 @@ from gpuyard.wire.dialect import SystemMetrics
 
 MOST_SAMPLES = 17_280
 """A day, one every five seconds."""
-MOST_GPU_SAMPLES = 250_000
-"""About 100 MB."""
+MOST_GPU_SAMPLES = 50_000
+"""About 20 MB."""
 
 
 class History:

@@ -3,15 +3,14 @@
 from gpuyard.control_plane.access.who import Action, may
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
-from gpuyard.control_plane.rest.lookup import find_answer, find_task, read_answer, unknown_task
+from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.submit import accept, submission_of
 from gpuyard.control_plane.rest.tasks import cancel
 from gpuyard.control_plane.views import ENDED, TaskView
-from gpuyard.domain.values import TaskStatus
-from gpuyard.wire.answers import CancelAnswer, LeaseAnswer, LeaseList, lease_of_task, read_lease, task_of_lease
+from gpuyard.wire.answers import LeaseAnswer, LeaseList, lease_of_task, read_lease, task_of_lease
 from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongInput
-from gpuyard.wire.tasks import TaskAnswer, parse_task_id, spoken_task_id
+from gpuyard.wire.tasks import TaskAnswer, parse_task_id
 
 
 async def post_lease(desk: Desk, call: Call) -> Answer:
@@ -41,22 +40,14 @@ async def get_lease(desk: Desk, call: Call) -> Answer:
 async def delete_lease(desk: Desk, call: Call) -> Answer:
     """Give the GPUs back."""
     await _find(desk, call)
-    before = (await find_task(desk, call, Action.STOP)) in desk.yard.views.tasks
-    task, status, message = await cancel(desk, call)
-    name = spoken_task_id(task)
-    if before and status is not TaskStatus.CANCELLED:
-        message = f"{name} is being released."
-    elif before:
-        message = f"{name} was released."
-    return say(CancelAnswer(name, name, status, message))
+    return say(await cancel(desk, call, done="released", doing="released"))
 
 
 async def _find(desk: Desk, call: Call) -> LeaseAnswer:
     _, encoded = await find_answer(desk, call)
     answer = read_answer(encoded)
     if answer.command is not None:
-        name = unknown_task(parse_task_id(call.named["id"])).message.removesuffix(".")
-        raise WrongInput("UnknownLease", f"{name} that is a lease; it runs a command.", "id", status=404)
+        raise WrongInput("UnknownLease", f"{answer.id} is no lease: it runs a command.", "id", status=404)
     return _lease(desk, answer)
 
 

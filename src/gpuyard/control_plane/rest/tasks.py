@@ -153,13 +153,11 @@ def _instant_or_none(at: float | None) -> str | None:
 
 async def cancel_task(desk: Desk, call: Call) -> Answer:
     """End it; one that had ended stays as it was."""
-    task, status, message = await cancel(desk, call)
-    name = spoken_task_id(task)
-    return say(CancelAnswer(name, name, status, message))
+    return say(await cancel(desk, call, done="cancelled", doing="stopped"))
 
 
-async def cancel(desk: Desk, call: Call) -> tuple[TaskId, TaskStatus, str]:
-    """What became of it."""
+async def cancel(desk: Desk, call: Call, *, done: str, doing: str) -> CancelAnswer:
+    """What became of it, with the words of whoever asks for what is done and what is still being done."""
     task = await find_task(desk, call, Action.STOP)
     name = spoken_task_id(task)
     try:
@@ -169,11 +167,11 @@ async def cancel(desk: Desk, call: Call) -> tuple[TaskId, TaskStatus, str]:
             raise
         _, encoded = await find_answer(desk, call)
         status = read_answer(encoded).status
-        return task, status, f"{name} had ended before ({status}); nothing was changed."
+        return CancelAnswer(name, name, status, f"{name} had ended before ({status}); nothing was changed.")
     view = desk.yard.views.tasks.get(task)
     if view is None or view.status is TaskStatus.CANCELLED:
-        return task, TaskStatus.CANCELLED, f"{name} was cancelled."
-    return task, view.status, f"{name} is being stopped."
+        return CancelAnswer(name, name, TaskStatus.CANCELLED, f"{name} was {done}.")
+    return CancelAnswer(name, name, view.status, f"{name} is being {doing}.")
 
 
 async def change_task(desk: Desk, call: Call) -> Answer:

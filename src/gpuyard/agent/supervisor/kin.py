@@ -1,0 +1,118 @@
+"""Whose is a process? All that belongs to an attempt, at the price of one short read where nothing was left behind.
+
+Processes that a command leaves behind become our children (we are a subreaper), so as long as we have no children but
+commands, nobody left anything behind and the process table need not be read. Where there are others, they belong to the
+attempt whose session they are in or whose mark they carry. One that has left its session and cleared its mark belongs
+to nobody we could name: it is ended with the first attempt it could belong to, because a GPU must never be used by two.
+In a control group (`Launch.cgroup`) there is no such doubt.
+
+An attempt that was adopted from a killed supervisor is no child of ours: what it leaves behind is looked for in the
+whole process table.
+"""
+
+from collections.abc import Iterable
+
+from gpuyard.agent.supervisor import mark, proc
+from gpuyard.agent.supervisor.attempt import Attempt
+from gpuyard.agent.supervisor.cgroup import Cgroups
+from gpuyard.agent.supervisor.messages import Key
+
+
+class Kin:
+    """Who belongs to whom."""
+
+    def __init__(self, folder_mark: str, cgroups: Cgroups) -> None:
+        self._mark = folder_mark
+        self._cgroups = cgroups
+        self._leftovers: dict[int, Key | None] = {}
+        """Children that others left to us, and whose they are; none: they hide it."""
+        self._table: dict[int, proc.Process] | None = None
+        self.commands: dict[int, Attempt] = {}
+        """By pid: commands that were not waited for yet, ours and adopted ones."""
+        self.sweeping: dict[Key, Attempt] = {}
+        """Their command is over, something of them may not be."""
+        self.helpers: set[int] = set()
+        """Children of ours that belong to no attempt: the watcher."""
+
+    # --- what is known
+
+    def table(self) -> dict[int, proc.Process]:
+        """The process table, read at most once between two calls of `look_anew`."""
+        if self._table is None:
+            self._table = proc.all_processes()
+        return self._table
+
+    def look_anew(self) -> None:
+        """What was read is old."""
+        self._table = None
+
+    def waited_for(self, pid: int) -> Attempt | None:
+        """A child is gone; the attempt whose command it was."""
+        self._leftovers.pop(pid, None)
+        return self.commands.pop(pid, None)
+
+    def look_for_leftovers(self) -> None:
+        """Find out whose the children are that are no commands."""
+        known = self.commands.keys() | self._leftovers.keys() | self.helpers
+        for pid in proc.children():
+            if pid not in known:
+                self._leftovers[pid] = self._owner(pid)
+
+    # --- questions
+
+    def left_nothing(self, attempt: Attempt) -> bool:
+        """Whether it is certain, without the process table, that nothing is left of an attempt whose command is over."""
+        if not attempt.ours or self._roots(attempt):
+            return False
+        return not (attempt.cgroup and self._cgroups.members(attempt.key))
+
+    def family(self, attempt: Attempt) -> set[int]:
+        """Every process of an attempt that runs."""
+        if not attempt.pid:
+            return set()
+        self.look_for_leftovers()
+        table = self.table()
+        if not attempt.ours:
+            roots = mark.owned(self._mark, attempt.key, table)
+        elif attempt.command_ended:
+            roots = self._roots(attempt)
+        else:  # what hides its owner is left alone until something it may belong to is over
+            roots = [pid for pid, key in self._leftovers.items() if key == attempt.key]
+        if attempt.cgroup:
+            roots = [*roots, *self._cgroups.members(attempt.key)]
+        return proc.family(table, attempt.pid, attempt.born, roots)
+
+    def signal(self, pids: Iterable[int], number: int) -> None:
+        """Send a signal to members of a family just asked for."""
+        proc.signal_all(set(pids), self.table(), number)
+
+    def find_command(self, key: Key) -> proc.Process | None:
+        """The command of an attempt whose start was not noted any more: whoever leads a session and carries its mark."""
+        leaders = [found.pid for found in self.table().values() if found.pid == found.session and not found.is_over]
+        for pid in mark.owned(self._mark, key, leaders):
+            return self.table()[pid]
+        return None
+
+    def _owner(self, pid: int) -> Key | None:
+        open_ones = {attempt.key for attempt in self.commands.values()} | self.sweeping.keys()
+        key = mark.owner(self._mark, pid) or self._cgroups.owner(pid)
+        if key is not None:
+            return key if key in open_ones else None
+        found = proc.process(pid)
+        if found is not None:
+            over = {attempt.pid: attempt for attempt in self.sweeping.values()}
+            attempt = self.commands.get(found.session) or over.get(found.session)
+            return attempt.key if attempt else None
+        return None
+
+    def _roots(self, attempt: Attempt) -> list[int]:
+        """Children of ours that this attempt left behind, or could have."""
+        roots = []
+        for pid, key in self._leftovers.items():
+            if key == attempt.key:
+                roots.append(pid)
+            elif key is None:
+                found = proc.process(pid)
+                if found is not None and found.began >= attempt.born[0] and not found.is_over:
+                    roots.append(pid)
+        return roots

@@ -1,0 +1,113 @@
+"""Two nodes on one host, from files of settings: what happens when parts of them die, and when they come back."""
+
+import signal
+import time
+from pathlib import Path
+
+from tests.acceptance.live import Cluster, cluster, until
+
+
+def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_used_again(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=2, gpus=2) as yard:
+        client = yard.client()
+        tasks = [client.submit("sleep 600", gpu_count=1) for _ in range(2)]
+        on = {task.id: _node_of(yard, task.id) for task in tasks}
+        victim = on[tasks[0].id]
+        other = next(name for name in yard.agents if name != victim)
+        mine = [task for task, node in on.items() if node == victim]
+        yard.kill_node(victim)
+        began = time.monotonic()
+        until(lambda: all(_runs_on(yard, task, other) for task in mine), 25, f"the tasks of {victim} on {other}")
+        assert time.monotonic() - began < 20
+        assert {node.id: node.status for node in client.nodes().nodes}[victim] == "offline"
+        yard.start_agent(victim, 2)
+        yard.ready(2)
+        again = [client.submit("sleep 600", gpu_count=1) for _ in range(2)]
+        until(lambda: any(_runs_on(yard, task.id, victim) for task in again), what=f"a task on {victim}")
+
+
+def test_tasks_go_on_when_their_agent_is_killed_and_are_taken_up_by_the_next_one(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=2) as yard:
+        client = yard.client()
+        long = client.submit("echo begun; sleep 6; echo done; exit 7", gpu_count=1)
+        short = client.submit("sleep 1; exit 5", gpu_count=1)
+        until(lambda: all(client.task(task.id).status == "running" for task in (long, short)))
+        yard.kill(yard.agents["node-1"])
+        time.sleep(2)  # the short one ends while nobody is there to hear of it
+        yard.start_agent("node-1", 2)
+        assert client.wait(short, timeout=30).exit_code == 5
+        ended = client.wait(long, timeout=30)
+        assert (ended.exit_code, ended.attempts) == (7, 1)
+        assert b"".join(client.logs(long)) == b"begun\ndone\n"
+
+
+def test_tasks_go_on_when_the_scheduler_is_killed_and_their_ends_are_not_lost(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=4) as yard:
+        client = yard.client()
+        tasks = [client.submit(f"sleep {seconds}; exit {code}", gpu_count=1) for seconds, code in ((1, 3), (4, 4))]
+        waiting = client.submit("exit 0", gpu_count=4)
+        until(lambda: all(client.task(task.id).status == "running" for task in tasks))
+        assert yard.server is not None
+        yard.kill(yard.server)
+        time.sleep(2)
+        yard.start_server()
+        yard.ready(1)
+        client = yard.client()
+        assert [client.wait(task, timeout=30).exit_code for task in tasks] == [3, 4]
+        assert client.wait(waiting, timeout=30).status == "success"
+        assert [client.task(task.id).attempts for task in tasks] == [1, 1]
+
+
+def test_a_killed_supervisor_loses_no_task(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=2) as yard:
+        client = yard.client()
+        task = client.submit("sleep 3", gpu_count=1)
+        until(lambda: client.task(task.id).status == "running")
+        yard.kill(yard.supervisor("node-1"))
+        ended = client.wait(task, timeout=60)
+        assert ended.status == "success"
+        assert ended.attempts == 2, "nobody knows how the first one ended, so it was tried again"
+
+
+def test_a_gang_starts_together_with_one_rendezvous_and_one_failing_part_ends_all(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=2, gpus=1) as yard:
+        client = yard.client()
+        task = client.submit(
+            'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"; [ "$RANK" = 1 ] && exit 9; sleep 600',
+            gpu_count=1,
+            nodes=2,
+        )
+        ended = client.wait(task, timeout=60)
+        assert (ended.status, ended.exit_code) == ("failed", 9)
+        lines = {b"".join(client.logs(task, node=node)).decode().strip() for node in ("node-1", "node-2")}
+        assert {line.split()[0] for line in lines} == {"0", "1"}
+        assert len({line.split(" at ")[1] for line in lines}) == 1
+
+
+def test_two_agents_with_one_id_and_an_agent_without_a_token_are_turned_away(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=1) as yard:
+        twin = Cluster(tmp_path / "twin")
+        twin.folder.mkdir()
+        twin.grpc = yard.grpc
+        twin.start_agent("node-1", 1)
+        until(lambda: "Another agent with the id node-1" in twin.logs())
+        twin.kill(twin.agents["node-1"], signal.SIGTERM)
+        stranger = Cluster(tmp_path / "stranger")
+        stranger.folder.mkdir()
+        stranger.grpc = yard.grpc
+        stranger.join_token = "guess"
+        stranger.start_agent("node-9", 1)
+        until(lambda: "join token is wrong" in stranger.logs())
+        assert [node.id for node in yard.client().nodes().nodes] == ["node-1"]
+        twin.end()
+        stranger.end()
+
+
+def _node_of(yard: Cluster, task: str) -> str:
+    client = yard.client()
+    return str(until(lambda: (it := client.task(task)).status == "running" and it.node_id, what=f"{task} runs"))
+
+
+def _runs_on(yard: Cluster, task: str, node: str) -> bool:
+    told = yard.client().task(task)
+    return told.status == "running" and told.node_id == node
