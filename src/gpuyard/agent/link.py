@@ -409,6 +409,8 @@ class Agent:
                 stream = asyncio.create_task(self._send_log(line, key, asked.send_log))
                 self._streams.add(stream)
                 stream.add_done_callback(self._streams.discard)
+            case "extend":
+                self._processes.send(said.Extend(key, asked.extend.seconds_left))
             case "stray":
                 self._strays[key] = None
 

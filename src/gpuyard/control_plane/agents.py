@@ -45,6 +45,10 @@ Secrets = Callable[[TaskId], Mapping[str, str]]
 log = structlog.get_logger()
 
 
+class NoOutput(GpuyardError):
+    """There is no such output any more."""
+
+
 class NodeUnreachable(GpuyardError):
     """The node is not connected at the moment. Try again when it is back."""
 
@@ -156,8 +160,23 @@ class Agents:
         elif isinstance(event, fact.AttemptResuming):
             for part in event.placement.slices:
                 self._send(part.node, launches.resume(event.task, event.attempt, part.gpus, event.round))
+        elif isinstance(event, fact.TaskExtended):
+            self._extend(event, record.at)
+        elif isinstance(event, fact.SuspensionFailed):
+            placement = self._views.tasks[event.task].placement
+            for part in placement.slices if placement and len(placement.slices) > 1 else ():
+                self._send(part.node, launches.resume(event.task, event.attempt, part.gpus, event.round))
         elif isinstance(event, fact.AttemptEnded):
             self._gangs.pop((event.task, event.attempt), None)
+
+    def _extend(self, event: fact.TaskExtended, at: float) -> None:
+        """A node ends tasks at their time-out by itself, so it has to know of another one."""
+        view = self._views.tasks[event.task]
+        if view.started_at is None:
+            return
+        left = 0.0 if event.timeout_seconds is None else max(1.0, event.timeout_seconds - (at - view.started_at))
+        said = pb.Command(task=view.id, attempt=view.attempts, extend=pb.Extend(seconds_left=left))
+        self._send_to_all(event.task, said)
 
     def _launch(self, event: fact.TaskPlaced) -> None:
         view = self._views.tasks[event.task]
@@ -491,7 +510,7 @@ class Agents:
         try:
             while (chunk := await self._next_chunk(chunks, session)) is not None:
                 if chunk.error:
-                    raise NodeUnreachable(chunk.error)
+                    raise NoOutput(chunk.error)
                 yield chunk.data
         finally:
             del self._logs[request]

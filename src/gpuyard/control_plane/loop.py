@@ -125,7 +125,7 @@ class Loop:
         return future
 
     def stop(self) -> None:
-        """Finish what was asked, then end."""
+        """Finish what was asked, then end. Without space left there is nothing to wait for."""
         self._stopping = True
         self._woken.set()
 
@@ -237,6 +237,8 @@ class Loop:
                 if not self.full:
                     log.error("storage_full", message=str(error))
                 self.full = str(error)
+                if self._stopping:
+                    raise
                 await asyncio.sleep(FULL_RETRY_SECONDS)
             else:
                 assert head.seq == self.committed + len(entries), "somebody else writes this journal"

@@ -19,7 +19,6 @@ import grpc
 import grpc.aio
 import msgspec
 import structlog
-import uvicorn
 
 from gpuyard import __version__
 from gpuyard.control_plane.access.gate import Gate
@@ -29,6 +28,7 @@ from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
+from gpuyard.control_plane.rest.serving import http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ServerSettings, engine_settings_of, split_of, tenants_of
 from gpuyard.control_plane.views import ENDED, Views
@@ -44,6 +44,7 @@ from gpuyard.wire.rpc import agents_handler
 
 PATIENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
+NOTE_USES_SECONDS = 60.0
 JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
 GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -104,23 +105,7 @@ async def _wait_for(
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
     app = make_app(yard, access, Gate(access), doorplate, settings)
     tls = settings.server.tls
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # whoever connects is who they are: nobody names another address for himself
-        timeout_graceful_shutdown=2,
-        backlog=2048,
-        ssl_certfile=tls.cert or None,
-        ssl_keyfile=tls.key or None,
-        ssl_ca_certs=tls.client_ca or None,
-    )
-    web = _Web(config)
+    web = http_server(app, tls=tls)
     running = asyncio.create_task(yard.run(__version__))
     await _until_ready(yard, running)
     await _apply(yard, settings, default_mode)
@@ -129,6 +114,7 @@ async def _wait_for(
     gc.freeze()  # what was recovered stays: no collection need look at it again
     await server.start()
     serving = asyncio.create_task(web.serve(sockets=[http]))
+    noting = asyncio.create_task(_note_uses(access))
     host, http_port = http.getsockname()[:2]
     log.info("scheduler_started", http=f"{host}:{http_port}", grpc_port=port, yard=yard.loop.engine.state.yard)
     started(f"{'https' if tls.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{http_port}", port)
@@ -137,6 +123,7 @@ async def _wait_for(
         await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
+        noting.cancel()
         if not running.done():
             await yard.stop(PATIENCE_SECONDS)
         web.should_exit = True
@@ -146,19 +133,18 @@ async def _wait_for(
     log.info("scheduler_stopped")
 
 
+async def _note_uses(access: AccessStore) -> None:
+    """Write down now and then when tokens were used last."""
+    while True:
+        await asyncio.sleep(NOTE_USES_SECONDS)
+        await asyncio.to_thread(access.write_uses)
+
+
 async def _until_ready(yard: Yard, running: "asyncio.Task[None]") -> None:
     while not yard.ready:
         if running.done():
             running.result()
         await asyncio.sleep(0.001)
-
-
-class _Web(uvicorn.Server):
-    """Uvicorn, without its own idea of signals: the process has one."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Cause, Why
@@ -217,6 +218,14 @@ class Views:
     def _priority(self, event: fact.PriorityChanged, record: Record) -> None:  # noqa: ARG002
         self.tasks[event.task].priority = event.priority
 
+    def _extended(self, event: fact.TaskExtended, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.spec = replace(view.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
+
+    def _suspension_failed(self, event: fact.SuspensionFailed, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.cause, view.message = None, event.message
+
     def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.attempts, view.placement = event.attempt, event.placement
@@ -267,6 +276,10 @@ class Views:
     def _joined(self, event: fact.NodeJoined, record: Record) -> None:
         self.nodes[event.node.id] = NodeView(event.node, record.at)
 
+    def _changed(self, event: fact.NodeChanged, record: Record) -> None:
+        node = self.nodes[event.node.id]
+        node.spec, node.changed_at = event.node, record.at
+
     def _removed(self, event: fact.NodeRemoved, record: Record) -> None:  # noqa: ARG002
         del self.nodes[event.node]
 
@@ -290,6 +303,8 @@ _FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
     fact.TaskHeld: Views._held,
     fact.TaskReleased: Views._held,
     fact.PriorityChanged: Views._priority,
+    fact.TaskExtended: Views._extended,
+    fact.SuspensionFailed: Views._suspension_failed,
     fact.TaskPlaced: Views._placed,
     fact.AttemptStarted: Views._started,
     fact.AttemptStopping: Views._stopping,
@@ -301,6 +316,7 @@ _FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
     fact.TaskRequeued: Views._requeued,
     fact.TaskEnded: Views._ended,
     fact.NodeJoined: Views._joined,
+    fact.NodeChanged: Views._changed,
     fact.NodeRemoved: Views._removed,
     fact.NodeLost: Views._node,
     fact.NodeReturned: Views._node,

@@ -8,6 +8,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from heapq import merge
@@ -28,6 +29,7 @@ from gpuyard.control_plane.stream import Stream
 from gpuyard.control_plane.views import ENDED, TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
+from gpuyard.domain.errors import StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import TaskId, TaskStatus, TenantId
@@ -134,11 +136,12 @@ class Yard:
     async def stop(self, patience_seconds: float) -> None:
         """Say good-bye to the nodes, put everything away, and end."""
         self.ready = False
-        await self.loop.tell(command.EndEpoch(patience_seconds))
-        self.agents.be_patient(patience_seconds)
-        await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
-        await self._archive_now()
-        await self._save_snapshot()
+        with suppress(StorageFull):  # then it ends as if it were killed: what is durable is durable
+            await self.loop.tell(command.EndEpoch(patience_seconds))
+            self.agents.be_patient(patience_seconds)
+            await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
+            await self._archive_now()
+            await self._save_snapshot()
         self.loop.stop()
 
     def _rebuild(self) -> Engine:

@@ -614,7 +614,8 @@ class State:
         hold = self.holds[event.task] = Hold(task, shape, event, at)
         if before is not None and before.claim and event.claim:
             hold.victims = before.victims  # the same promise, only its standing changed
-        self._place_holds()
+        self._place_hold(hold)
+        self._unite_holds()
         if event.starts_at is not None and not event.claim:
             heappush(self.timers, (event.starts_at, task.id))
         if event.claim:
@@ -630,7 +631,7 @@ class State:
 
     def _release_hold(self, task: TaskId) -> None:
         if self.holds.pop(task, None) is not None:
-            self._place_holds()
+            self._unite_holds()
             self._doubt_promises()
 
     def _doubt_promises(self) -> None:
@@ -642,12 +643,20 @@ class State:
                 self.queue.wake(line)
 
     def _place_holds(self) -> None:
-        """Look up where the promised nodes are, and what they count for there."""
+        """Nodes changed: look up anew where the promised ones are."""
+        for hold in self.holds.values():
+            self._place_hold(hold)
+        self._unite_holds()
+
+    def _place_hold(self, hold: Hold) -> None:
+        """Look up where promised nodes are, and what the task will count for there."""
+        hold.shape.refresh(self.index)
+        hold.bays = self.index.bays_of(hold.nodes)
+        hold.need_milli = hold.shape.need_on(hold.nodes, self.index)
+
+    def _unite_holds(self) -> None:
         self.held_bays = 0
         for hold in self.holds.values():
-            hold.shape.refresh(self.index)
-            hold.bays = self.index.bays_of(hold.nodes)
-            hold.need_milli = hold.shape.need_on(hold.nodes, self.index)
             self.held_bays |= hold.bays
 
     # nodes

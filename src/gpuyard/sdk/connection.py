@@ -243,13 +243,14 @@ class Connection:
 
 
 class Stream:
-    """An answer that comes bit by bit. Close it, or read it to its end."""
+    """An answer that comes bit by bit, for one thread to read to its end. Any thread may hang up."""
 
     def __init__(self, server: str, line: HTTPConnection, response: HTTPResponse) -> None:
         self._server = server
         self._line = line
         self._response = response
         self._socket = line.sock or _socket_of(response)
+        self._is_over = False
 
     def __iter__(self) -> Iterator[bytes]:
         """Bytes as they come. A quiet stream may last for days; one whose other side is gone is noticed by the system."""
@@ -258,15 +259,17 @@ class Stream:
             while part := self._response.read1(65536):
                 yield part
         except (OSError, HTTPException, ValueError) as error:
-            raise Unreachable(f"The connection to {self._server} broke ({error}).") from None
+            if not self._is_over:
+                raise Unreachable(f"The connection to {self._server} broke ({error}).") from None
         finally:
-            self.close()
+            self._response.close()
+            self._line.close()
 
-    def close(self) -> None:
-        """Hang up, also while another thread reads."""
+    def hang_up(self) -> None:
+        """Let whoever reads come to an end."""
+        self._is_over = True
         with suppress(OSError):  # the other side was faster
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._line.close()
 
     def __del__(self) -> None:
         self._response.close()

@@ -94,7 +94,7 @@ class Ear:
     def close(self) -> None:
         """Stop listening."""
         if self._stream is not None:
-            self._stream.close()
+            self._stream.hang_up()
 
 
 def rumours(

@@ -305,7 +305,7 @@ class SchedulerMessage(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("task", "attempt", "launch", "start", "stop", "suspend", "resume", "send_log", "stray")
+    __slots__ = ("task", "attempt", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
@@ -315,6 +315,7 @@ class Command(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     SEND_LOG_FIELD_NUMBER: _ClassVar[int]
     STRAY_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     launch: Launch
@@ -324,7 +325,8 @@ class Command(_message.Message):
     resume: Resume
     send_log: SendLog
     stray: Stray
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ...) -> None: ...
+    extend: Extend
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
     __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "grace_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name")
@@ -421,6 +423,12 @@ class Resume(_message.Message):
     gpus: _containers.RepeatedScalarFieldContainer[int]
     round: int
     def __init__(self, gpus: _Optional[_Iterable[int]] = ..., round: _Optional[int] = ...) -> None: ...
+
+class Extend(_message.Message):
+    __slots__ = ("seconds_left",)
+    SECONDS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    seconds_left: float
+    def __init__(self, seconds_left: _Optional[float] = ...) -> None: ...
 
 class SendLog(_message.Message):
     __slots__ = ("request", "offset", "limit", "follow")

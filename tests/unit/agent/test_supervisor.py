@@ -349,6 +349,17 @@ def test_a_lease_ends_at_its_timeout(supervised: Supervised) -> None:
     assert supervised.end_of(key).ending == Ending.TIMED_OUT
 
 
+def test_a_timeout_can_be_moved_and_taken_away_while_it_runs(supervised: Supervised) -> None:
+    sooner, never = (
+        supervised.launches("sleep 60", timeout_seconds=60.0),
+        supervised.launches("sleep 1", timeout_seconds=0.4),
+    )
+    supervised.hears(said.Launched, never)
+    supervised.send(said.Extend(sooner, 0.2), said.Extend(never, 0.0))
+    assert supervised.end_of(sooner).ending == Ending.TIMED_OUT
+    assert supervised.end_of(never).ending == Ending.SUCCEEDED
+
+
 def test_a_part_of_a_gang_waits_for_its_start(supervised: Supervised) -> None:
     key = supervised.launches(
         "echo $RANK of $WORLD_SIZE in $COLOUR", wait=True, env=ENV | {"COLOUR": "red", "RANK": "?"}

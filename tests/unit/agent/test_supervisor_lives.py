@@ -237,13 +237,15 @@ def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
 
 def test_nothing_fenced_begins_without_a_lease(supervised: Supervised) -> None:
     key = supervised.launches("true", fence=True)
-    assert "lease" in supervised.hears(said.NotLaunched, key).message
+    end = supervised.end_of(key)
+    assert (end.ending, "lease" in end.message) == (Ending.FENCED, True)
 
 
 def test_an_old_renewal_that_lay_on_the_line_renews_nothing(supervised: Supervised) -> None:
     supervised.send(said.Renew(12.0, made_at=now() - 60.0))
     key = supervised.launches("true", fence=True)
-    assert "lease" in supervised.hears(said.NotLaunched, key).message
+    end = supervised.end_of(key)
+    assert (end.ending, "lease" in end.message) == (Ending.FENCED, True)
 
 
 def test_a_part_of_a_gang_that_waits_is_fenced_too(supervised: Supervised) -> None:

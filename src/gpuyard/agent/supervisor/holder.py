@@ -180,6 +180,8 @@ class Holder:
                     self._suspend(command.key)
                 case said.Resume():
                     self._resume(command.key)
+                case said.Extend():
+                    self._extend(command.key, command.seconds_left)
                 case said.Renew():
                     made_at = min(command.made_at, now())
                     self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
@@ -211,8 +213,10 @@ class Holder:
         runs: list[Launch] = []
         for launch in launches:
             attempt = self._attempts[launch.key]
-            if launch.fence and (sentence := self._why_not_fence()):
-                self._not_launched(attempt, sentence)
+            if launch.fence and self._table.lease_end <= now():
+                self._too_late(attempt)
+            elif launch.fence and self._table.is_full:
+                self._not_launched(attempt, "Its node can not fence any more attempts at once.")
             elif launch.wait:
                 self._fence(attempt)
                 attempt.port = _free_port()
@@ -268,16 +272,17 @@ class Holder:
             self._events.append(said.Launched(launch.key, attempt.pid, attempt.at))
         self._kin.look_anew()
 
-    def _why_not_fence(self) -> str:
-        if self._table.lease_end <= now():
-            return "The lease of its node has run out, so nothing that is fenced may begin there."
-        if self._table.is_full:
-            return "Its node can not fence any more attempts at once."
-        return ""
+    def _too_late(self, attempt: Attempt) -> None:
+        """The scheduler may have given it to another node already; that is nobody's failure."""
+        sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
+        self._never_began(attempt, said.Ended(attempt.key, Ending.FENCED, None, None, time.time(), sentence))
 
     def _not_launched(self, attempt: Attempt, sentence: str) -> None:
+        self._never_began(attempt, said.NotLaunched(attempt.key, sentence, time.time()))
+
+    def _never_began(self, attempt: Attempt, end: said.Ended | said.NotLaunched) -> None:
         attempt.phase = Phase.ENDED
-        attempt.end = said.NotLaunched(attempt.key, sentence, time.time())
+        attempt.end = end
         self._waiting.pop(attempt.key, None)
         self._fenced.pop(attempt.key, None)
         self._open.discard(attempt.key)
@@ -381,6 +386,16 @@ class Holder:
             self._checked_output_at = at
             for attempt in self._kin.commands.values():
                 _trim(attempt)
+
+    def _extend(self, key: Key, seconds_left: float) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.end is not None or attempt.stopping is not None:
+            return
+        attempt.times_out_at = None
+        attempt.seconds_left = seconds_left or None
+        if attempt.phase is Phase.RUNNING:
+            self._start_clock(attempt)
+        self._memory.note(attempt)
 
     def _start_clock(self, attempt: Attempt) -> None:
         if attempt.seconds_left is not None:

@@ -98,6 +98,14 @@ class Resume(Message, frozen=True):
     key: Key
 
 
+class Extend(Message, frozen=True):
+    """An attempt has another time-out than it was launched with."""
+
+    key: Key
+    seconds_left: float
+    """From now on. 0: it has none any more."""
+
+
 class Renew(Message, frozen=True):
     """The scheduler was heard of: all fenced attempts may go on for so long. A shorter lease never cuts a longer one.
 
@@ -128,7 +136,7 @@ class Replace(Message, frozen=True):
     """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
 
 
-Command = Launch | Start | Stop | Suspend | Resume | Renew | Forget | List | Subscribe | Replace
+Command = Launch | Start | Stop | Suspend | Resume | Extend | Renew | Forget | List | Subscribe | Replace
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

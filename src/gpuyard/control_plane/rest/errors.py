@@ -12,7 +12,7 @@ import structlog
 
 from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.control_plane.access.who import Denied
-from gpuyard.control_plane.agents import NodeUnreachable
+from gpuyard.control_plane.agents import NodeUnreachable, NoOutput
 from gpuyard.control_plane.database import StoreError, StoreFull
 from gpuyard.control_plane.loop import Broken
 from gpuyard.control_plane.rest.answer import Answer, say
@@ -78,6 +78,8 @@ def answer_to(problem: Exception) -> Answer:
             status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
             field = problem.field or getattr(refusal, "field", None)
             return error(status, refusal.code, str(problem), field)
+        case NoOutput():
+            return error(404, problem.code, str(problem))
         case Unavailable():
             return error(503, problem.code, str(problem), None, _AGAIN)
         case StorageFull() | StoreFull() | NodeUnreachable():

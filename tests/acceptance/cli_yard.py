@@ -1,0 +1,128 @@
+"""A real yard for tests: `gpuyard up` on free ports, as a process of its own, stopped at the end with all its tasks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from gpuyard.sdk import Client, connect
+
+GPUYARD = str(Path(sys.executable).with_name("gpuyard"))
+PATIENCE_SECONDS = 60.0
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T | None], words: str, seconds: float = PATIENCE_SECONDS) -> T:
+    """Ask until there is an answer; a busy machine takes its time."""
+    give_up_at = time.monotonic() + seconds
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < give_up_at, f"waited {seconds:g} s for: {words}"
+        time.sleep(0.02)
+
+
+class Yard:
+    """One data folder, and the processes on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = ""
+        self.process: subprocess.Popen[str] | None = None
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
+        self.env["XDG_CONFIG_HOME"] = str(folder / "config")
+
+    def up(self, *options: str) -> None:
+        """Start it and wait until its node is there."""
+        words = ["up", "--data-dir", str(self.folder / "data"), "--http-address", "127.0.0.1:0"]
+        words += ["--grpc-address", "127.0.0.1:0", "--virtual-gpus", "4:RTX4090:24", "--json", *options]
+        errors = (self.folder / "up.err").open("ab")
+        with errors:
+            self.process = subprocess.Popen(
+                [GPUYARD, *words], env=self.env, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=self.folder
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, (self.folder / "up.err").read_text()
+        self.url = json.loads(line)["http"]
+        self.env["GPUYARD_SERVER"] = self.url
+        until(lambda: [node for node in self.client().nodes().nodes if node.status == "online"], "the node joins")
+
+    def client(self, token: str = "") -> Client:
+        """The yard from Python."""
+        return connect(self.url, token=token)
+
+    def call(
+        self, *words: str, given: str | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """One verb to its end."""
+        return subprocess.run(
+            [GPUYARD, *words],
+            env={**self.env, **(env or {})},
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=self.folder,
+        )
+
+    def does(self, *words: str, given: str | None = None) -> str:
+        """One verb that must work, and what it printed."""
+        done = self.call(*words, given=given)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        assert "\x1b" not in done.stdout
+        return done.stdout
+
+    def agents(self) -> list[int]:
+        """Process ids of the agents below our `up`."""
+        assert self.process is not None
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"beside" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def interrupt(self) -> int:
+        """Ctrl-C, and its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return self._ended()
+
+    def kill(self) -> None:
+        """As the worst case has it."""
+        assert self.process is not None
+        self.process.kill()
+        self._ended()
+
+    def _ended(self) -> int:
+        assert self.process is not None
+        code = self.process.wait(PATIENCE_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+        return code
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.call("down", "--data-dir", str(self.folder / "data"), "--stop-tasks")
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.kill()
+            self._ended()
+
+
+@contextmanager
+def a_yard(folder: Path) -> Iterator[Yard]:
+    """A yard that is up, for as long as it is needed."""
+    yard = Yard(folder)
+    try:
+        yard.up()
+        yield yard
+    finally:
+        yard.end()

@@ -1,0 +1,121 @@
+"""`gpuyard up` and `down`: one machine, one command; what runs outlives both."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard, until
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with a_yard(tmp_path) as made:
+        yield made
+
+
+def gated(folder: Path) -> str:
+    """A shell line that says that it runs, and ends when it is let go."""
+    return f"echo run >> {folder}/runs; while [ ! -e {folder}/go ]; do sleep 0.05; done; echo done"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp_path: Path) -> None:
+    task = yard.client().submit(gated(tmp_path))
+    until((tmp_path / "runs").exists, "the task runs")
+    assert yard.interrupt() == 0
+    (tmp_path / "go").touch()
+    yard.up()
+
+    ended = yard.client().wait(task, timeout=60)
+    assert (ended.status, ended.attempts) == ("success", 1)
+    assert yard.does("logs", task.id) == "done\n"
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_a_killed_yard_takes_its_agent_with_it_and_the_next_one_goes_on(yard: Yard, tmp_path: Path) -> None:
+    task = yard.client().submit(gated(tmp_path))
+    until((tmp_path / "runs").exists, "the task runs")
+    [agent] = yard.agents()
+    yard.kill()
+    until(lambda: not is_alive(agent), "the agent ends")
+    yard.up()
+    (tmp_path / "go").touch()
+
+    ended = yard.client().wait(task, timeout=60)
+    assert (ended.status, ended.attempts) == ("success", 1)
+
+
+def test_an_agent_that_dies_is_started_again(yard: Yard, tmp_path: Path) -> None:
+    task = yard.client().submit(gated(tmp_path))
+    until((tmp_path / "runs").exists, "the task runs")
+    [agent] = yard.agents()
+    os.kill(agent, signal.SIGKILL)
+    until(lambda: [pid for pid in yard.agents() if pid != agent], "another agent")
+    (tmp_path / "go").touch()
+
+    ended = yard.client().wait(task, timeout=60)
+    assert (ended.status, ended.attempts) == ("success", 1)
+    assert "The agent ended with code" in (tmp_path / "up.err").read_text()
+
+
+def test_a_second_yard_on_the_same_folder_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
+    done = yard.call("up", "--data-dir", str(tmp_path / "data"))
+
+    assert done.returncode == 1
+    assert "is up on" in done.stderr
+    assert "gpuyard down" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
+    done = yard.call("up", "--data-dir", str(tmp_path / "other"), "--http-address", yard.url.removeprefix("http://"))
+
+    assert done.returncode == 1
+    assert yard.url.removeprefix("http://") in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> None:
+    yard.client().submit(f"echo $$ > {tmp_path}/pid; exec sleep 100")
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "the task runs")
+    pid = int((tmp_path / "pid").read_text())
+
+    assert "is stopped" in yard.does("down", "--data-dir", str(tmp_path / "data"))
+    assert is_alive(pid)
+    assert "1 task was ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
+    assert not is_alive(pid)
+    assert "No yard is up" in yard.does("down", "--data-dir", str(tmp_path / "data"))
+
+
+def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_path: Path) -> None:
+    runs = yard.client().submit(gated(tmp_path), gpu_count=4)
+    waits = yard.client().submit("true", gpu_count=4)
+    until((tmp_path / "runs").exists, "the task runs")
+
+    assert "2 tasks were ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
+    yard.up()
+    assert [yard.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]
+
+
+def test_run_goes_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> None:
+    """The client keeps looking for the scheduler where it was, so the second one has to listen there too."""
+    address = yard.url.removeprefix("http://")
+    words = [GPUYARD, "run", "--shell", gated(tmp_path)]
+    with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as running:
+        until((tmp_path / "runs").exists, "the task runs")
+        assert yard.interrupt() == 0
+        yard.up("--http-address", address)
+        (tmp_path / "go").touch()
+        out, _ = running.communicate(timeout=90)
+
+    assert (running.returncode, out) == (0, "done\n")

@@ -1,0 +1,310 @@
+"""The verbs against a real yard: scheduler, agent, supervisor and tasks are real processes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard, until
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with a_yard(tmp_path_factory.mktemp("yard")) as made:
+        yield made
+
+
+def raw(yard: Yard, path: str) -> str:
+    with urllib.request.urlopen(yard.url + path, timeout=60) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_shows_the_output_and_the_gpus_it_got(yard: Yard) -> None:
+    out = yard.does("run", "-g", "2", "-e", "COLOUR=blue", "--", "env")
+
+    lines = dict(line.split("=", 1) for line in out.splitlines())
+    assert lines["COLOUR"] == "blue"
+    assert len(lines["CUDA_VISIBLE_DEVICES"].split(",")) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("exit 0", 0), ("exit 1", 1), ("exit 77", 77), ("kill -9 $$", 137), ("kill -15 $$", 143)]
+)
+def test_run_returns_what_the_task_returned(yard: Yard, line: str, code: int) -> None:
+    done = yard.call("run", "--shell", f"echo before; {line}")
+
+    assert (done.returncode, done.stdout, done.stderr) == (code, "before\n", "")
+
+
+def test_run_keeps_bytes_as_they_are_and_both_outputs_in_order(yard: Yard) -> None:
+    line = r"printf 'one\n'; printf 'two\n' >&2; printf '\377\000\n'; printf 'last'"
+    done = subprocess.run(
+        [GPUYARD, "run", "--shell", line], env=yard.env, capture_output=True, timeout=120, check=False, cwd=yard.folder
+    )
+
+    assert done.stdout == b"one\ntwo\n\xff\x00\nlast"
+    assert done.returncode == 0
+
+
+def test_a_run_that_takes_too_long_ends_with_124(yard: Yard) -> None:
+    done = yard.call("run", "--timeout", "0.3", "--", "sleep", "60")
+
+    assert done.returncode == 124
+    assert "ended as timeout" in done.stderr
+
+
+def test_a_command_that_does_not_exist_is_a_sentence(yard: Yard) -> None:
+    done = yard.call("run", "--", "no-such-command")
+
+    assert done.returncode == 1
+    assert "no-such-command" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_run_follows_a_task_that_is_tried_again(yard: Yard, tmp_path: Path) -> None:
+    line = f"echo try; test -e {tmp_path}/second && exit 0; touch {tmp_path}/second; exit 5"
+
+    assert yard.does("run", "--retries", "1", "--shell", line) == "try\ntry\n"
+
+
+def test_ctrl_c_cancels_the_task(yard: Yard, tmp_path: Path) -> None:
+    words = [GPUYARD, "run", "-n", "interrupted", "--shell", f"touch {tmp_path}/runs; exec sleep 100"]
+    with subprocess.Popen(words, env=yard.env, stderr=subprocess.PIPE, text=True, cwd=yard.folder) as running:
+        until((tmp_path / "runs").exists, "the task runs")
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+
+    assert running.returncode in {130, 143}
+    assert "is being cancelled" in said
+    assert "Traceback" not in said
+    [task] = yard.client().tasks(name="interrupted")
+    assert task.status == "cancelled"
+
+
+def test_run_as_json_says_the_whole_task(yard: Yard) -> None:
+    done = yard.call("run", "--json", "--shell", "echo quiet; exit 4")
+
+    told = json.loads(done.stdout)
+    assert done.returncode == 4
+    assert (told["status"], told["exit_code"]) == ("failed", 4)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def test_submit_prints_the_id_and_everybody_knows_it(yard: Yard) -> None:
+    task = yard.does("submit", "-n", "hello", "--", "echo", "hello world").strip()
+
+    assert yard.client().wait(task, timeout=60).status == "success"
+    assert yard.does("logs", task) == "hello world\n"
+    row = next(line for line in yard.does("ps", "-a", "--name", "hello").splitlines() if line.startswith(task))
+    assert row.split()[1:5] == ["hello", "success", "default", "1"]
+    shown = yard.does("show", task)
+    assert "hello world" in shown
+    assert "success" in shown
+    assert task not in yard.does("ps").split()
+
+
+def test_json_is_exactly_what_the_api_says(yard: Yard) -> None:
+    task = json.loads(yard.does("submit", "--json", "--", "true"))["task_id"]
+    yard.client().wait(task, timeout=60)
+
+    assert yard.does("show", task, "--json").strip() == raw(yard, f"/api/v1/tasks/{task}")
+    assert yard.does("explain", task, "--json").strip() == raw(yard, f"/api/v1/tasks/{task}/explain")
+    assert yard.does("ps", "-a", "-n", "2", "--json").strip() == raw(yard, "/api/v1/tasks?limit=2")
+    assert yard.does("quota", "--json").strip() == raw(yard, "/api/v1/quota")
+    assert json.loads(yard.does("gpus", "--json"))["total"] == 4
+    assert [node["status"] for node in json.loads(yard.does("nodes", "--json"))["nodes"]] == ["online"]
+
+
+def test_an_array_prints_all_its_ids(yard: Yard) -> None:
+    ids = yard.does("submit", "--array", "3", "--shell", "echo $GPUYARD_ARRAY_INDEX").split()
+
+    assert len(ids) == 3
+    yard.client().wait(ids, timeout=60)
+    assert [yard.does("logs", task) for task in ids] == ["0\n", "1\n", "2\n"]
+
+
+def test_why_a_task_waits_is_explained_and_it_can_be_cancelled(yard: Yard) -> None:
+    task = yard.does("submit", "-g", "64", "--", "true").strip()
+
+    told = yard.does("explain", task)
+    assert f"{task} is pending." in told
+    assert "64" in told
+    assert task in yard.does("ps")
+    assert task in yard.does("cancel", task)
+    assert yard.client().task(task).status == "cancelled"
+    assert "had ended before" in yard.does("cancel", task)
+
+
+def test_one_unknown_id_does_not_keep_others_from_being_cancelled(yard: Yard) -> None:
+    task = yard.does("submit", "-g", "64", "--", "true").strip()
+
+    done = yard.call("cancel", "task-999999", task)
+    assert done.returncode == 1
+    assert "task-999999" in done.stderr
+    assert yard.client().task(task).status == "cancelled"
+
+
+def test_logs_show_the_end_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> None:
+    line = f"seq 5000; touch {tmp_path}/half; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo last"
+    task = yard.does("submit", "--shell", line).strip()
+    until((tmp_path / "half").exists, "half of the output")
+
+    assert yard.does("logs", task, "--tail", "2") == "4999\n5000\n"
+    assert yard.does("logs", task, "--tail", "0") == ""
+    words = [GPUYARD, "logs", "-f", "--tail", "1", task]
+    with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "5000\n"
+        (tmp_path / "go").touch()
+        assert following.stdout.read() == "last\n"
+        assert following.wait(60) == 0
+    as_json = yard.does("logs", task, "--tail", "2", "--json").splitlines()
+    assert [json.loads(one) for one in as_json] == [{"line": "5000"}, {"line": "last"}]
+
+
+def test_a_secret_reaches_the_task_and_nobody_else(yard: Yard) -> None:
+    done = yard.call("submit", "--secret", "API_KEY", "--shell", 'echo "${#API_KEY}"', env={"API_KEY": "hushhush"})
+    task = done.stdout.strip()
+    yard.client().wait(task, timeout=60)
+
+    assert yard.does("logs", task) == "8\n"
+    assert "hushhush" not in yard.does("show", task, "--json")
+
+
+def test_wrong_requests_are_the_schedulers_own_sentence(yard: Yard) -> None:
+    for words, part in (
+        (("submit", "-p", "urgent", "true"), "priority"),
+        (("submit", "--preemption", "maybe", "true"), "preemption"),
+        (("submit", "--after", "task-999999", "true"), "999999"),
+        (("submit", "-g", "0", "true"), "gpu_count"),
+        (("show", "task-999999"), "There is no task"),
+        (("show", "seven"), "There is no task"),
+        (("logs", "task-999999"), "There is no task"),
+        (("ps", "-s", "runing"), "running"),
+        (("nodes", "cordon", "nowhere"), "nowhere"),
+        (("ps", "--token", "gy_wrong"), "token"),
+    ):
+        done = yard.call(*words)
+        assert done.returncode == 1, words
+        assert done.stdout == "", words
+        assert part in done.stderr, words
+        assert done.stderr.startswith("gpuyard: "), words
+        assert done.stderr.count("\n") == 1, words
+
+
+# --- the yard ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_names_its_gpus_until_it_is_released(yard: Yard) -> None:
+    lease, devices = yard.does("lease", "-g", "2", "--timeout", "10m").split()
+
+    assert devices.startswith("CUDA_VISIBLE_DEVICES=")
+    assert len(devices.split(",")) == 2
+    assert lease in yard.does("lease", "list")
+    assert lease in yard.does("lease", "release", lease)
+    assert yard.client().wait(lease, timeout=60).ended
+
+
+def test_a_lease_that_is_not_granted_in_time_is_given_up(yard: Yard) -> None:
+    done = yard.call("lease", "-g", "64", "--wait", "0.2", "-n", "impatient")
+
+    assert done.returncode == 1
+    assert "did not get its GPUs" in done.stderr
+    [lease] = yard.client().tasks(name="impatient")
+    assert lease.status == "cancelled"
+
+
+def test_a_cordoned_node_gets_nothing_new(yard: Yard) -> None:
+    [node] = yard.client().nodes().nodes
+    assert "cordoned" in yard.does("nodes", "cordon", node.id)
+    task = yard.does("submit", "--", "true").strip()
+    assert yard.client().task(task).status == "pending"
+    assert "cordoned" in yard.does("nodes")
+    yard.does("nodes", "uncordon", node.id)
+    assert yard.client().wait(task, timeout=60).succeeded
+
+
+def test_quota_is_shown_and_changed(yard: Yard) -> None:
+    assert "borrow" in yard.does("quota")
+    try:
+        assert "50%" in yard.does("quota", "--online", "0.5", "--mode", "strict")
+        assert "strict" in yard.does("quota", "--mode", "strict")
+        assert yard.client().quota().online_percent == 0.5
+    finally:
+        yard.does("quota", "--online", "0.7", "--mode", "borrow")
+
+
+def test_limits_of_a_tenant(yard: Yard) -> None:
+    assert "2 GPUs" in yard.does("tenants", "set", "vision", "--max-gpus", "2", "--max-by-model", "RTX4090=1")
+    assert "vision" in yard.does("tenants")
+    done = yard.call("submit", "-t", "vision", "-g", "3", "--", "true")
+    assert done.returncode == 1
+    assert "vision" in done.stderr
+
+
+def test_a_user_logs_in_works_and_is_shut_out(yard: Yard) -> None:
+    assert "alice" in yard.does("users", "add", "alice", "--tenant", "sound", given="correct horse\n")
+    assert "alice" in yard.does("users")
+    wrong = yard.call("login", "alice", given="wrong\n")
+    assert wrong.returncode == 1
+    said = yard.does("login", "alice", given="correct horse\n")
+    assert "member of sound" in said
+    assert "correct horse" not in said
+    [kept] = Path(yard.env["XDG_CONFIG_HOME"]).rglob("tokens")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    try:
+        task = json.loads(yard.does("submit", "--json", "-g", "64", "--", "true"))
+        assert (task["tenant_id"], task["user"]) == ("sound", "alice")
+        assert yard.call("users").returncode == 1
+        yard.does("cancel", task["id"])
+    finally:
+        yard.does("login", "--forget")
+    yard.does("users", "passwd", "alice", given="another horse\n")
+    token = json.loads(yard.does("tokens", "create", "ci", "-u", "alice", "--lifetime", "1h", "--json"))
+    assert yard.call("ps", "--token", token["token"]).returncode == 0
+    assert token["id"] in yard.does("tokens")
+    yard.does("tokens", "revoke", token["id"])
+    shut_out = yard.call("ps", "--token", token["token"])
+    assert shut_out.returncode == 1
+    assert "revoked" in shut_out.stderr
+    assert "alice" in yard.does("users", "remove", "alice")
+
+
+# --- speed ------------------------------------------------------------------------------------------------------------
+
+
+def fastest(words: list[str], yard: Yard) -> float:
+    """The best of several: what it costs, not what the machine does beside it."""
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        subprocess.run(words, env=yard.env, capture_output=True, timeout=60, check=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_help_and_ps_answer_at_once(yard: Yard) -> None:
+    nothing = fastest([sys.executable, "-c", "pass"], yard)
+
+    assert fastest([GPUYARD, "--help"], yard) - nothing < 0.3
+    assert fastest([GPUYARD, "ps"], yard) - nothing < 0.3
+
+
+def test_json_and_pipes_never_load_rich() -> None:
+    look = "import sys; sys.argv = ['gpuyard', 'ps', '--server', 'http://127.0.0.1:1']; from gpuyard import cli; cli.main(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
+
+    assert "gpuyard.sdk.client" in loaded.stdout.split()
+    assert not {"rich", "yaml", "grpc", "gpuyard.engine", "gpuyard.control_plane"} & set(loaded.stdout.split())
