@@ -30,6 +30,8 @@ from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
 FENCE_SECONDS = 12.0
 """A fenced attempt goes on for so long after the last heartbeat the scheduler has answered."""
+START_SECONDS = 0.01
+"""How long the report of a start waits for what comes next."""
 MOST_IN_A_MESSAGE = 500
 REMEMBERED = 10_000
 CHANNEL_OPTIONS = (
@@ -104,13 +106,18 @@ class Line:
     sent: dict[float, float] = field(default_factory=dict)
     """Heartbeats under way: what they say the time is, and when they left on the clock that never jumps."""
 
+    soon: asyncio.TimerHandle | None = None
+
     def report(self, key: said.Key, **what: Any) -> None:
-        """Say something about an attempt."""
+        """Say something about an attempt. A start can wait a moment: the end of a short task goes with it."""
         self.number += 1
         self.queue.append(pb.Report(number=self.number, task=key.task, attempt=key.attempt, **what))
+        if "started" not in what:
+            self.woken.set()
+        elif self.soon is None or self.soon.when() < asyncio.get_running_loop().time():
+            self.soon = asyncio.get_running_loop().call_later(START_SECONDS, self.woken.set)
         if "ended" in what:
             self.ends[self.number] = key
-        self.woken.set()
 
 
 class Agent:

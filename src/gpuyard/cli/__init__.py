@@ -6,68 +6,72 @@ wrong is said in one sentence on standard error; a traceback means a bug in gpuy
 """
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli import (
-    agent,
-    bench,
-    cancel,
-    demo,
-    docs,
-    down,
-    explain,
-    gpus,
-    lease,
-    login,
-    logs_of,
-    nodes,
-    ps,
-    quota,
-    run,
-    server,
-    show,
-    submit,
-    tenants,
-    tokens,
-    up,
-    users,
-)
 from gpuyard.domain.errors import GpuyardError
+
+if TYPE_CHECKING:
+    app: typer.Typer
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
-# Without markup typer leaves rich alone: importing it would double the time that --help takes.
-app = typer.Typer(name="gpuyard", rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
-WORDS_OF_THE_TASK = {"allow_interspersed_args": False}
-"""What follows the command belongs to it, also where it looks like an option of ours."""
+VERBS = {
+    "up": "up:up",
+    "down": "down:down",
+    "server": "server:server",
+    "agent": "agent:agent",
+    "submit": "submit:submit",
+    "run": "run:run",
+    "ps": "ps:ps",
+    "show": "show:show",
+    "logs": "logs_of:logs",
+    "cancel": "cancel:cancel",
+    "explain": "explain:explain",
+    "lease": "lease:app",
+    "gpus": "gpus:gpus",
+    "nodes": "nodes:app",
+    "quota": "quota:quota",
+    "tenants": "tenants:app",
+    "users": "users:app",
+    "tokens": "tokens:app",
+    "login": "login:login",
+    "demo": "demo:demo",
+    "docs": "docs:docs",
+    "bench": "bench:app",
+}
+"""Every verb: its file, and what in there is called. A group of verbs is called `app`."""
 
-app.command("up")(up.up)
-app.command("down")(down.down)
-app.command("server")(server.server)
-app.command("agent")(agent.agent)
-app.command("submit", context_settings=WORDS_OF_THE_TASK)(submit.submit)
-app.command("run", context_settings=WORDS_OF_THE_TASK)(run.run)
-app.command("ps")(ps.ps)
-app.command("show")(show.show)
-app.command("logs")(logs_of.logs)
-app.command("cancel")(cancel.cancel)
-app.command("explain")(explain.explain)
-app.add_typer(lease.app, name="lease")
-app.command("gpus")(gpus.gpus)
-app.add_typer(nodes.app, name="nodes")
-app.command("quota")(quota.quota)
-app.add_typer(tenants.app, name="tenants")
-app.add_typer(users.app, name="users")
-app.add_typer(tokens.app, name="tokens")
-app.command("login")(login.login)
-app.command("demo")(demo.demo)
-app.command("docs")(docs.docs)
-app.add_typer(bench.app, name="bench")
+BEFORE_A_COMMAND = {"submit", "run"}
+"""What follows the command of a task belongs to it, also where it looks like an option of ours."""
 
 
-@app.callback(invoke_without_command=True)
+def make_app(only: str | None = None) -> typer.Typer:
+    """The command line with all verbs, or with one: building the others takes longer than `ps` itself."""
+    # Without markup typer leaves rich alone: importing it would double the time that --help takes.
+    made = typer.Typer(name="gpuyard", rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    made.callback(invoke_without_command=True)(gpuyard)
+    for verb, place in VERBS.items():
+        if only not in {None, verb}:
+            continue
+        file, _, name = place.partition(":")
+        found = getattr(import_module(f"gpuyard.cli.{file}"), name)
+        if isinstance(found, typer.Typer):
+            made.add_typer(found, name=verb)
+        else:
+            made.command(verb, context_settings={"allow_interspersed_args": verb not in BEFORE_A_COMMAND})(found)
+    return made
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`, with all verbs, for whoever looks at all of them."""
+    if name == "app":
+        return make_app()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def gpuyard(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Say which version this is, and stop.")] = False,
@@ -85,12 +89,16 @@ def gpuyard(
 
 def main() -> int:
     """Run one command line and return its exit code."""
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    called = globals().get("app") or make_app(verb if verb in VERBS else None)
     try:
-        code = app(prog_name="gpuyard", standalone_mode=False)
+        code = called(prog_name="gpuyard", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except GpuyardError as error:
         return _complain(str(error), FAILED)
+    except BrokenPipeError:
+        return _nobody_reads()
     except OSError as error:
         return _complain(_spoken(error), FAILED)
     except Exception as error:
@@ -99,6 +107,14 @@ def main() -> int:
             raise
         return _complain(_with_way_out(error), WRONG_USE)
     return code if isinstance(code, int) else DONE
+
+
+def _nobody_reads() -> int:
+    """Whoever read our output has seen enough, as `head` has; nothing may be written at the end either."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -1,6 +1,5 @@
 """`gpuyard logs`: what a task wrote."""
 
-import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,12 +34,9 @@ def logs(
     which: dict[str, Any] = {"attempt": attempt, "node": node}
     last_bytes = None if tail is None else _bytes_of_last_lines(yard, task_id, tail, which)
     parts = yard.logs(task_id, follow=follow, tail=last_bytes, **which)
-    try:
-        for part in _as_json(parts) if as_json else parts:
-            sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
-    except BrokenPipeError:  # whoever read has seen enough; nothing may be written at the end either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for part in _as_json(parts) if as_json else parts:
+        sys.stdout.buffer.write(part)
+        sys.stdout.buffer.flush()
 
 
 def _bytes_of_last_lines(yard: "Client", task: str, lines: int, which: dict[str, Any]) -> int:

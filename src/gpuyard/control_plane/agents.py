@@ -37,6 +37,8 @@ from gpuyard.wire.strict import WrongInput
 MOST_IN_A_MESSAGE = 500
 LOG_CHUNKS_AHEAD = 16
 """How far an agent may be ahead of a client that reads slowly; then its stream waits."""
+RECEIPT_SECONDS = 0.01
+"""How long a receipt waits for a command to go with."""
 CHECK_SECONDS = 1.0
 STALLED_SECONDS = 2.0
 """A check that comes later than this says that we stood still, not that the nodes did."""
@@ -75,10 +77,17 @@ class Session:
         """As last told to the engine."""
         self.strays: dict[Key, None] = {}
         self._woken = asyncio.Event()
+        self._now = asyncio.get_running_loop().time
+        self._soon: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """There is something to say."""
         self._woken.set()
+
+    def wake_soon(self) -> None:
+        """There is something to say that can wait for what comes next: one message instead of two."""
+        if self._soon is None or self._soon.cancelled() or self._soon.when() < self._now():
+            self._soon = asyncio.get_running_loop().call_later(RECEIPT_SECONDS, self._woken.set)
 
     def send(self, commands: Iterable[pb.Command]) -> None:
         """Have these said."""
@@ -392,7 +401,7 @@ class Agents:
             session.close()  # it registers again and says everything anew
             return
         session.received = max(session.received, number)
-        session.wake()
+        session.wake_soon()
 
     def _command_of(self, session: Session, report: pb.Report) -> command.Command | None:
         task, attempt, node = TaskId(report.task), report.attempt, session.node

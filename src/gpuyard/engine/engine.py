@@ -295,15 +295,20 @@ class Engine:
 
     # --- reports -------------------------------------------------------------------------------------------------
 
-    def _attempt(self, task_id: TaskId, attempt: int, node: NodeId | None, round: int | None = None) -> Task | Refusal:  # noqa: A002
-        """The task a report speaks of, if the attempt, and the suspension of it, is the present one."""
+    def _attempt(self, task_id: TaskId, attempt: int, node: NodeId | None) -> Task | Refusal:
+        """The task a report speaks of, if the attempt is the present one and on that node."""
         task = self.state.tasks.get(task_id)
         if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != attempt:
             return no.StaleReport(task_id, attempt)
-        if round is not None and round != task.round:
-            return no.StaleReport(task_id, attempt)
         if node is not None and node not in task.phase.placement.nodes:
             return no.NotOnNode(task_id, attempt, node)
+        return task
+
+    def _suspension(self, asked: Any) -> Task | Refusal:
+        """The task a report about a suspension speaks of, if that is the present one."""
+        task = self._attempt(asked.task, asked.attempt, asked.node)
+        if isinstance(task, Task) and asked.round != task.round:
+            return no.StaleReport(asked.task, asked.attempt)
         return task
 
     def _started(self, asked: command.ReportStarted) -> Refusal | None:
@@ -315,7 +320,7 @@ class Engine:
         return None  # said twice, or already being stopped: nothing new
 
     def _suspended(self, asked: command.ReportSuspended) -> Refusal | None:
-        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
+        task = self._suspension(asked)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Suspending):
@@ -323,7 +328,7 @@ class Engine:
         return None
 
     def _resumed(self, asked: command.ReportResumed) -> Refusal | None:
-        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
+        task = self._suspension(asked)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Resuming):
@@ -351,7 +356,7 @@ class Engine:
 
     def _not_suspended(self, asked: command.ReportNotSuspended) -> Refusal | None:
         """It runs on. Whoever it was to make room for asks anew; parts of a gang that were moved come back."""
-        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
+        task = self._suspension(asked)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Suspending):
@@ -363,7 +368,7 @@ class Engine:
 
     def _not_resumed(self, asked: command.ReportNotResumed) -> Refusal | None:
         """What was in host memory is gone; the task starts over."""
-        task = self._attempt(asked.task, asked.attempt, asked.node, asked.round)
+        task = self._suspension(asked)
         if isinstance(task, Refusal):
             return task
         if isinstance(task.phase, Resuming | Running):

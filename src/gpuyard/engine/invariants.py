@@ -2,7 +2,7 @@
 
 Safety: no GPU held twice, no share above the card, nothing placed on a closed node, books equal what is held, gangs whole.
 Progress (after a pass): nothing is stranded: no waiting task could be placed now, unless a reservation or somebody who
-stands before it at a quota holds it back, by name. It is slow on purpose: it looks at every task and every card.
+stands before it at a quota holds it back, by name; no place is kept clear for nobody. It is slow on purpose: it looks at every task and every card.
 """
 
 from collections import Counter
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
-from gpuyard.engine.phases import ACTIVE, HOLDING, Stopping, Suspended, Waiting
+from gpuyard.engine.backfill import is_hopeless
+from gpuyard.engine.phases import ACTIVE, HOLDING, Resuming, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import State
@@ -25,6 +26,7 @@ def check(state: State) -> None:
     _check_cards(state)
     _check_books(state)
     _check_tasks(state)
+    _check_remains(state)
     _check_holds(state)
 
 
@@ -148,6 +150,20 @@ def _check_tasks(state: State) -> None:
             assert node in task.phase.placement.nodes, f"{node} is thought to run task {task_id}"
 
 
+def _check_remains(state: State) -> None:
+    """What lost nodes may still run is of no attempt that counts as running, and parts thought to be over are known as such."""
+    for node, left in state.remains.items():
+        assert left, f"{node} is remembered for nothing it may still run"
+        for task_id, attempt in left:
+            task = state.tasks.get(task_id)
+            present = task is not None and isinstance(task.phase, ACTIVE) and task.attempts == attempt
+            assert not present, f"{node} has remains of attempt {attempt} of task {task_id}, which is not over"
+    for task in state.tasks.values():
+        assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"
+        if isinstance(task.phase, Suspending | Suspended | Resuming):
+            assert task.round > 0, f"task {task.id} is suspended and nobody asked for it"
+
+
 def _check_holds(state: State) -> None:
     for task_id, hold in state.holds.items():
         task = state.tasks.get(task_id)
@@ -159,6 +175,10 @@ def _check_holds(state: State) -> None:
 
 def check_nothing_stranded(state: State) -> None:
     """Assert that after a pass no waiting task could be placed, unless somebody before it is named who keeps it back."""
+    for hold in state.holds.values():
+        assert hold.victims or not hold.claim, f"a place is cleared for task {hold.task.id}, which does not take it"
+        moving = any(isinstance(task.phase, Suspending) for node in hold.nodes for task in state.on_node[node].values())
+        assert moving or not is_hopeless(state, hold), f"task {hold.task.id} is promised memory of suspended tasks"
     for task in list(state.tasks.values()):
         if task.group is not None and (reason := _could_start(state, task)):
             group = task.group

@@ -5,7 +5,6 @@ scheduler answered.
 """
 
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -178,7 +177,7 @@ class Client:
     ) -> list[Task]:
         """Submit a task and return all of its array."""
         body = _request(fields, command=command)
-        key = idempotency_key or secrets.token_urlsafe(18)
+        key = idempotency_key or _new_key()
         if "array" in body:
             return self.connection.ask("POST", "/api/v1/tasks", _Tasks, body=body, key=key).tasks
         return [self.connection.ask("POST", "/api/v1/tasks", Task, body=body, key=key)]
@@ -199,7 +198,7 @@ class Client:
         return [task for answers in made for task in answers]
 
     def _batch(self, bodies: list[dict[str, Any]]) -> list[Task]:
-        key = secrets.token_urlsafe(18)
+        key = _new_key()
         return self.connection.ask("POST", "/api/v1/tasks:batch", _Tasks, body={"tasks": bodies}, key=key).tasks
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -390,7 +389,7 @@ class Client:
     ) -> LeaseAnswer:
         """Ask for GPUs and do not wait for them."""
         body = _request(fields, gpu_count=gpus, timeout=timeout)
-        key = secrets.token_urlsafe(18)
+        key = _new_key()
         return self.connection.ask("POST", "/api/v1/leases", LeaseAnswer, body=body, key=key)
 
     def granted(self, lease: TaskRef, *, wait_seconds: float | None = None) -> Lease:
@@ -513,6 +512,11 @@ class Client:
 
 class _Tasks(msgspec.Struct):
     tasks: list[Task]
+
+
+def _new_key() -> str:
+    """A name for a request that nobody used before."""
+    return os.urandom(16).hex()
 
 
 def _of_task(task: TaskRef) -> str:
