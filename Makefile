@@ -1,5 +1,5 @@
 # Every target makes the environment it needs; nothing else has to be installed first.
-#   make run     the engine at work on a virtual cluster, in the terminal
+#   make run     a yard on this machine: scheduler and agent, real GPUs if there are any, else virtual ones
 #   make test    set-up, checks and all tests: what has to pass before anything lands
 #   make check   style, types, import rules
 #   make bench   the benchmarks, as JSON, into build/ (the engine both as it is and compiled)
@@ -18,7 +18,7 @@ WORKERS ?= 2
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
-	@$(BIN)/gpuyard demo
+	@$(BIN)/gpuyard up
 
 test: check
 	@$(BIN)/pytest -n $(WORKERS)

@@ -41,6 +41,8 @@ class Yard:
 
     def up(self, *options: str) -> None:
         """Start it and wait until its node is there."""
+        if self.process is not None:
+            self._ended()  # somebody stopped it
         words = ["up", "--data-dir", str(self.folder / "data"), "--http-address", "127.0.0.1:0"]
         words += ["--grpc-address", "127.0.0.1:0", "--virtual-gpus", "4:RTX4090:24", "--json", *options]
         errors = (self.folder / "up.err").open("ab")

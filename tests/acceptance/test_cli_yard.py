@@ -285,21 +285,22 @@ def test_a_user_logs_in_works_and_is_shut_out(yard: Yard) -> None:
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def fastest(words: list[str], yard: Yard) -> float:
-    """The best of several: what it costs, not what the machine does beside it."""
+def seconds_of(words: list[str], yard: Yard) -> float:
+    """The best of several: what it costs, not what the machine does beside it. Compiled files are kept, as usual."""
+    env = {name: value for name, value in yard.env.items() if name != "PYTHONDONTWRITEBYTECODE"}
     times = []
-    for _ in range(7):
+    for _ in range(10):
         began = time.perf_counter()
-        subprocess.run(words, env=yard.env, capture_output=True, timeout=60, check=True)
+        subprocess.run(words, env=env, capture_output=True, timeout=60, check=True)
         times.append(time.perf_counter() - began)
     return min(times)
 
 
 def test_help_and_ps_answer_at_once(yard: Yard) -> None:
-    nothing = fastest([sys.executable, "-c", "pass"], yard)
+    nothing = seconds_of([sys.executable, "-c", "pass"], yard)
 
-    assert fastest([GPUYARD, "--help"], yard) - nothing < 0.3
-    assert fastest([GPUYARD, "ps"], yard) - nothing < 0.3
+    assert seconds_of([GPUYARD, "--help"], yard) - nothing < 0.3
+    assert seconds_of([GPUYARD, "ps"], yard) - nothing < 0.3
 
 
 def test_json_and_pipes_never_load_rich() -> None:

@@ -34,7 +34,7 @@ from gpuyard.placement.shape import Shape
 
 Emit = Callable[[Event], None]
 
-PLACES = (ONLINE, BATCH)
+CLASS_INDEXES = (ONLINE, BATCH)
 LAST = (float("inf"), TaskId(1 << 62))
 LAST_OF_ALL = (2, *LAST[:1], *LAST)
 """Behind everybody, by key and by standing."""
@@ -63,22 +63,22 @@ class Deeds:
         if self.state.holds:
             self._drop_overtaken(task, placement)
 
-    def _first_with_class(self, place: int) -> tuple[float, TaskId, Line] | None:
+    def _first_with_class(self, class_index: int) -> tuple[float, TaskId, Line] | None:
         """The first line parked with a class whose best task could ever have what it wants; others stand in nobody's way."""
-        queue, limit = self.state.queue, self.state.classes[place].limit
-        while (first := queue.first_with_class(place)) is not None:
+        queue, limit = self.state.queue, self.state.classes[class_index].limit
+        while (first := queue.first_with_class(class_index)) is not None:
             line = first[2]
             line.shape.refresh(self.state.index)
-            head = line.head(place)
+            head = line.head(class_index)
             if line.shape.need_milli > limit:
-                queue.park_for_good(queue.unpark_from_class(place), place)
+                queue.park_for_good(queue.unpark_from_class(class_index), class_index)
             elif not line.shape.can_start(self.state.index):
-                queue.sleep(queue.unpark_from_class(place), behind=False)
+                queue.sleep(queue.unpark_from_class(class_index), behind=False)
             elif head is not None and line.shape.need_milli > head[2].tenant.limit:
-                queue.unpark_from_class(place)
+                queue.unpark_from_class(class_index)
                 queue.park_with_tenant(head[2], SOME)
-                if line.head(place) is not None:
-                    queue.park_with_class(line, place)
+                if line.head(class_index) is not None:
+                    queue.park_with_class(line, class_index)
             else:
                 return first
         return None
@@ -109,7 +109,7 @@ class Deeds:
         before = [hold for hold in before if hold.shape.eligible & shape.eligible]
         if len([hold for hold in before if not hold.claim]) >= depth or self._is_at_limit(task, shape):
             return
-        need, left = shape.need_milli, quota_left(task, state.classes[task.place], task.book, before)
+        need, left = shape.need_milli, quota_left(task, state.classes[task.class_index], task.book, before)
         if need and need > min(left):
             return
         found = promise(state, task, shape, self.at, before, closed=shape.too_dear(min(left)))
@@ -139,8 +139,8 @@ class Deeds:
         for line in state.queue.lines.values():
             if not line.awake and needs_reservation(line.shape):
                 line.shape.refresh(state.index)
-                for place in PLACES:
-                    task = self._first_of(line, place, LAST_OF_ALL)
+                for class_index in CLASS_INDEXES:
+                    task = self._first_of(line, class_index, LAST_OF_ALL)
                     if task is not None and task.id not in state.holds:
                         firsts.append((standing(state, task, self.at), task, line.shape))
         for _, task, shape in sorted(firsts, key=lambda first: first[0]):
@@ -148,19 +148,19 @@ class Deeds:
         state.vacancy = False
         return bool(state.queue.stirred)
 
-    def _first_of(self, line: Line, place: int, before: Standing) -> Task | None:
+    def _first_of(self, line: Line, class_index: int, before: Standing) -> Task | None:
         """The best task of a sleeping line and class that only lacks room, if it goes before."""
         state, need = self.state, line.shape.need_milli
-        if need and state.classes[place].used + need > state.classes[place].limit:
+        if need and state.classes[class_index].used + need > state.classes[class_index].limit:
             return None
         if self._plain:
-            head = line.head(place)
+            head = line.head(class_index)
             if head is None or (need and not self._has_room(head[2].tenant, need)):
                 return None
             return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
         tops = [
             (standing(state, state.tasks[task], self.at), state.tasks[task])
-            for _, task, group in line.tops(place)
+            for _, task, group in line.tops(class_index)
             if not need or self._has_room(group.tenant, need)
         ]
         first = min(tops, key=lambda top: top[0], default=None)
@@ -217,7 +217,7 @@ class Deeds:
         for hold in sorted(claims, key=lambda hold: hold.standing):
             task, shape = hold.task, hold.shape
             shape.refresh(state.index)
-            book, tenant = state.classes[task.place], task.book
+            book, tenant = state.classes[task.class_index], task.book
             left = min(book.limit - book.used, tenant.limit - tenant.used)
             allowed = shape.need_milli <= left or not shape.need_milli
             closed = self._closed_models(tenant, shape) | shape.too_dear(left)
@@ -235,7 +235,7 @@ class Deeds:
     # --- quotas ------------------------------------------------------------------------------------------------------
 
     def _is_at_limit(self, task: Task, shape: Shape, need: int | None = None) -> bool:
-        book, tenant = self.state.classes[task.place], task.book
+        book, tenant = self.state.classes[task.class_index], task.book
         need = shape.need_milli if need is None else need
         if not need:
             return False
@@ -275,7 +275,7 @@ def quota_left(task: Task, book: ClassBook, tenant: TenantBook, before: list[Hol
     """What class and tenant have left for a task, besides those who were promised nodes and go before."""
     in_class, in_tenant = book.limit - book.used, tenant.limit - tenant.used
     for hold in before:
-        if hold.task.place == task.place:
+        if hold.task.class_index == task.class_index:
             in_class -= hold.need_milli
         if hold.task.book is tenant:
             in_tenant -= hold.need_milli

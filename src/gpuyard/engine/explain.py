@@ -105,7 +105,7 @@ def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal 
     needed = shape.need_milli / MILLI
     if not needed:
         return None
-    book, tenant = state.classes[task.place], task.book
+    book, tenant = state.classes[task.class_index], task.book
     if book.used + shape.need_milli > book.limit:
         return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed)
     if tenant.used + shape.need_milli > tenant.limit:
@@ -124,7 +124,7 @@ def _too_dear_reason(state: State, task: Task, shape: Shape, closed: BaySet) -> 
     """Whether it would find room, but only where it counts for more than a quota has left."""
     if shape.needs is None:
         return None
-    book, tenant, order = state.classes[task.place], task.book, state.order_for(shape.gpus)
+    book, tenant, order = state.classes[task.class_index], task.book, state.order_for(shape.gpus)
     in_class, in_tenant = book.limit - book.used, tenant.limit - tenant.used
     affordable = closed | shape.too_dear(min(in_class, in_tenant))
     if choose(shape, state.index, order, affordable) or not (found := choose(shape, state.index, order, closed)):
@@ -160,7 +160,7 @@ def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
         if other.group is None or other is task:
             continue
         theirs = other.group.line.shape
-        same_quota = other.place == task.place or other.book is task.book
+        same_quota = other.class_index == task.class_index or other.book is task.book
         if (theirs.eligible & shape.eligible or same_quota) and (rank := _rank(state, other, at)) < mine:
             found.append((rank, other))
     found.sort(key=lambda pair: pair[0])
@@ -204,10 +204,10 @@ def _pretend(state: State, task: Task, shape: Shape, holds: list[Hold], at: floa
 def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side: Side) -> float:
     """When class and tenant have room for it, after those ahead of it there."""
     when = at
-    book, tenant = state.classes[task.place], task.book
+    book, tenant = state.classes[task.class_index], task.book
     if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
         when = tenant.renews_at(at)
-    in_class = [other for other in state.tasks.values() if other.place == task.place]
+    in_class = [other for other in state.tasks.values() if other.class_index == task.class_index]
     in_tenant = [other for other in state.tasks.values() if other.book is tenant]
     for used, limit, counted in ((book.used, book.limit, in_class), (tenant.used, tenant.limit, in_tenant)):
         if limit < UNLIMITED:

@@ -100,7 +100,7 @@ def _check_books(state: State) -> None:
         phase = task.phase
         if not isinstance(phase, HOLDING) or (isinstance(phase, Stopping) and not phase.holds_gpus):
             continue
-        by_class[task.place] += phase.placement.charge_milli
+        by_class[task.class_index] += phase.placement.charge_milli
         by_tenant[task.spec.tenant] += phase.placement.charge_milli
         for part in phase.placement.slices:
             for gpu in part.gpus:
@@ -192,7 +192,7 @@ def _could_start(state: State, task: Task) -> str:
     shape = Shape(line.shape.resources, line.shape.pin)
     shape.refresh(state.index)
     need = shape.need_milli
-    book, tenant = state.classes[task.place], task.book
+    book, tenant = state.classes[task.class_index], task.book
     if need and (
         book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0
     ):
@@ -226,7 +226,7 @@ def _promised_before(state: State, task: Task) -> tuple[int, int]:
     in_class = in_tenant = 0
     for hold in state.holds.values():
         if hold.task is not task and (hold.claim or hold.standing < mine):
-            in_class += hold.need_milli if hold.task.place == task.place else 0
+            in_class += hold.need_milli if hold.task.class_index == task.class_index else 0
             in_tenant += hold.need_milli if hold.task.book is task.book else 0
     return in_class, in_tenant
 
@@ -239,13 +239,13 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         shape = other.group.line.shape
         if not shape.need_milli or standing(state, other, state.now) >= mine:
             continue
-        book, tenant = state.classes[other.place], other.book
+        book, tenant = state.classes[other.class_index], other.book
         in_class, in_tenant = _promised_before(state, other)
         if shape.need_milli > min(book.limit, tenant.limit) or not _enough_nodes(state, shape):
             continue  # it can never start as things are: nobody waits behind it
         over_class = book.used + in_class + shape.need_milli > book.limit
         over_tenant = tenant.used + in_tenant + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
-        if (over_class and other.place == task.place) or (over_tenant and tenant is task.book):
+        if (over_class and other.class_index == task.class_index) or (over_tenant and tenant is task.book):
             return True
         if tenant is task.book and _both_want_limited_model(tenant, other, task):
             return True

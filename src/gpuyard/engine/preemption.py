@@ -82,7 +82,7 @@ class _Rights:
         self._outranks = state.policy.outranks
         self.retry_at: float | None = None
         need = shape.need_milli
-        mine = state.classes[task.place]
+        mine = state.classes[task.class_index]
         tenant = task.book
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
         self._borrows = mine.limit > mine.guarantee and mine.used + need > mine.guarantee
@@ -99,7 +99,7 @@ class _Rights:
         phase, settings = victim.phase, self._state.settings
         if not isinstance(phase, Running) or victim.preemption is Preemption.NEVER:
             return False
-        if (self.class_missing and victim.place != self._task.place) or (
+        if (self.class_missing and victim.class_index != self._task.class_index) or (
             self.tenant_missing and victim.book is not self._task.book
         ):
             return False
@@ -118,15 +118,15 @@ class _Rights:
 
     def by_policy(self, victim: Task) -> bool:
         """Whether the policy gives the right. Who borrows may not stop a class that uses no more than its part."""
-        theirs = self._state.classes[victim.place]
-        if self._borrows and victim.place != self._task.place and theirs.used <= theirs.guarantee:
+        theirs = self._state.classes[victim.class_index]
+        if self._borrows and victim.class_index != self._task.class_index and theirs.used <= theirs.guarantee:
             return False
         return self._outranks is not None and self._outranks(self._task, victim, self._at, self._state.settings)
 
     def _by_quota(self, victim: Task) -> bool:
         state = self._state
-        if self._class_claim and victim.place != self._task.place:
-            book = state.classes[victim.place]
+        if self._class_claim and victim.class_index != self._task.class_index:
+            book = state.classes[victim.class_index]
             if book.used > book.guarantee:
                 return True
         if self._tenant_claim and victim.spec.tenant != self._task.spec.tenant:
@@ -143,13 +143,13 @@ class _Rights:
             if self.by_policy(victim):
                 continue
             assert isinstance(victim.phase, Running)
-            charge, place, tenant = victim.phase.placement.charge_milli, victim.place, victim.spec.tenant
+            charge, class_index, tenant = victim.phase.placement.charge_milli, victim.class_index, victim.spec.tenant
             book = victim.book
             used = by_tenant.setdefault(tenant, book.used)
-            over_class = self._class_claim and by_class[place] > state.classes[place].guarantee
+            over_class = self._class_claim and by_class[class_index] > state.classes[class_index].guarantee
             if not over_class and not (self._tenant_claim and used > book.guarantee):
                 return False
-            by_class[place] -= charge
+            by_class[class_index] -= charge
             by_tenant[tenant] = used - charge
         return True
 

@@ -37,12 +37,12 @@ Head = tuple[float, TaskId, "Group"]
 class Group:
     """Waiting tasks of one line, tenant and class."""
 
-    __slots__ = ("heap", "line", "listed", "parked", "place", "size", "tenant")
+    __slots__ = ("class_index", "heap", "line", "listed", "parked", "size", "tenant")
 
-    def __init__(self, line: "Line", tenant: TenantBook, place: int) -> None:
+    def __init__(self, line: "Line", tenant: TenantBook, class_index: int) -> None:
         self.line = line
         self.tenant = tenant
-        self.place = place
+        self.class_index = class_index
         """ONLINE or BATCH."""
         self.heap: list[Entry] = []
         self.size = 0
@@ -94,9 +94,9 @@ class Line:
     def __lt__(self, other: "Line") -> bool:
         return False
 
-    def head(self, place: int) -> Head | None:
+    def head(self, class_index: int) -> Head | None:
         """The best task of a class whose tenant is not at a limit."""
-        heads = self.heads[place]
+        heads = self.heads[class_index]
         while heads:
             entry = heads[0]
             group = entry[2]
@@ -125,15 +125,15 @@ class Line:
         """Let a group's best task stand for it."""
         if group.listed != top:
             group.listed = top
-            heads = self.heads[group.place]
+            heads = self.heads[group.class_index]
             heappush(heads, (top[0], top[1], group))
             if len(heads) > SLACK + 2 * len(self.groups):
-                heads[:] = sorted(self.tops(group.place))
+                heads[:] = sorted(self.tops(group.class_index))
 
-    def tops(self, place: int) -> Iterator[Head]:
+    def tops(self, class_index: int) -> Iterator[Head]:
         """The best task of every group of a class that is not parked, in no order."""
         for group in self.groups.values():
-            if group.place == place and group.parked is None and (top := group.top()):
+            if group.class_index == class_index and group.parked is None and (top := group.top()):
                 yield (top[0], top[1], group)
 
 
@@ -175,11 +175,11 @@ class Queue:
             line = self.lines[line_key] = Line(self._count, Shape(resources, pin), length)
             self.by_number[line.number] = line
             self.by_gpus.setdefault(line.shape.gpus, {})[line.number] = line
-        place = task.place
-        group_key = (task.spec.tenant, place)
+        class_index = task.class_index
+        group_key = (task.spec.tenant, class_index)
         group = line.groups.get(group_key)
         if group is None:
-            group = line.groups[group_key] = Group(line, task.book, place)
+            group = line.groups[group_key] = Group(line, task.book, class_index)
         elif group.tenant is not task.book:  # the tenant was forgotten and came again
             group.tenant, group.parked, group.listed = task.book, None, None
         task.group = group
@@ -198,7 +198,7 @@ class Queue:
 
         Whoever comes first at a parking place is asked at once: it may want less than the one it overtook.
         """
-        line, place = group.line, group.place
+        line, class_index = group.line, group.class_index
         if group.parked is not None:
             parked = self.with_tenant[group.tenant.id][group.parked]
             heappush(parked, (top[0], top[1], group))
@@ -206,11 +206,11 @@ class Queue:
                 self.loosened[group.tenant.id] = group.tenant
             return
         line.list(group, top)
-        if line.parked[place] and line.number not in self.for_good[place]:
-            lines = self.with_class[place]
+        if line.parked[class_index] and line.number not in self.for_good[class_index]:
+            lines = self.with_class[class_index]
             heappush(lines, (top[0], top[1], line))
             if lines[0][1] == top[1]:
-                self.class_loosened[place] = True
+                self.class_loosened[class_index] = True
 
     def remove(self, task: Task) -> None:
         """Take a task out; its entries are cleaned when they come up."""
@@ -220,8 +220,8 @@ class Queue:
             group.size -= 1
             if group.parked is not None:
                 self.loosened[group.tenant.id] = group.tenant
-            elif group.line.parked[group.place]:
-                self.class_loosened[group.place] = True
+            elif group.line.parked[group.class_index]:
+                self.class_loosened[group.class_index] = True
 
     # --- room on nodes -------------------------------------------------------------------------------------------
 
@@ -278,25 +278,25 @@ class Queue:
             self.choosy.add((group.tenant.id, limit))
         heappush(parked, (top[0], top[1], group))
 
-    def park_with_class(self, line: Line, place: int) -> None:
+    def park_with_class(self, line: Line, class_index: int) -> None:
         """The class is at its limit."""
-        head = line.head(place)
+        head = line.head(class_index)
         assert head is not None
-        line.parked[place] = True
-        heappush(self.with_class[place], (head[0], head[1], line))
+        line.parked[class_index] = True
+        heappush(self.with_class[class_index], (head[0], head[1], line))
 
-    def park_for_good(self, line: Line, place: int) -> None:
+    def park_for_good(self, line: Line, class_index: int) -> None:
         """The line wants more than its class may ever have."""
-        line.parked[place] = True
-        self.for_good[place][line.number] = line
+        line.parked[class_index] = True
+        self.for_good[class_index][line.number] = line
 
     def unpark_all_for_good(self) -> None:
         """The classes' parts changed."""
-        for place in (ONLINE, BATCH):
-            for line in self.for_good[place].values():
-                line.parked[place] = False
+        for class_index in (ONLINE, BATCH):
+            for line in self.for_good[class_index].values():
+                line.parked[class_index] = False
                 self.stirred[line.number] = line
-            self.for_good[place].clear()
+            self.for_good[class_index].clear()
 
     def first_with_tenant(self, tenant: str, limit: str) -> Head | None:
         """The first group parked at a limit of a tenant."""
@@ -329,31 +329,31 @@ class Queue:
         assert top is not None
         line = group.line
         line.list(group, top)
-        if line.parked[group.place] and line.number not in self.for_good[group.place]:
-            heappush(self.with_class[group.place], (top[0], top[1], line))
+        if line.parked[group.class_index] and line.number not in self.for_good[group.class_index]:
+            heappush(self.with_class[group.class_index], (top[0], top[1], line))
         return line
 
-    def first_with_class(self, place: int) -> tuple[float, TaskId, Line] | None:
+    def first_with_class(self, class_index: int) -> tuple[float, TaskId, Line] | None:
         """The first line parked with a class."""
-        parked = self.with_class[place]
+        parked = self.with_class[class_index]
         while parked:
             entry = parked[0]
             line = entry[2]
-            head = line.head(place)
-            if line.parked[place] and head is not None and head[1] == entry[1] and head[0] == entry[0]:
+            head = line.head(class_index)
+            if line.parked[class_index] and head is not None and head[1] == entry[1] and head[0] == entry[0]:
                 return entry
             heappop(parked)
-            if line.parked[place]:
+            if line.parked[class_index]:
                 if head is None:
-                    line.parked[place] = False
+                    line.parked[class_index] = False
                 elif head[:2] > entry[:2]:
                     heappush(parked, (head[0], head[1], line))
         return None
 
-    def unpark_from_class(self, place: int) -> Line:
+    def unpark_from_class(self, class_index: int) -> Line:
         """The first line parked with a class takes part again."""
-        line = heappop(self.with_class[place])[2]
-        line.parked[place] = False
+        line = heappop(self.with_class[class_index])[2]
+        line.parked[class_index] = False
         return line
 
     def forget_tenant(self, tenant: str) -> None:

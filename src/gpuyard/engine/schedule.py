@@ -15,7 +15,7 @@ from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskId
 from gpuyard.engine.backfill import holds_before, in_the_way
-from gpuyard.engine.deeds import PLACES, Deeds, Emit, quota_left, short_of
+from gpuyard.engine.deeds import CLASS_INDEXES, Deeds, Emit, quota_left, short_of
 from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
 from gpuyard.engine.standing import Standing, is_borrowing, standing
@@ -88,7 +88,7 @@ class Pass(Deeds):
             if not line.awake and not promised:
                 continue  # whoever was promised nodes may have room there though others of its line have none
             if not self._plain and not promised:
-                best = self._best(line, group.place)
+                best = self._best(line, group.class_index)
                 if best != (rank, task, line, group):
                     if best is not None:
                         heappush(ready, best)  # others were placed meanwhile: it stands further back now
@@ -98,30 +98,30 @@ class Pass(Deeds):
     def _first_of_a_class(self) -> Line | None:
         """Try the first task parked with a class that has room for it, if it goes before everybody who takes part."""
         queue, books, ready = self.state.queue, self.state.classes, self.ready
-        for place in PLACES:
-            if not queue.class_loosened[place]:
+        for class_index in CLASS_INDEXES:
+            if not queue.class_loosened[class_index]:
                 continue
             if not self._plain:
-                self._unpark_all(place)
+                self._unpark_all(class_index)
                 continue
-            first = self._first_with_class(place)
-            if first is None or books[place].used + first[2].shape.need_milli > books[place].limit:
-                queue.class_loosened[place] = False
+            first = self._first_with_class(class_index)
+            if first is None or books[class_index].used + first[2].shape.need_milli > books[class_index].limit:
+                queue.class_loosened[class_index] = False
             elif not ready or first[:2] < ready[0][:2]:
-                line = queue.unpark_from_class(place)
-                if line.awake and (head := line.head(place)) is not None:
+                line = queue.unpark_from_class(class_index)
+                if line.awake and (head := line.head(class_index)) is not None:
                     self._try(head[1], line, head[2])
                 return line
         return None
 
-    def _unpark_all(self, place: int) -> None:
+    def _unpark_all(self, class_index: int) -> None:
         """Where standings change with every placement, all lines parked with a class take part again."""
         queue = self.state.queue
-        queue.class_loosened[place] = False
-        while queue.first_with_class(place) is not None:
-            line = queue.unpark_from_class(place)
+        queue.class_loosened[class_index] = False
+        while queue.first_with_class(class_index) is not None:
+            line = queue.unpark_from_class(class_index)
             if line.awake:
-                self._push(line, place)
+                self._push(line, class_index)
 
     # --- who takes part ----------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Pass(Deeds):
                 while (first := queue.first_with_tenant(tenant_id, limit)) is not None:
                     shape = first[2].line.shape
                     shape.refresh(self.state.index)
-                    may_have = min(tenant.limit, self.state.classes[first[2].place].limit)
+                    may_have = min(tenant.limit, self.state.classes[first[2].class_index].limit)
                     can_start = shape.need_milli <= may_have and shape.can_start(self.state.index)
                     lined_up = limit == TOTAL and can_start
                     if self._plain and lined_up and not self._has_room(tenant, shape.need_milli):
@@ -216,38 +216,38 @@ class Pass(Deeds):
         hold = self.state.holds.get(task)
         return hold is not None and hold.standing[:3] == rank
 
-    def _push(self, line: Line, place: int) -> None:
+    def _push(self, line: Line, class_index: int) -> None:
         """Let the best task of a line and class take part in the pass."""
-        if line.parked[place]:
+        if line.parked[class_index]:
             return
         if self._plain:
-            head = line.head(place)
+            head = line.head(class_index)
             if head is None:
                 return
-            book, shape = self.state.classes[place], line.shape
+            book, shape = self.state.classes[class_index], line.shape
             if shape.version != self.state.index.version:
                 shape.refresh(self.state.index)
             at_limit = book.used + shape.need_milli > book.limit and 0 < shape.need_milli <= min(
                 book.limit, head[2].tenant.limit
             )
             if at_limit and shape.can_start(self.state.index) and not self.state.may_preempt():
-                self.state.queue.park_with_class(line, place)  # it would be, as soon as it is tried
+                self.state.queue.park_with_class(line, class_index)  # it would be, as soon as it is tried
                 if self.state.holds:
                     self._give_up_promise(self.state.tasks[head[1]])
             else:
                 heappush(self.ready, (head[0], head[1], line, head[2]))
-        elif (entry := self._best(line, place)) is not None:
+        elif (entry := self._best(line, class_index)) is not None:
             heappush(self.ready, entry)
 
-    def _best(self, line: Line, place: int) -> Ready | None:
+    def _best(self, line: Line, class_index: int) -> Ready | None:
         """The best task of a line and class where standings change with every placement: all groups are compared."""
         state = self.state
-        line.head(place)  # throws stale entries away
+        line.head(class_index)  # throws stale entries away
         line.shape.refresh(state.index)
-        borrowing = is_borrowing(state, place)
+        borrowing = is_borrowing(state, class_index)
         tenant_key = state.policy.tenant_key
         entries: list[Ready] = []
-        for key, task, group in line.tops(place):
+        for key, task, group in line.tops(class_index):
             by_tenant = tenant_key(group.tenant, self.at, state.settings) if tenant_key else 0.0
             entries.append(((borrowing, by_tenant, key), task, line, group))
         return min(entries, key=lambda entry: entry[:2], default=None)
@@ -258,9 +258,9 @@ class Pass(Deeds):
         """Place the best task of a line, or see to it that it is not tried again in vain."""
         state = self.state
         task = state.tasks.get(task_id)
-        place = group.place
-        if task is None or task.group is not group or group.parked is not None or line.parked[place]:
-            self._push(line, place)
+        class_index = group.class_index
+        if task is None or task.group is not group or group.parked is not None or line.parked[class_index]:
+            self._push(line, class_index)
             return
         shape, index = line.shape, state.index
         if shape.version != index.version:
@@ -275,7 +275,7 @@ class Pass(Deeds):
         closed = self._closed_models(group.tenant, shape) if shape.need_milli and group.tenant.model_limits else 0
         dear: BaySet = 0
         if shape.needs is not None:
-            dear = shape.too_dear(min(quota_left(task, state.classes[place], group.tenant, before)))
+            dear = shape.too_dear(min(quota_left(task, state.classes[class_index], group.tenant, before)))
             closed |= dear
         placement, behind = None, False
         if task.avoid is not None:
@@ -284,15 +284,15 @@ class Pass(Deeds):
             placement, behind = self._find(task, shape, closed, before)
         if placement is not None:
             self._place(task, placement)
-            self._push(line, place)
+            self._push(line, class_index)
             if state.vacancy:
                 self._fill_vacancy()
         elif self._raid(task, shape, line):
-            self._push(line, place)
+            self._push(line, class_index)
         elif dear & shape.eligible:
             state.queue.park_with_tenant(group, SOME)  # asked again whenever anything is freed, quota or room
             self._reserve(task, shape)
-            self._push(line, place)
+            self._push(line, class_index)
         elif closed & shape.eligible:
             self._park_with_tenant(task, group, _model_limit(shape))
         else:
@@ -301,26 +301,26 @@ class Pass(Deeds):
 
     def _stopped_by_quota(self, task: Task, line: Line, group: Group, before: list[Hold]) -> bool:
         """Park a task that class or tenant have no room for, unless it may stop others of theirs; whether it was dealt with."""
-        state, shape, place, tenant = self.state, line.shape, group.place, group.tenant
-        queue, book, need = state.queue, state.classes[place], shape.need_milli
+        state, shape, class_index, tenant = self.state, line.shape, group.class_index, group.tenant
+        queue, book, need = state.queue, state.classes[class_index], shape.need_milli
         if need > book.limit:
-            queue.park_for_good(line, place)
+            queue.park_for_good(line, class_index)
             self._give_up_promise(task)
             return True
         if need > tenant.limit:
             self._park_with_tenant(task, group, SOME)
             return True
-        if book.used + need > book.limit or (queue.with_class[place] and self._first_at_class(task, place)):
+        if book.used + need > book.limit or (queue.with_class[class_index] and self._first_at_class(task, class_index)):
             if self._raid(task, shape, line):
-                self._push(line, place)
+                self._push(line, class_index)
             else:
-                self._park_with_class(line, place, (task.key, task.id, group))
+                self._park_with_class(line, class_index, (task.key, task.id, group))
             return True
         can_pay = tenant.tenant.budget is None or self._can_pay(tenant)
         first = bool(queue.with_tenant) and self._first_at_tenant(task, TOTAL)
         if not can_pay or first or tenant.used + need > tenant.limit:
             if can_pay and self._raid(task, shape, line):
-                self._push(line, place)
+                self._push(line, class_index)
             else:
                 self._park_with_tenant(task, group, TOTAL)
             return True
@@ -332,7 +332,7 @@ class Pass(Deeds):
                 return True
         short = short_of(task, need, book, tenant, before) if before else ""
         if short == "class":
-            self._park_with_class(line, place, (task.key, task.id, group))
+            self._park_with_class(line, class_index, (task.key, task.id, group))
         elif short == "tenant":
             self._park_with_tenant(task, group, TOTAL)
         return bool(short)
@@ -363,20 +363,24 @@ class Pass(Deeds):
             if not line.awake:
                 line.shape.refresh(state.index)
                 if line.shape.eligible & shape.eligible:
-                    for place in PLACES:
-                        if self._first_of(line, place, mine) is not None:
+                    for class_index in CLASS_INDEXES:
+                        if self._first_of(line, class_index, mine) is not None:
                             return True
         return False
 
     # --- quotas ------------------------------------------------------------------------------------------------------
 
-    def _first_at_class(self, task: Task, place: int) -> bool:
+    def _first_at_class(self, task: Task, class_index: int) -> bool:
         """Whether somebody who goes before waits for room in the class."""
         if self._plain:
-            first = self._first_with_class(place)
+            first = self._first_with_class(class_index)
             return first is not None and first[:2] < (task.key, task.id)
-        lines = {entry[2].number: entry[2] for entry in self.state.queue.with_class[place] if entry[2].parked[place]}
-        bests = (self._best(line, place) for line in lines.values())
+        lines = {
+            entry[2].number: entry[2]
+            for entry in self.state.queue.with_class[class_index]
+            if entry[2].parked[class_index]
+        }
+        bests = (self._best(line, class_index) for line in lines.values())
         mine = self._standing(task)
         return any((*best[0], best[1]) < mine for best in bests if best is not None)
 
@@ -397,11 +401,11 @@ class Pass(Deeds):
         assert task.group is not None
         return standing(self.state, task, self.at)
 
-    def _park_with_class(self, line: Line, place: int, head: Head) -> None:
+    def _park_with_class(self, line: Line, class_index: int, head: Head) -> None:
         """Its class is at the limit, and everybody of the class who stands behind it waits with it."""
         queue = self.state.queue
-        queue.park_with_class(line, place)
-        queue.class_loosened[place] = False
+        queue.park_with_class(line, class_index)
+        queue.class_loosened[class_index] = False
         if self.state.holds:
             self._give_up_promise(self.state.tasks[head[1]])
 
@@ -409,7 +413,7 @@ class Pass(Deeds):
         """Its tenant is at a limit: the line goes on without the group."""
         self.state.queue.park_with_tenant(group, limit)
         self._give_up_promise(task)
-        self._push(group.line, group.place)
+        self._push(group.line, group.class_index)
 
 
 def _model_limit(shape: Shape) -> str:

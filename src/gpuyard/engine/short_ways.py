@@ -12,7 +12,7 @@ from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link
 from gpuyard.engine.backfill import holds_before, need_of
-from gpuyard.engine.deeds import PLACES, short_of
+from gpuyard.engine.deeds import CLASS_INDEXES, short_of
 from gpuyard.engine.queue import TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
 from gpuyard.engine.schedule import Pass
@@ -65,7 +65,7 @@ class Scheduler(Pass):
             if best is NO_ANSWER:
                 return False
             if parked is not None and (best is None or parked < best):
-                line = queue.unpark_from_class(parked[2].place)
+                line = queue.unpark_from_class(parked[2].class_index)
                 self._try(parked[1], line, parked[2])
                 if self.ready or queue.stirred or state.vacancy:
                     return False
@@ -73,11 +73,11 @@ class Scheduler(Pass):
                 break
             elif not self._refill_with(best, bay):
                 return False
-        for line, place in stopped:
+        for line, class_index in stopped:
             if line.shape.gpus <= bay.free:  # there is room, and only the quota is missing
                 line.awake = True
-                if not line.parked[place] and (head := line.head(place)) is not None:
-                    self._park_with_class(line, place, head)
+                if not line.parked[class_index] and (head := line.head(class_index)) is not None:
+                    self._park_with_class(line, class_index, head)
         state.freed = {}
         queue.class_loosened[ONLINE] = queue.class_loosened[BATCH] = False
         return not (queue.stirred or state.vacancy or (state.holds and self._recall_promises()))
@@ -86,16 +86,16 @@ class Scheduler(Pass):
         """The best of those parked with a class whom the quota lets through now, if there is room for them somewhere."""
         queue = self.state.queue
         best: Head | None = None
-        for place in PLACES:
-            book = self.state.classes[place]
-            while queue.class_loosened[place]:
-                first = self._first_with_class(place)
+        for class_index in CLASS_INDEXES:
+            book = self.state.classes[class_index]
+            while queue.class_loosened[class_index]:
+                first = self._first_with_class(class_index)
                 if first is None or book.used + first[2].shape.need_milli > book.limit:
-                    queue.class_loosened[place] = False
+                    queue.class_loosened[class_index] = False
                 elif not first[2].awake:
-                    queue.unpark_from_class(place)  # it has quota and no room: it sleeps like the others
+                    queue.unpark_from_class(class_index)  # it has quota and no room: it sleeps like the others
                 else:
-                    head = first[2].head(place)
+                    head = first[2].head(class_index)
                     best = head if best is None or (head is not None and head < best) else best
                     break
         return best
@@ -122,21 +122,21 @@ class Scheduler(Pass):
                     continue
                 need = shape.need_milli
                 nobody = True
-                for place in PLACES:
-                    if not line.heads[place]:
+                for class_index in CLASS_INDEXES:
+                    if not line.heads[class_index]:
                         continue
-                    if need > room[place]:
-                        stopped.append((line, place))
+                    if need > room[class_index]:
+                        stopped.append((line, class_index))
                         nobody = False
                         continue
-                    head = line.head(place)
+                    head = line.head(class_index)
                     if head is None:
                         continue
                     nobody = False
                     if best is not None and best < head:
                         continue
-                    if parked[place] and parked[place][0][:2] < head[:2]:
-                        stopped.append((line, place))
+                    if parked[class_index] and parked[class_index][0][:2] < head[:2]:
+                        stopped.append((line, class_index))
                     elif held is None or (answer := self._may_use(head, shape, line, bay, held)) is True:
                         best = head
                     elif answer is None:
@@ -188,9 +188,11 @@ class Scheduler(Pass):
         order = state.order_for(shape.gpus)
         while (head := line.head(ONLINE) or line.head(BATCH)) is not None:
             group = head[2]
-            if group.place == ONLINE and (other := line.head(BATCH)) is not None and other < head:
+            if group.class_index == ONLINE and (other := line.head(BATCH)) is not None and other < head:
                 head, group = other, other[2]
-            if queue.with_class[group.place] or not self._quotas_allow(state.tasks[head[1]], group, shape.need_milli):
+            if queue.with_class[group.class_index] or not self._quotas_allow(
+                state.tasks[head[1]], group, shape.need_milli
+            ):
                 return False
             task = state.tasks[head[1]]
             placement = choose(shape, index, order) if task.avoid is None else None
@@ -203,7 +205,7 @@ class Scheduler(Pass):
     def _quotas_allow(self, task: Task, group: Group, need: int) -> bool:
         """Whether nothing but room is missing; no where it takes a closer look."""
         state = self.state
-        book, tenant = state.classes[group.place], group.tenant
+        book, tenant = state.classes[group.class_index], group.tenant
         if book.used + need > book.limit or tenant.used + need > tenant.limit:
             return False
         if tenant.model_limits or tenant.tenant.budget is not None:

@@ -15,13 +15,13 @@ Standing = tuple[int, float, float, TaskId]
 
 def standing(state: State, task: Task, at: float) -> Standing:
     """A waiting task's place among all."""
-    borrowing = is_borrowing(state, task.place)
+    borrowing = is_borrowing(state, task.class_index)
     tenant_key = state.policy.tenant_key
     by_tenant = tenant_key(task.book, at, state.settings) if tenant_key else 0.0
     return (borrowing, by_tenant, task.key, task.id)
 
 
-def is_borrowing(state: State, place: int) -> int:
+def is_borrowing(state: State, class_index: int) -> int:
     """1 if whatever a class uses from now on is borrowed."""
-    book = state.classes[place]
+    book = state.classes[class_index]
     return int(state.split.mode is QuotaMode.BORROW and book.used >= book.guarantee)

@@ -494,7 +494,7 @@ class State:
 
     def charge(self, task: Task, placement: Placement, charge: int, at: float) -> None:
         """Charge a placement to its class and tenant, or give the charge back."""
-        self.classes[task.place].used += charge
+        self.classes[task.class_index].used += charge
         book = task.book
         if book.since != at:
             book.settle(at, self.settings.fair_share_half_life_seconds)
@@ -514,7 +514,7 @@ class State:
     def _uncharge(self, task: Task, placement: Placement, at: float) -> None:
         self.charge(task, placement, -placement.charge_milli, at)
         queue = self.queue
-        queue.class_loosened[task.place] = True
+        queue.class_loosened[task.class_index] = True
         if task.spec.tenant in queue.with_tenant:
             queue.loosened[task.spec.tenant] = task.book
 
@@ -568,7 +568,7 @@ class State:
 
     def _consider(self, line: Line, task: Task) -> None:
         """A task joined a sleeping line: it may still stop others, or go before those the line sleeps behind."""
-        if self.may_preempt() and (head := line.head(task.place)) is not None and head[1] == task.id:
+        if self.may_preempt() and (head := line.head(task.class_index)) is not None and head[1] == task.id:
             line.awake = True
             self.queue.stirred[line.number] = line
         elif self.settings.backfill is Backfill.NONE and line.behind:

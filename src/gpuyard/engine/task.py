@@ -22,9 +22,34 @@ class Task:
     """One open task."""
 
     __slots__ = (
-        "attempt_seconds", "attempts", "avoid", "book", "dependents", "estimate", "failures", "gpu_seconds", "group", "held", "id", "key",
-        "losses", "members", "phase", "place", "placed_at", "preemption", "preemptions", "presumed", "priority", "ready", "round", "served_seconds",
-        "spec", "stuck", "submitted_at", "waits_for",
+        "attempt_seconds",
+        "attempts",
+        "avoid",
+        "book",
+        "class_index",
+        "dependents",
+        "estimate",
+        "failures",
+        "gpu_seconds",
+        "group",
+        "held",
+        "id",
+        "key",
+        "losses",
+        "members",
+        "phase",
+        "placed_at",
+        "preemption",
+        "preemptions",
+        "presumed",
+        "priority",
+        "ready",
+        "round",
+        "served_seconds",
+        "spec",
+        "stuck",
+        "submitted_at",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(self, task: TaskId, spec: TaskSpec, book: TenantBook, at: float) -> None:
@@ -32,7 +57,7 @@ class Task:
         self.spec = spec
         self.book = book
         """Its tenant's."""
-        self.place = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
+        self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
         self.submitted_at = at
         self.phase: Phase = Waiting(at)
         self.priority = spec.priority
