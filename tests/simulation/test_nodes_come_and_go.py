@@ -249,6 +249,30 @@ def test_a_lost_node_is_not_taken_out_under_a_gang_that_runs_elsewhere(cluster: 
     assert answer == GangsElsewhere(NodeId(lost), (TaskId(1),))
 
 
+def test_who_may_stop_others_is_asked_again_when_a_full_node_opens(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("low", gpus=4, priority=0, preemption=Preemption.REQUEUE))
+    cluster.passes(100)
+    cluster.cordons("node-1")
+    cluster.submits(task("urgent", gpus=4, priority=90))
+    assert not cluster.is_running("urgent")
+    cluster.uncordons("node-1")
+    assert cluster.is_running("urgent")
+
+
+def test_who_may_stop_others_is_asked_again_when_a_card_comes_back(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.gpu_becomes("node-1", 3, GpuHealth.EXTERNAL)
+    cluster.submits(task("low", gpus=3, priority=0, preemption=Preemption.REQUEUE))
+    cluster.passes(100)
+    cluster.submits(task("urgent", gpus=4, priority=90))
+    assert not cluster.is_running("urgent")
+    cluster.gpu_becomes("node-1", 3, GpuHealth.OK)
+    assert cluster.is_running("urgent")
+
+
 # --- draining ---------------------------------------------------------------------------------------------------------
 
 

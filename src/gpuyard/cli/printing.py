@@ -26,6 +26,11 @@ COLOURS = {
     "cancelled": "dim",
 }
 
+WRAPPED = frozenset({"REASON", "NOTE"})
+"""Columns whose text goes on in the next line where the terminal is narrow."""
+SHORT, LONG = 12, 32
+"""Columns keep so many letters, and get no more than so many."""
+
 
 def print_json(answer: object) -> None:
     """As the API would say it, on one line."""
@@ -56,9 +61,16 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right
     from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in names:
-        wide = name == "REASON"
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=not wide, overflow="ellipsis")
+    for column, name in enumerate(names):
+        longest = max(len(name), *(len(row[column]) for row in texts), 0)
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name not in WRAPPED,
+            overflow="ellipsis",
+            min_width=min(longest, SHORT),
+            max_width=None if name in WRAPPED else LONG,
+        )
     for row in texts:
         table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
     Console().print(table)

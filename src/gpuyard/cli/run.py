@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 TOOK_TOO_LONG = 124
 SIGNALLED = 128
 INTERRUPTED = 130
+CANCEL_SECONDS = 5.0
 OUTPUT_SECONDS = 15.0
 """How long the output of a task that ended is asked for."""
 
@@ -104,20 +105,37 @@ def _exit_code(task: "Task") -> int:
 
 @contextmanager
 def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
-    """Ctrl-C cancels the task, whose end is then waited for; the second one leaves."""
+    """Ctrl-C cancels the task, whose end is then waited for; the second one leaves once the scheduler knows."""
+    from threading import Thread
+
+    cancelling = Thread(target=_cancel, args=(yard, task), daemon=True)  # this thread's connection may be in use
+
+    pressed: list[int] = []
 
     def cancel(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        pressed.append(number)
+        if len(pressed) > 1:
+            raise KeyboardInterrupt
+        cancelling.start()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print(f"\ngpuyard: {task.id} is being cancelled; Ctrl-C again leaves it to that.", file=sys.stderr)
-        from threading import Thread
-
-        Thread(target=yard.cancel, args=(task,), daemon=True).start()  # this thread's connection may be in use
+        print(f"\ngpuyard: {task.id} is being cancelled; Ctrl-C again does not wait for its end.", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, cancel)
     try:
         yield
     finally:
+        if cancelling.ident is not None:
+            cancelling.join(CANCEL_SECONDS)  # nobody may leave with a task that goes on although it was to be cancelled
         signal.signal(signal.SIGINT, before)
+
+
+def _cancel(yard: "Client", task: "Task") -> None:
+    from gpuyard.domain.errors import GpuyardError
+
+    try:
+        yard.cancel(task)
+    except GpuyardError as error:
+        print(f"gpuyard: {error}", file=sys.stderr)
 
 
 class _Line:

@@ -18,6 +18,7 @@ _OUTCOMES = {
     Outcome.STOPPED: "was stopped",
     Outcome.LOST: "was lost",
     Outcome.NOT_LAUNCHED: "could not be launched",
+    Outcome.TIMED_OUT: "took too long",
 }
 
 
@@ -135,11 +136,16 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.AttemptStopping: lambda t, it: f"{t.task(it.task)} is being stopped. {it.cause.sentence()}",
     fact.MemberEnded: Teller._member_ended,
     fact.AttemptEnded: Teller._attempt_ended,
+    fact.MemberReady: lambda t, it: f"The part of {_small(t.task(it.task))} on {it.node} is ready.",
+    fact.SuspensionFailed: lambda t, it: f"{t.task(it.task)} could not be suspended and runs on. {it.message}".rstrip(),
+    fact.TaskExtended: lambda t, it: f"{t.task(it.task)} may run for {it.timeout_seconds:g} s now.",
+    fact.RemainsEnded: lambda t, it: f"What {it.node} still had of {_small(t.task(it.task))} is gone.",
     fact.ReservationMade: Teller._reserved,
     fact.ReservationDropped: lambda t, it: (
         f"The reservation of {_small(t.task(it.task))} is off. {it.cause.sentence()}"
     ),
     fact.NodeJoined: lambda _, it: f"Node {it.node.id} joined with {_counted(len(it.node.gpus), 'GPU')}.",
+    fact.NodeChanged: lambda _, it: f"Node {it.node.id} describes itself anew.",
     fact.NodeLost: lambda _, it: f"Node {it.node} is lost.",
     fact.NodeReturned: lambda _, it: f"Node {it.node} is back.",
     fact.NodeRemoved: lambda _, it: f"Node {it.node} was taken out of the yard.",

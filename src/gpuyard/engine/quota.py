@@ -12,7 +12,7 @@ UNLIMITED = 1 << 62
 
 CLASSES = (TaskClass.ONLINE, TaskClass.BATCH)
 ONLINE, BATCH = 0, 1
-"""The classes' places in every pair that is kept by class."""
+"""The index of each class in every pair that is kept by class."""
 
 
 class ClassBook:

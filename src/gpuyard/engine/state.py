@@ -714,6 +714,16 @@ class State:
         self.orders.clear()
         self._place_holds()
         self.divide()
+        if self.may_preempt():
+            self._retry_on(node)
+
+    def _retry_on(self, node: NodeId) -> None:
+        """A node is open, or has cards, that was not or had not: whoever could use it may stop others there."""
+        here = self.index.bays_of((node,))
+        for line in self.queue.lines.values():
+            line.shape.refresh(self.index)
+            if line.shape.eligible & here:
+                self.queue.retry(line)
 
     # the yard
 

@@ -10,7 +10,7 @@
 """
 
 from gpuyard.sdk.client import Client, TaskFields, connect
-from gpuyard.sdk.errors import NotAllowed, NotFound, Refused, TaskFailed, TookTooLong, Unreachable, YardError
+from gpuyard.sdk.errors import NotAllowed, NotFound, NotNow, Refused, TaskFailed, TookTooLong, Unreachable, YardError
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Lease",
     "NotAllowed",
     "NotFound",
+    "NotNow",
     "Page",
     "Refused",
     "Task",

@@ -16,7 +16,7 @@ import msgspec
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
-from gpuyard.sdk.errors import TaskFailed, TookTooLong, Unreachable
+from gpuyard.sdk.errors import NotNow, TaskFailed, TookTooLong, Unreachable
 from gpuyard.sdk.tokens import stored_token
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef, id_of, number_of, visible_devices
 from gpuyard.sdk.waiting import Patience, rumours
@@ -270,7 +270,7 @@ class Client:
         for told in rumours(self.connection, waiting, timeout=timeout) if waiting else ():
             try:
                 found = self._look(waiting) if told is None else [self.task(told)]
-            except Unreachable as error:
+            except (Unreachable, NotNow) as error:
                 patience.forgive(error)
                 continue
             patience.answered()
@@ -291,7 +291,7 @@ class Client:
         for _ in rumours(self.connection, (number,), timeout=None, idle_seconds=idle_seconds):
             try:
                 now = self.task(number)
-            except Unreachable as error:
+            except (Unreachable, NotNow) as error:
                 patience.forgive(error)
                 continue
             patience.answered()
@@ -401,7 +401,7 @@ class Client:
                 task = self.task(number)
                 if task.status is TaskStatus.RUNNING:
                     return self._lease_of(task)
-            except Unreachable as error:
+            except (Unreachable, NotNow) as error:
                 patience.forgive(error)
                 continue
             patience.answered()

@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from gpuyard import __version__
-from gpuyard.sdk.errors import NotAYard, Refused, Unreachable, WrongAddress, refused
+from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, WrongAddress, refused
 from gpuyard.wire.answers import ErrorAnswer
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
+STARTING = "NotReady"
+"""A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
 REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 
@@ -130,6 +132,10 @@ class Connection:
                     raise Unreachable(message, may_have_arrived=True) from None
             except Unreachable:
                 if give_up_at is None or time.monotonic() > give_up_at:
+                    raise
+            except NotNow as refusal:
+                give_up_at = give_up_at or time.monotonic() + PATIENCE_SECONDS
+                if refusal.code != STARTING or time.monotonic() > give_up_at:
                     raise
             time.sleep(pause)
             pause = min(pause * 2 or 0.05, 1.0)

@@ -7,7 +7,8 @@
         ├── NotAYard        outside: somebody answers, who is no gpuyard scheduler
         ├── Refused         caller: the yard understood and said no; its code and sentence are the yard's own
         │   ├── NotAllowed  caller: not with this token, or not without one
-        │   └── NotFound    caller: there is no such thing, or not for you
+        │   ├── NotFound    caller: there is no such thing, or not for you
+        │   └── NotNow      outside: it starts, stops, or has no space left; the same request may be sent again
         ├── TaskFailed      the task ended otherwise than well; `task` tells how
         └── TookTooLong     what was waited for did not happen in the time given; it may still happen
 
@@ -65,6 +66,10 @@ class NotFound(Refused):
     """There is no such thing, or not for you."""
 
 
+class NotNow(Refused):
+    """Not at the moment; the same request may be sent again."""
+
+
 class TaskFailed(YardError):
     """A task that was to succeed did not."""
 
@@ -77,7 +82,7 @@ class TookTooLong(YardError, TimeoutError):
     """It did not happen in the time given; it may still happen."""
 
 
-_BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: NotFound}
+_BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 503: NotNow}
 
 
 def refused(status: int, code: str, message: str, field: str | None) -> Refused:

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gpuyard.sdk.connection import Connection, Stream
-from gpuyard.sdk.errors import NotAYard, Refused, Unreachable
+from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable
 
 EVENTS = "/api/v1/events"
 RESTART_SECONDS = 120.0
@@ -129,7 +129,7 @@ class Patience:
     def __init__(self) -> None:
         self._away_since: float | None = None
 
-    def forgive(self, error: Unreachable) -> None:
+    def forgive(self, error: Unreachable | NotNow) -> None:
         """Go on, or say that it has been away for too long."""
         now = time.monotonic()
         if self._away_since is None:

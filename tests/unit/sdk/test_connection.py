@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.sdk import NotAllowed, NotFound, Refused, Unreachable, YardError, connect
+from gpuyard.sdk import NotAllowed, NotFound, NotNow, Refused, Unreachable, YardError, connect
 from gpuyard.sdk.errors import NotAYard, WrongAddress
 from tests.unit.sdk.partner import Answering, partner, refusal, task
 
@@ -223,3 +223,25 @@ def test_a_file_of_certificates_that_is_none_is_a_sentence(tmp_path: Path) -> No
 def test_http_where_tls_is_spoken_is_a_sentence() -> None:
     with partner(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
         connect(server.url.replace("http:", "https:")).task(7)
+
+
+def test_a_scheduler_that_just_starts_is_waited_for() -> None:
+    starting = refusal("NotReady", "The scheduler is starting.")
+
+    def starts(line: Answering) -> None:
+        if len(line.partner.asked) < 3:
+            line.say(starting, 503)
+        else:
+            line.say(task(), 201)
+
+    with partner(starts) as server:
+        assert connect(server.url).submit("true").id == "task-7"
+
+
+def test_a_full_disk_is_said_at_once() -> None:
+    full = refusal("StorageFull", "There is no space left.")
+    with partner(lambda line: line.say(full, 503)) as server:
+        with pytest.raises(NotNow, match="no space left"):
+            connect(server.url).submit("true")
+
+        assert len(server.asked) == 1

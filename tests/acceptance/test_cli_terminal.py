@@ -1,0 +1,125 @@
+"""What a person at a terminal sees: tables in colour, why a task waits, and what Ctrl-C does."""
+
+import os
+import pty
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard, until
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with a_yard(tmp_path_factory.mktemp("yard")) as made:
+        yield made
+
+
+class Terminal:
+    """A verb with a terminal of its own."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", screen: int) -> None:
+        self.process = process
+        self._screen = screen
+        self.shown = b""
+
+    def shows(self, words: bytes, seconds: float = 60.0) -> None:
+        """Read until these words are there."""
+        give_up_at = time.monotonic() + seconds
+        while words not in self.shown:
+            assert time.monotonic() < give_up_at, self.shown
+            self._read()
+
+    def ends(self) -> int:
+        """Read to the end; the exit code."""
+        while self._read():
+            continue
+        return self.process.wait(60)
+
+    def press_ctrl_c(self) -> None:
+        """As the terminal does it."""
+        os.write(self._screen, b"\x03")
+
+    def _read(self) -> bytes:
+        try:
+            part = os.read(self._screen, 65536)
+        except OSError:  # the other end is closed
+            return b""
+        self.shown += part
+        return part
+
+
+@contextmanager
+def at_a_terminal(yard: Yard, *words: str) -> Iterator[Terminal]:
+    screen, inside = pty.openpty()
+    env = {**yard.env, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", GPUYARD, *words],
+        env=env,
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        cwd=yard.folder,
+    )
+    os.close(inside)
+    try:
+        yield Terminal(process, screen)
+    finally:
+        process.kill()
+        process.wait(60)
+        os.close(screen)
+
+
+def test_a_table_is_coloured_and_fits(yard: Yard) -> None:
+    task = yard.client().submit("true", gpu_count=64, name="n" * 150)
+    with at_a_terminal(yard, "ps") as terminal:
+        assert terminal.ends() == 0
+    yard.client().cancel(task)
+
+    assert b"\x1b[" in terminal.shown
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
+    assert max(map(len, plain.splitlines())) <= 120
+    assert task.id in plain
+
+
+def test_run_says_why_it_waits_and_ctrl_c_cancels(yard: Yard) -> None:
+    with at_a_terminal(yard, "run", "-g", "64", "-n", "waiting", "--", "true") as terminal:
+        terminal.shows(b"waits.")
+        terminal.press_ctrl_c()
+        assert terminal.ends() == 130
+
+    assert b"is being cancelled" in terminal.shown
+    assert b"Traceback" not in terminal.shown
+    [task] = yard.client().tasks(name="waiting")
+    assert task.status == "cancelled"
+
+
+def test_a_second_ctrl_c_leaves_at_once(yard: Yard) -> None:
+    stubborn = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
+    with at_a_terminal(yard, "run", "-n", "stubborn", "--shell", stubborn) as terminal:
+        terminal.shows(b"ready")
+        terminal.press_ctrl_c()
+        terminal.shows(b"is being cancelled")
+        began = time.monotonic()
+        terminal.press_ctrl_c()
+        assert terminal.ends() == 130
+        assert time.monotonic() - began < 8, "it did not wait for the end of the task, which takes 10 s"
+
+    assert b"Traceback" not in terminal.shown
+    [task] = yard.client().tasks(name="stubborn")
+    until(lambda: yard.client().task(task).status == "cancelled", "the task is cancelled all the same")
+
+
+def test_up_at_a_terminal_says_what_there_is_and_stops_with_ctrl_c(yard: Yard) -> None:
+    words = ("up", "--data-dir", str(yard.folder / "second"), "--http-address", "127.0.0.1:0")
+    with at_a_terminal(yard, *words, "--grpc-address", "127.0.0.1:0", "--virtual-gpus", "2:A100:80") as terminal:
+        terminal.shows(b"2 \xc3\x97 A100, 80 GB (virtual")
+        terminal.press_ctrl_c()
+        assert terminal.ends() == 0
+
+    assert b"is up at http://127.0.0.1:" in terminal.shown
+    assert b"Stopped." in terminal.shown

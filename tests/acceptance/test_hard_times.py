@@ -1,0 +1,114 @@
+"""What a yard lives through besides being killed: a full disk, a long queue at restart, an old copy of its data."""
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.live import Cluster, cluster, until
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_writes_with_503_keeps_what_runs_and_goes_on_when_there_is_room(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    with cluster(tmp_path, storage={"data_dir": str(small_disk)}) as yard:
+        client = yard.client()
+        running = client.submit("sleep 600", gpu_count=1)
+        until(lambda: client.task(running.id).status == "running")
+        ballast = small_disk / "ballast"
+        _fill(ballast)
+        status = until(lambda: (code := _submit(yard)) != 201 and code, what="a refusal")
+        assert status == 503
+        assert until(lambda: _ready(yard) == 503, what="/readyz says no")
+        assert client.task(running.id).status == "running"
+        ballast.unlink()
+        assert until(lambda: _ready(yard) == 200, what="/readyz says yes")
+        assert until(lambda: _submit(yard) == 201, what="a task is accepted")
+        client.cancel(running)
+        assert client.wait(running, timeout=30).status == "cancelled"
+
+
+def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at_once(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=1) as yard:
+        client = yard.client()
+        request = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
+        tasks = client.submit_many([request] * 10_000)
+        assert len({task.id for task in tasks}) == 10_000
+        yard.kill(yard.server)
+        yard.start_server()
+        yard.ready(1)
+        assert yard.count("pending") == 10_000
+        assert client.wait(client.submit("exit 4", gpu_count=1), timeout=60).exit_code == 4
+
+
+def test_a_scheduler_on_an_old_copy_of_its_data_is_noticed_and_kills_nothing_it_does_not_know(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=2) as yard:
+        client = yard.client()
+        client.wait(client.submit("true", gpu_count=1))
+        yard.stop_server()
+        shutil.copytree(tmp_path / "data", tmp_path / "old")
+        yard.start_server()
+        yard.ready(1)
+        unknown = client.submit(f"echo $$ > {tmp_path}/pid; sleep 600", gpu_count=1)
+        until(lambda: client.task(unknown.id).status == "running")
+        yard.stop_server()
+        shutil.rmtree(tmp_path / "data")
+        shutil.move(tmp_path / "old", tmp_path / "data")
+        yard.start_server()
+        yard.ready(1)
+        strays = until(lambda: client.nodes().nodes[0].strays, what="the stray is shown")
+        assert [(stray.task_id, stray.attempt) for stray in strays] == [(unknown.id, 1)]
+        assert "journal_is_behind" in (tmp_path / "server.log").read_text()
+        assert Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def _fill(path: Path) -> None:
+    try:
+        with path.open("wb") as file:
+            while True:
+                file.write(bytes(65536))
+                file.flush()
+    except OSError:
+        return
+
+
+def _submit(yard: Cluster) -> int:
+    body = json.dumps({"command": "true", "gpu_count": 1, "gpu_model": "none-such", "name": "x" * 200}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{yard.http}/api/v1/tasks", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=3) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except TimeoutError:
+        return 0
+
+
+def _ready(yard: Cluster) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{yard.http}/readyz", timeout=3) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
