@@ -27,8 +27,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gpuyard.sdk import Client, Unreachable, connect  # noqa: E402
 from tests.acceptance.live import free_port, until  # noqa: E402
+
+from gpuyard.sdk import Client, Unreachable, connect  # noqa: E402
 
 SLOTS = 4
 Row = dict[str, Any]
@@ -280,7 +281,8 @@ def _rss(pid: int) -> float:
 
 def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
     """Killed with 10,000 open tasks and so many ended ones in the archive; how long until it answers /readyz again."""
-    from gpuyard.control_plane.archive import Archive, Row as Ended
+    from gpuyard.control_plane.archive import Archive
+    from gpuyard.control_plane.archive import Row as Ended
     from gpuyard.domain.values import TaskClass, TaskId, TaskStatus, TenantId
 
     with tempfile.TemporaryDirectory() as folder:
@@ -289,7 +291,9 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
             for _ in range(open_tasks // 1000):
                 client.submit_many([{"command": "true", "gpu_count": 1, "gpu_model": "none-such"}] * 1000)
         archive = Archive.open(path / "archive.sqlite")
-        answer = json.dumps({"task_id": "task-1", "tenant_id": "lab", "status": "success", "padding": "x" * 900}).encode()
+        answer = json.dumps(
+            {"task_id": "task-1", "tenant_id": "lab", "status": "success", "padding": "x" * 900}
+        ).encode()
         for first in range(0, ended, 5000):
             archive.add(
                 [
@@ -305,7 +309,12 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
         began = time.perf_counter()
         with yard(path) as (client, http, _process):
             ready = time.perf_counter() - began
-            return {"ready_s": ready, "open": left(http), "ended": ended, "note": "with the start of Python and of the agent"}
+            return {
+                "ready_s": ready,
+                "open": left(http),
+                "ended": ended,
+                "note": "with the start of Python and of the agent",
+            }
 
 
 def idle(_: int, seconds: int = 20) -> Row:
@@ -317,7 +326,11 @@ def idle(_: int, seconds: int = 20) -> Row:
         before = {pid: _cpu(pid) for pid in pids}
         time.sleep(seconds)
         used = sum(_cpu(pid) - before[pid] for pid in pids)
-        return {"core_percent": 100 * used / seconds, "mib": sum(_rss(pid) for pid in pids) / 2**20, "processes": len(pids)}
+        return {
+            "core_percent": 100 * used / seconds,
+            "mib": sum(_rss(pid) for pid in pids) / 2**20,
+            "processes": len(pids),
+        }
 
 
 def _below(pid: int) -> list[int]:

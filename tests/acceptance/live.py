@@ -189,10 +189,8 @@ class Cluster:
 
     def logs(self) -> str:
         """The ends of all logs, for a test that failed."""
-        parts = []
-        for path in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.err")]):
-            parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
-        return "\n".join(parts)
+        paths = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.err")])
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in paths)
 
 
 @contextmanager

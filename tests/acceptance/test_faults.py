@@ -22,6 +22,7 @@ from gpuyard.control_plane.recovery import open_journal
 from gpuyard.domain.events import AttemptEnded, TaskEnded, TaskPlaced, TaskRequeued, TaskSubmitted
 from gpuyard.domain.values import OnLost, Outcome, TaskStatus
 from gpuyard.sdk import YardError
+from gpuyard.sdk.client import NewTask
 from tests.acceptance.live import Cluster, cluster
 
 SECONDS = float(os.environ.get("GPUYARD_FAULT_SECONDS", "40"))
@@ -77,7 +78,7 @@ def _load(yard: Cluster, diary: Path, accepted: list[int], over: threading.Event
     """Clients that submit; what the scheduler answered with a number counts as accepted."""
     client = yard.client()
     while not over.is_set():
-        request = {
+        request: NewTask = {
             "command": ["bash", "-c", SCRIPT, str(diary), str(draw.choice((0, 0, 1, 2, 5, 10)))],
             "gpu_count": draw.choice((1, 1, 1, 2)),
             "nodes": draw.choice((1, 1, 1, 1, 1, 2)),
@@ -100,23 +101,30 @@ def _hurt(yard: Cluster, draw: random.Random) -> Counter[str]:
     while time.monotonic() < deadline:
         time.sleep(draw.uniform(0.5, 2.5))
         name = f"node-{draw.randint(1, NODES)}"
-        ways: dict[str, Callable[[], None]] = {
-            "scheduler killed": lambda: _kill_server(yard, draw),
-            "scheduler stopped": lambda: _freeze(yard, [yard.server and yard.server.pid], draw.uniform(0.5, 4.0)),
-            "agent killed": lambda: _kill_agent(yard, name, draw),
-            "agent stopped": lambda: _freeze(yard, [yard.agents[name].pid], draw.choice((0.5, 3.0, 18.0))),
-            "supervisor killed": lambda: yard.kill(yard.supervisor(name)),
-            "supervisor stopped": lambda: _freeze(yard, [yard.supervisor(name)], draw.uniform(0.5, 4.0)),
-            "agent and supervisor stopped": lambda: _freeze(
-                yard, [yard.agents[name].pid, yard.supervisor(name)], draw.choice((2.0, 18.0))
-            ),
-            "node killed": lambda: _kill_node(yard, name, draw),
-        }
+        ways = _ways(yard, name, draw)
         way = draw.choice(sorted(ways))
         print(f"  {time.monotonic() - deadline + SECONDS:5.1f} s  {way} ({name})")
         ways[way]()
         done[way] += 1
     return done
+
+
+def _ways(yard: Cluster, name: str, draw: random.Random) -> dict[str, Callable[[], None]]:
+    """All that can be done to a yard, and to one of its nodes."""
+    server, agent = yard.server, yard.agents[name]
+    assert server is not None
+    return {
+        "scheduler killed": lambda: _kill_server(yard, draw),
+        "scheduler stopped": lambda: _freeze(yard, [server.pid], draw.uniform(0.5, 4.0)),
+        "agent killed": lambda: _kill_agent(yard, name, draw),
+        "agent stopped": lambda: _freeze(yard, [agent.pid], draw.choice((0.5, 3.0, 18.0))),
+        "supervisor killed": lambda: yard.kill(yard.supervisor(name)),
+        "supervisor stopped": lambda: _freeze(yard, [yard.supervisor(name)], draw.uniform(0.5, 4.0)),
+        "agent and supervisor stopped": lambda: _freeze(
+            yard, [agent.pid, yard.supervisor(name)], draw.choice((2.0, 18.0))
+        ),
+        "node killed": lambda: _kill_node(yard, name, draw),
+    }
 
 
 def _kill_server(yard: Cluster, draw: random.Random) -> None:
@@ -221,9 +229,9 @@ def _check_gpus(lives: list[Life]) -> None:
     for life in lives:
         for gpu in life.gpus:
             by_gpu[life.node, gpu].append(life)
-    for gpu, users in by_gpu.items():
+    for card, users in by_gpu.items():
         for one, other in pairwise(sorted(users, key=lambda life: life.begins[0])):
-            assert one.last <= other.begins[0], f"GPU {gpu} was used by two: {one} and {other}"
+            assert one.last <= other.begins[0], f"GPU {card} was used by two: {one} and {other}"
 
 
 def _check_fences(lives: list[Life]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.sdk.client import NewTask
 from tests.acceptance.live import Cluster, cluster, until
 
 
@@ -21,7 +22,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root can mount a small disk")
     folder = tmp_path / "small"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(folder)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(folder)], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("nothing can be mounted here")
     yield folder
@@ -51,7 +54,7 @@ def test_a_full_disk_refuses_writes_with_503_keeps_what_runs_and_goes_on_when_th
 def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=1) as yard:
         client = yard.client()
-        request = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
+        request: NewTask = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
         tasks = client.submit_many([request] * 10_000)
         assert len({task.id for task in tasks}) == 10_000
         yard.kill(yard.server)

@@ -73,7 +73,7 @@ def test_a_gang_starts_together_with_one_rendezvous_and_one_failing_part_ends_al
     with cluster(tmp_path, nodes=2, gpus=1) as yard:
         client = yard.client()
         task = client.submit(
-            'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"; [ "$RANK" = 1 ] && exit 9; sleep 600',
+            'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"; sleep 1; [ "$RANK" = 1 ] && exit 9; sleep 600',
             gpu_count=1,
             nodes=2,
         )

@@ -340,6 +340,8 @@ def test_every_scheduler_that_takes_over_counts_one_further(cluster: ClusterStor
     cluster.tells(EndEpoch(60.0))
     cluster.tells(BeginEpoch("0.1.0"))
     assert (cluster.state.epoch, cluster.state.patient_until) == (2, 60.0)
+    cluster.tells(BeginEpoch("0.1.0", above=7))
+    assert cluster.state.epoch == 8, "a node has obeyed the seventh, whatever this journal knows"
 
 
 def test_one_failing_member_ends_the_gang_and_all_of_it_is_tried_again(cluster: ClusterStory) -> None:

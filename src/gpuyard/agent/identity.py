@@ -8,6 +8,7 @@ tenant, the first that came; others are refused unless the administrator said th
 import os
 import pwd
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from gpuyard.agent.inventory import Card
@@ -50,11 +51,17 @@ class Identities:
         self._shared_user = shared_user
         self._first_tenant = first_tenant
 
-    def account(self, tenant: str, by_owner: bool) -> Account | str:
-        """The account, or a sentence why this tenant gets none here."""
-        name = self._users.get(tenant)
-        if name is not None:
+    def account(self, tenant: str, by_owner: bool, run_as: str = "") -> Account | str:
+        """The account, or a sentence why this tenant gets none here. `run_as` is the scheduler's word; this node's goes first."""
+        name = self._users.get(tenant) or run_as
+        if name:
             return self._mapped(tenant, name)
+        if os.geteuid() == 0 and not by_owner and not self._shared_user:
+            return (
+                f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map it in "
+                "executor.users of the node's settings or tenants.NAME.user of the scheduler's, "
+                "or set executor.shared_user to run its tasks as root."
+            )
         if not by_owner and not self._shared_user and (first := self._whoever_came_first(tenant)) != tenant:
             return (
                 f"This node runs tasks as its agent's own user, who serves tenant {first} already; tenant {tenant} could "
@@ -87,6 +94,7 @@ class Identities:
         return tenant
 
 
+@cache
 def own_account() -> Account:
     """The agent's own user."""
     uid = os.geteuid()

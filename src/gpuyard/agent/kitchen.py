@@ -36,14 +36,15 @@ class Kitchen:
         self._identities = identities
         self._output_folder = output_folder
         self._output_limit_bytes = output_limit_bytes
-        self._grace_seconds = grace_seconds
+        self.grace_seconds = grace_seconds
+        """Between asking an attempt to end and ending it."""
 
     def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
         """The launch, or a sentence why not."""
         gpus = tuple(asked.gpus)
         if any(index >= len(self._cards) for index in gpus):
             return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
-        account = self._identities.account(asked.tenant, asked.by_owner)
+        account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as)
         if isinstance(account, str):
             return account
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease)
@@ -61,7 +62,7 @@ class Kitchen:
             output="" if asked.lease else str(outputs.path_of(self._output_folder, key)),
             output_limit_bytes=self._output_limit_bytes,
             timeout_seconds=asked.timeout_seconds,
-            grace_seconds=self._grace_seconds,
+            grace_seconds=self.grace_seconds,
             fence=asked.fence,
             wait=asked.wait and not asked.lease,
             lease=asked.lease,
@@ -80,6 +81,19 @@ class Kitchen:
         if occupant.lease:
             return LEASE_STAYS
         return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
+
+    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
+        """The GPUs an attempt was given. Of one that an earlier agent launched, its own environment tells."""
+        occupant = self.occupants.get(key)
+        if occupant is not None:
+            return list(occupant.gpus)
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return []
+        names = next((it.partition(b"=")[2] for it in variables if it.startswith(b"CUDA_VISIBLE_DEVICES=")), b"")
+        given = set(names.decode(errors="replace").split(","))
+        return [card.index for card in self._cards if (str(card.index) if card.virtual else card.uuid) in given]
 
     def forget(self, key: said.Key) -> None:
         """The attempt is over."""

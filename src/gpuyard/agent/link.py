@@ -28,8 +28,8 @@ from gpuyard.domain.errors import GpuyardError
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
-FENCE_SECONDS = 12.0
-"""A fenced attempt goes on for so long after the last heartbeat the scheduler has answered."""
+FENCE_PART = 0.8
+"""A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
 START_SECONDS = 0.01
 """How long the report of a start waits for what comes next."""
 MOST_IN_A_MESSAGE = 500
@@ -78,12 +78,19 @@ class Kitchen(Protocol):
         """The start of a part of a gang."""
         ...
 
+    grace_seconds: float
+    """Between asking an attempt to end and ending it, on this node."""
+
     def why_not_suspend(self, key: said.Key) -> str:
         """Empty, or a sentence why an attempt can not be moved out of the way here."""
         ...
 
     def forget(self, key: said.Key) -> None:
         """The attempt is over."""
+        ...
+
+    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
+        """The GPUs an attempt was given."""
         ...
 
     def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
@@ -165,6 +172,8 @@ class Agent:
         self._streams: set[asyncio.Task[None]] = set()
         self._listed = asyncio.Event()
         self._lease_until = 0.0
+        self._fence_seconds = 0.0
+        self._replaced = False
         self._was_welcome = False
 
     async def run(self) -> None:
@@ -215,6 +224,10 @@ class Agent:
 
     def _list(self, event: said.Holding) -> None:
         """Everything the supervisor has: at the beginning, and whenever the line to it was broken."""
+        if event.version != __version__ and not self._replaced:
+            self._replaced = True  # once: should the new one not start, the old one is as good as it was
+            log.info("supervisor_replaced", old=event.version, new=__version__)
+            self._processes.send(said.Replace())
         before, self.held = self.held, {held.key: held for held in event.attempts}
         self._listed.set()
         line = self._line
@@ -296,6 +309,7 @@ class Agent:
                 for key, held in self.held.items()
             ],
             address=self._address,
+            highest_task=max([memory.task, *(key.task for key in self.held)]),
         )
         left = time.monotonic()
         try:
@@ -317,7 +331,8 @@ class Agent:
         memory.yard, memory.epoch = welcome.yard, welcome.epoch
         memory.seq = max(memory.seq, welcome.seq)
         self._witness.save()
-        self._extend_lease(left + FENCE_SECONDS)
+        self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
+        self._extend_lease(left + self._fence_seconds)
         return welcome
 
     async def _talk(self, line: Line, welcome: pb.Welcome) -> None:
@@ -352,11 +367,24 @@ class Agent:
     async def _beat(self, line: Line, seconds: float) -> None:
         while True:
             beat = await self._heartbeat()
-            beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt) for key in self._strays if key in self.held)
+            strays = [key for key in self._strays if key in self.held]
+            beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt) for key in strays)
+            for key in strays:
+                self._keep_away(beat, key)
             line.heartbeat = beat
             line.woken.set()
             self._witness.save()
             await asyncio.sleep(seconds)
+
+    def _keep_away(self, beat: pb.Heartbeat, key: said.Key) -> None:
+        """The GPUs of an attempt nobody knows are not free, whatever the scheduler thinks."""
+        for index in self._kitchen.gpus_of(key, self.held[key].pid):
+            for use in beat.gpus:
+                if use.index == index:
+                    use.health = pb.GpuUse.EXTERNAL
+                    use.why = (
+                        f"Attempt {key.attempt} of task {key.task}, which this scheduler does not know, runs on it."
+                    )
 
     def _obey(self, line: Line, message: pb.SchedulerMessage) -> None:
         memory = self._witness.memory
@@ -376,7 +404,7 @@ class Agent:
             self._extend_lease(time.monotonic() + message.patience_seconds)
         left = line.sent.get(message.heard)
         if left is not None:
-            self._extend_lease(left + FENCE_SECONDS)
+            self._extend_lease(left + self._fence_seconds)
             line.sent = {at: when for at, when in line.sent.items() if when > left}
 
     def _extend_lease(self, until: float) -> None:
@@ -406,7 +434,7 @@ class Agent:
             case "start":
                 self._processes.send(self._kitchen.start(key, asked.start))
             case "stop":
-                self._processes.send(said.Stop(key, asked.stop.grace_seconds))
+                self._processes.send(said.Stop(key, self._kitchen.grace_seconds))
             case "suspend":
                 self._suspend(line, key, asked.suspend.round)
             case "resume":
@@ -424,6 +452,7 @@ class Agent:
     def _launch(self, line: Line, key: said.Key, asked: pb.Launch) -> None:
         if key in self._done:
             return  # the scheduler has its end: this one was said before it knew
+        self._witness.memory.task = max(self._witness.memory.task, key.task)
         made = self._kitchen.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made

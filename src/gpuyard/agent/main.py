@@ -119,7 +119,7 @@ class Node:
             node,
             settings.agent.address or _own_address(str(settings.addresses[0])),
             tuple(str(address) for address in settings.addresses),
-            settings.agent.join_token,
+            self._join_token(),
             Witness(self._folder),
             processes,
             self.kitchen,
@@ -132,6 +132,15 @@ class Node:
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
         return agent
+
+    def _join_token(self) -> str:
+        """From the settings, or the one a scheduler on this machine has drawn and keeps beside our work folder."""
+        if given := self._settings.agent.join_token:
+            return given
+        try:
+            return (self._folder.parent / "join_token").read_text().strip()
+        except OSError:
+            return ""
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [

@@ -15,6 +15,8 @@ class Memory(msgspec.Struct):
     seq: int = 0
     """The highest sequence number any scheduler has told: a witness of how far the journal went."""
     epoch: int = 0
+    task: int = 0
+    """The highest task it was ever told of."""
 
 
 class Witness:

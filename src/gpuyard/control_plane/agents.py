@@ -27,7 +27,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.values import GpuHealth, NodeId, TaskId
+from gpuyard.domain.values import GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record
 from gpuyard.wire import agents_pb2 as pb
@@ -136,6 +136,7 @@ class Agents:
         *,
         join_token: str,
         secrets: Secrets,
+        run_as: Callable[[TenantId], str] = lambda _: "",
         heartbeat_seconds: float = 5.0,
         offline_after_seconds: float = 15.0,
     ) -> None:
@@ -146,6 +147,7 @@ class Agents:
         self._views = views
         self._join_token = join_token
         self._secrets = secrets
+        self._run_as = run_as
         self._heartbeat_seconds = heartbeat_seconds
         self._offline_after_seconds = offline_after_seconds
         self._last_heard: dict[NodeId, float] = {}
@@ -204,6 +206,7 @@ class Agents:
                     gang=gang,
                     by_owner=is_owner(view.by),
                     secrets=secrets,
+                    run_as=self._run_as(view.spec.tenant),
                 ),
             )
 
@@ -243,7 +246,7 @@ class Agents:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
             raise
         await self._refuse_double(spec.id, request.instance, context)
-        self._notice_lost_facts(request)
+        await self._notice_lost_facts(request)
         there = {(TaskId(it.task), it.attempt): int(it.state) for it in request.attempts}
         running = tuple(key for key, told in there.items() if told != pb.Attempt.ENDED)
         answer = await self._loop.tell(command.JoinNode(spec, running), f"agent:{spec.id}")
@@ -279,7 +282,12 @@ class Agents:
             )
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
 
-    def _notice_lost_facts(self, request: pb.Registration) -> None:
+    async def _notice_lost_facts(self, request: pb.Registration) -> None:
+        """A node is a witness of how far the journal went. It obeys nobody whose epoch it has outlived."""
+        highest = TaskId(max([request.highest_task, *(it.task for it in request.attempts)]))
+        state = self._loop.engine.state
+        if request.epoch > state.epoch or highest > state.last_task:
+            await self._loop.tell(command.BeginEpoch(__version__, request.epoch, highest))
         if request.seq > self._loop.committed:
             log.error(
                 "journal_is_behind",
@@ -324,12 +332,15 @@ class Agents:
                 view = self._views.tasks.get(task_id)
                 owner = view is not None and is_owner(view.by)
                 secrets = self._secrets(task_id) if task.spec.secrets else {}
-                said.append(launches.present(task, session.node, by_owner=owner, secrets=secrets))
+                run_as = self._run_as(task.spec.tenant)
+                said.append(launches.present(task, session.node, by_owner=owner, secrets=secrets, run_as=run_as))
                 self._join_gang(state, task_id)
             for task_id, _ in found.remind:
                 view = self._views.tasks.get(task_id)
                 owner = view is not None and is_owner(view.by)
-                said.append(launches.reminder(state.tasks[task_id], session.node, by_owner=owner))
+                task = state.tasks[task_id]
+                run_as = self._run_as(task.spec.tenant)
+                said.append(launches.reminder(task, session.node, by_owner=owner, run_as=run_as))
             return found, [it for it in said if it is not None]
 
         found, commands = await self._loop.look(ask)

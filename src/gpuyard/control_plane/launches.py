@@ -14,7 +14,15 @@ GRACE_SECONDS = 10.0
 
 
 def launch(
-    task: TaskId, attempt: int, spec: TaskSpec, part: Slice, *, gang: bool, by_owner: bool, secrets: Mapping[str, str]
+    task: TaskId,
+    attempt: int,
+    spec: TaskSpec,
+    part: Slice,
+    *,
+    gang: bool,
+    by_owner: bool,
+    secrets: Mapping[str, str],
+    run_as: str,
 ) -> pb.Command:
     """Run an attempt, or its part on one node."""
     command = spec.command
@@ -42,17 +50,18 @@ def launch(
             cpus=part.cpus,
             memory_mib=part.memory_mib,
             name=spec.name,
+            run_as=run_as,
         ),
     )
 
 
-def reminder(task: Task, node: NodeId, *, by_owner: bool) -> pb.Command:
+def reminder(task: Task, node: NodeId, *, by_owner: bool, run_as: str) -> pb.Command:
     """The launch of an attempt that runs, said again for an agent that may be a new one: what holds is not launched twice."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
     part = next(part for part in phase.placement.slices if part.node == node)
     gang = len(phase.placement.slices) > 1
-    return launch(task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets={})
+    return launch(task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets={}, run_as=run_as)
 
 
 def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
@@ -70,7 +79,7 @@ def resume(task: TaskId, attempt: int, gpus: tuple[int, ...], round_: int) -> pb
     return pb.Command(task=task, attempt=attempt, resume=pb.Resume(gpus=gpus, round=round_))
 
 
-def present(task: Task, node: NodeId, *, by_owner: bool, secrets: Mapping[str, str]) -> pb.Command | None:
+def present(task: Task, node: NodeId, *, by_owner: bool, secrets: Mapping[str, str], run_as: str) -> pb.Command | None:
     """What a node has to be told about an attempt as it stands; nothing if it only has to go on."""
     phase = task.phase
     if not isinstance(phase, ACTIVE):
@@ -80,7 +89,9 @@ def present(task: Task, node: NodeId, *, by_owner: bool, secrets: Mapping[str, s
         return None
     if isinstance(phase, Placed):
         gang = len(phase.placement.slices) > 1
-        return launch(task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets=secrets)
+        return launch(
+            task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets=secrets, run_as=run_as
+        )
     if isinstance(phase, Stopping):
         return stop(task.id, phase.attempt, phase.cause.sentence())
     if isinstance(phase, Suspending):

@@ -190,6 +190,7 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         archive,
         secrets,
         join_token=join_token(settings),
+        run_as=lambda tenant: settings.tenant_entry(tenant).user,
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),
         snapshot_seconds=float(settings.scheduler.snapshot_interval),

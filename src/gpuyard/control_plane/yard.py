@@ -80,6 +80,7 @@ class Yard:
         secrets: SecretStore,
         *,
         join_token: str,
+        run_as: Callable[[TenantId], str] = lambda _: "",
         heartbeat_seconds: float = 5.0,
         offline_after_seconds: float = 15.0,
         sweep_seconds: float = 5.0,
@@ -100,6 +101,7 @@ class Yard:
             views,
             join_token=join_token,
             secrets=secrets.get,
+            run_as=run_as,
             heartbeat_seconds=heartbeat_seconds,
             offline_after_seconds=offline_after_seconds,
         )

@@ -209,6 +209,10 @@ class BeginEpoch(Command, frozen=True):
     """A scheduler takes over: from now on only its word counts."""
 
     version: str
+    above: int = 0
+    """A node has obeyed this epoch, which the journal does not know: it was restored from an old copy."""
+    last_task: TaskId = TaskId(0)
+    """A node has heard of this task: no number up to it is given out again."""
 
 
 class EndEpoch(Command, frozen=True):

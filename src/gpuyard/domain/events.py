@@ -291,6 +291,8 @@ class EpochBegan(Event, frozen=True):
 
     epoch: int
     version: str
+    last_task: TaskId = TaskId(0)
+    """Task numbers up to here were used, whether or not this journal knows of the tasks."""
 
 
 class EpochEnded(Event, frozen=True):

@@ -618,7 +618,7 @@ class Engine:
         return None
 
     def _begin_epoch(self, asked: command.BeginEpoch) -> Refusal | None:
-        self._emit(fact.EpochBegan(self.state.epoch + 1, asked.version))
+        self._emit(fact.EpochBegan(max(self.state.epoch, asked.above) + 1, asked.version, asked.last_task))
         return None
 
     def _end_epoch(self, asked: command.EndEpoch) -> Refusal | None:

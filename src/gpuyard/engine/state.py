@@ -734,6 +734,7 @@ class State:
 
     def _epoch_began(self, event: fact.EpochBegan, at: float) -> None:  # noqa: ARG002
         self.epoch = event.epoch
+        self.last_task = max(self.last_task, event.last_task)
 
     def _epoch_ended(self, event: fact.EpochEnded, at: float) -> None:  # noqa: ARG002
         self.patient_until = event.patient_until

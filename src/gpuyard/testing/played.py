@@ -74,7 +74,7 @@ class PlayedNode:
                 speaking.cancel()
         finally:
             if own:
-                await line.close()
+                await line.close(None)
 
     async def _speak(self, call: Any) -> None:
         beat = 0.0

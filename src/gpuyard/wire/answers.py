@@ -159,8 +159,15 @@ class QuotaRequest(Struct, frozen=True, forbid_unknown_fields=True):
     mode: QuotaMode | None = None
 
 
+class StrayAnswer(Struct, frozen=True):
+    """An attempt that a node runs and the scheduler never heard of. It is held until somebody decides."""
+
+    task_id: str
+    attempt: int
+
+
 class NodeAnswer(Struct, frozen=True, kw_only=True):
-    """One node, as its agent last described it."""
+    """One node, as its agent last described it, with its GPUs and with what it runs that nobody knows of."""
 
     id: str
     status: Literal["online", "offline", "cordoned", "draining"]
@@ -178,6 +185,8 @@ class NodeAnswer(Struct, frozen=True, kw_only=True):
     memory_used_mb: int | None
     load: float | None
     disk_free_mb: int | None
+    devices: list[GpuAnswer]
+    strays: list[StrayAnswer]
 
 
 class NodeList(Struct, frozen=True):

@@ -12,10 +12,10 @@ import pytest
 from argon2 import PasswordHasher
 
 from gpuyard.control_plane.access import refusals as no
-from gpuyard.control_plane.database import StoreDamaged, StoreFromFuture, StoreLocked
 from gpuyard.control_plane.access.store import LOGIN_SECONDS, AccessStore, NewToken, User
 from gpuyard.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.control_plane.access.who import Denied, Role, Via, Who
+from gpuyard.control_plane.database import StoreDamaged, StoreFromFuture, StoreLocked
 from gpuyard.domain.values import TenantId
 
 LAB = TenantId("lab")

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -211,14 +212,20 @@ _NOBODY = _Nobody()
     ],
 )
 def test_an_agent_that_may_not_join_gets_one_sentence(
-    tmp_path: Path, change: dict[str, object], code: str, sentence: str
+    tmp_path: Path, change: dict[str, Any], code: str, sentence: str
 ) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             playing = asyncio.create_task(PlayedNode("n1", 1, join_token=TOKEN).play(address))
             await until(lambda: NodeId("n1") in yard.views.nodes)
             before = yard.loop.committed
-            asked = {"protocol": PROTOCOL, "node": pb.Node(id="n1"), "instance": "n1", "join_token": TOKEN, **change}
+            asked: dict[str, Any] = {
+                "protocol": PROTOCOL,
+                "node": pb.Node(id="n1"),
+                "instance": "n1",
+                "join_token": TOKEN,
+                **change,
+            }
             async with grpc.aio.insecure_channel(address) as channel:
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence) as refused:
                     await AgentsStub(channel).register(pb.Registration(**asked))

@@ -17,6 +17,12 @@ class BadPassword(Invalid, frozen=True):
     longest: int
 
 
+class BadPasswordHash(Invalid, frozen=True):
+    """What begins like a hash of a password and is none."""
+
+    text = "The password begins with $argon2 and is no Argon2 hash; give a whole one, or the password itself."
+
+
 class UserWithoutTenant(Invalid, frozen=True):
     """A role that sees one tenant, and no tenant."""
 

@@ -23,13 +23,13 @@ from threading import BoundedSemaphore, RLock
 from typing import Self
 
 import msgspec
-from argon2 import PasswordHasher
+from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from gpuyard.control_plane.access import refusals as no
-from gpuyard.control_plane.database import Layout, open_database, speaking, transaction
 from gpuyard.control_plane.access.throttle import Throttle
 from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who
+from gpuyard.control_plane.database import Layout, open_database, speaking, transaction
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import TenantId, Value
 
@@ -220,11 +220,31 @@ class AccessStore:
         return None
 
     def ensure_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
-        """A user as the configuration has it: added, or changed where it differs. Slow: hashes or verifies the password."""
+        """A user as the configuration has it: added, or changed where it differs. Slow: hashes or verifies the password.
+
+        A password that is an Argon2 hash already is kept as it is.
+        """
+        if password.startswith("$argon2"):
+            return self._ensure_hash(username, password, tenant, role)
         if username not in self._users:
             return self.add_user(username, password, tenant, role)
         if not self._verify(self._hashes[username], password) and (wrong := self.set_password(username, password)):
             return wrong
+        return self.change_user(username, tenant=tenant, role=role)
+
+    def _ensure_hash(self, username: str, password_hash: str, tenant: TenantId | None, role: Role) -> User | Refusal:
+        try:
+            extract_parameters(password_hash)
+        except InvalidHashError:
+            return no.BadPasswordHash()
+        if username not in self._users:
+            added = self.add_user(username, secrets.token_urlsafe(32), tenant, role)
+            if isinstance(added, Refusal):
+                return added
+        if self._hashes[username] != password_hash:
+            with self._changing, self._change() as database:
+                _write_hash(database, username, password_hash)
+            self._hashes[username] = password_hash
         return self.change_user(username, tenant=tenant, role=role)
 
     def remove_user(self, username: str) -> Refusal | None:

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk, Handler
 from gpuyard.control_plane.rest.errors import Refused
@@ -15,32 +13,10 @@ from gpuyard.control_plane.yard import Yard
 from gpuyard.domain import commands as command
 from gpuyard.domain.refusals import UnknownNode
 from gpuyard.domain.values import NodeId
-from gpuyard.wire.answers import GpuAnswer, MessageAnswer, NodeAnswer
+from gpuyard.wire.answers import MessageAnswer, NodeAnswer, NodeList, StrayAnswer
 from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongInput
 from gpuyard.wire.tasks import parse_task_id, spoken_task_id
-
-
-class StrayAnswer(Struct, frozen=True):
-    """An attempt that a node runs and the scheduler never heard of. It is held until somebody decides."""
-
-    task_id: str
-    attempt: int
-
-
-class NodeDetail(NodeAnswer, frozen=True, kw_only=True):
-    """A node with its GPUs, and with what it runs that nobody knows of."""
-
-    devices: list[GpuAnswer]
-    strays: list[StrayAnswer]
-
-
-class NodesAnswer(Struct, frozen=True):
-    """All nodes, by name."""
-
-    nodes: list[NodeDetail]
-    total: int
-
 
 DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
 
@@ -48,7 +24,7 @@ DRAIN = (switch("force", "Move away what is suspended there, too: it starts over
 async def list_nodes(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """All of them."""
     nodes = [node_of(desk.yard, view) for _, view in sorted(desk.yard.views.nodes.items())]
-    return say(NodesAnswer(nodes, len(nodes)))
+    return say(NodeList(nodes, len(nodes)))
 
 
 async def get_node(desk: Desk, call: Call) -> Answer:
@@ -96,14 +72,14 @@ async def stop_stray(desk: Desk, call: Call) -> Answer:
     return say(MessageAnswer(f"{name} on node {node} is being ended."))
 
 
-def node_of(yard: Yard, view: NodeView) -> NodeDetail:
+def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
     """What facts say of a node, and what its agent said last."""
     spec = view.spec
     told = yard.agents.telemetry.get(spec.id)
     session = yard.agents.sessions.get(spec.id)
     host = told.host if told is not None and told.HasField("host") else None
     gpus = gpus_of(yard, view)
-    return NodeDetail(
+    return NodeAnswer(
         id=spec.id,
         status=view.status,  # type: ignore[arg-type]
         gpus=len(gpus),

@@ -1,0 +1,45 @@
+"""The page about configuration has every key of both files, of a tenant and of a user, and every algorithm."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+
+from gpuyard.agent.settings import AgentSettings
+from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
+from gpuyard.wire.config import keys_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "manual" / "configuration.md"
+
+
+def _section(heading: str) -> str:
+    """From a heading to the next of the same depth or above."""
+    depth = len(heading.split(" ", maxsplit=1)[0])
+    text = PAGE.read_text(encoding="utf-8")
+    return re.split(rf"^#{{1,{depth}}} ", text.split(f"\n{heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def _first_cells(lines: Iterable[str]) -> set[str]:
+    """What stands in backticks in the first column of the tables."""
+    rows = (line.split("|")[1] for line in lines if line.startswith("|"))
+    return {name for cell in rows for name in re.findall(r"`([^`]+)`", cell)}
+
+
+@pytest.mark.parametrize(("heading", "type_"), [("## The scheduler", ServerSettings), ("## The agent", AgentSettings)])
+def test_every_key_of_a_file_stands_in_its_table(heading: str, type_: type) -> None:
+    keys = {".".join(keys) for keys in keys_of(type_)}
+    told = _first_cells(_section(heading).split("\n### ")[0].splitlines())
+    assert told == keys
+
+
+def test_every_key_of_a_tenant_and_a_user_stands_in_the_page() -> None:
+    tenant = _first_cells(_section("### Tenants").splitlines())
+    assert tenant == {field.encode_name for field in fields(TenantEntry)}
+    row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `users` |"))
+    assert {field.encode_name for field in fields(UserEntry)} <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_every_algorithm_stands_in_its_table() -> None:
+    assert _first_cells(_section("### Algorithms").splitlines()) == {"scheduler.algorithm", *ALGORITHMS}
