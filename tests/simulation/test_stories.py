@@ -23,7 +23,7 @@ from gpuyard.domain.refusals import (
 )
 from gpuyard.domain.task import Estimate
 from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import GpuHealth, Link, NodeId, OnLost, Outcome, Preemption, TaskStatus, TenantId
+from gpuyard.domain.values import GpuHealth, Link, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 
@@ -342,6 +342,14 @@ def test_every_scheduler_that_takes_over_counts_one_further(cluster: ClusterStor
     assert (cluster.state.epoch, cluster.state.patient_until) == (2, 60.0)
     cluster.tells(BeginEpoch("0.1.0", above=7))
     assert cluster.state.epoch == 8, "a node has obeyed the seventh, whatever this journal knows"
+
+
+def test_numbers_a_node_has_heard_of_are_not_given_out_again(cluster: ClusterStory) -> None:
+    cluster.submits(task("first"))
+    cluster.tells(BeginEpoch("0.1.0", last_task=TaskId(5)))
+    cluster.submits(task("second"))
+    assert cluster.numbers == {"first": 1, "second": 6}
+    assert [number for number in range(1, 8) if cluster.state.was_ours(TaskId(number))] == [1, 6]
 
 
 def test_one_failing_member_ends_the_gang_and_all_of_it_is_tried_again(cluster: ClusterStory) -> None:

@@ -281,6 +281,7 @@ class Agent:
             welcome = await self._register(stub)
             self._was_welcome = True
             line = self._line = Line(stub, ((SESSION, welcome.session),))
+            self._done.clear()  # what was said in earlier sessions can not come any more
             for key, held in self.held.items():
                 if held.end is not None:
                     line.report(key, ended=_ended(held.end))

@@ -1,6 +1,7 @@
 """An agent, put together: what the node has, the supervisor that holds its tasks, the line to the scheduler."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -49,6 +50,9 @@ async def run(settings: AgentSettings) -> None:
         message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
     node = Node(settings, folder)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # a launch makes hundreds of objects and leaves no cycles behind
     async with Processes(folder / "supervisor") as processes:
         agent = node.agent(processes)
         running = asyncio.create_task(agent.run())
@@ -94,6 +98,8 @@ class Node:
             grace_seconds=float(executor.grace),
         )
         self._mark = ""
+        self._measured_at = float("-inf")
+        self._gpus: list[pb.GpuUse] = []
 
     def agent(self, processes: Processes) -> Agent:
         """The line to the scheduler, for this node."""
@@ -154,7 +160,11 @@ class Node:
 
     def _measure(self, occupants: list[Occupant]) -> pb.Heartbeat:
         host = telemetry.host(self._folder)
-        found = telemetry.gpus(self._cards, self._inventory.use(), occupants, self._mark)
+        now = time.monotonic()
+        if now - self._measured_at >= self._settings.gpu.health_check_interval - 0.1:
+            self._measured_at = now
+            found = telemetry.gpus(self._cards, self._inventory.use(), occupants, self._mark)
+            self._gpus = [_use(gpu) for gpu in found]
         return pb.Heartbeat(
             at=time.time(),
             host=pb.Host(
@@ -164,7 +174,7 @@ class Node:
                 load=host.load,
                 disk_free_mib=host.disk_free_mib,
             ),
-            gpus=[_use(gpu) for gpu in found],
+            gpus=self._gpus,
         )
 
     async def keep_tidy(self, agent: Agent) -> None:

@@ -62,7 +62,8 @@ class Gpus(Section, frozen=True):
     """How GPUs are found."""
 
     detection_method: Literal["auto", "nvml", "nvidia-smi", "virtual"] = "auto"
-    health_check_interval: Seconds = Seconds(30)
+    health_check_interval: Seconds = Seconds(5)
+    """How often the cards are looked at; not more often than there are heartbeats."""
     virtual: VirtualGpus = ""
     """Pretended ones: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
 

@@ -37,7 +37,7 @@ from gpuyard.wire.strict import WrongInput
 MOST_IN_A_MESSAGE = 500
 LOG_CHUNKS_AHEAD = 16
 """How far an agent may be ahead of a client that reads slowly; then its stream waits."""
-RECEIPT_SECONDS = 0.01
+RECEIPT_SECONDS = 0.05
 """How long a receipt waits for a command to go with."""
 CHECK_SECONDS = 1.0
 STALLED_SECONDS = 2.0

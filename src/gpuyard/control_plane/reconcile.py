@@ -57,7 +57,7 @@ def reconcile(state: State, node: NodeId, there: Mapping[Key, int]) -> Reconcile
             continue
         known = state.tasks.get(task_id)
         later = known is not None and known.attempts >= attempt
-        over = known is None and task_id <= state.last_task
+        over = known is None and state.was_ours(task_id)
         (found.stop if later or over else found.strays).append(key)
     return found
 

@@ -45,6 +45,8 @@ from gpuyard.wire.rpc import agents_handler
 PATIENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
 NOTE_USES_SECONDS = 60.0
+COLLECT_AFTER = (20_000, 20, 20)
+"""New objects before a collection. A task makes hundreds and leaves no cycles behind; 700 would mean one for each task."""
 JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
 GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -112,6 +114,7 @@ async def _wait_for(
     await asyncio.to_thread(_add_users, access, settings)
     gc.collect()
     gc.freeze()  # what was recovered stays: no collection need look at it again
+    gc.set_threshold(*COLLECT_AFTER)
     await server.start()
     serving = asyncio.create_task(web.serve(sockets=[http]))
     noting = asyncio.create_task(_note_uses(access))

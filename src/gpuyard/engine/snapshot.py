@@ -121,6 +121,7 @@ class Document(msgspec.Struct):
     ended: list[tuple[TaskId, TaskStatus]]
     epoch: int
     patient_until: float
+    gaps: list[tuple[TaskId, TaskId]]
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -151,6 +152,7 @@ def dump(state: State) -> dict[str, Any]:
         ended=[(task, state.ended[task]) for task in state.ended_order],
         epoch=state.epoch,
         patient_until=state.patient_until,
+        gaps=list(state.gaps),
     )  # fmt: skip
     plain: dict[str, Any] = msgspec.to_builtins(document)
     return plain
@@ -184,7 +186,7 @@ def load(plain: dict[str, Any]) -> State:
 def _build(document: Document) -> State:
     state = State()
     state.yard, state.now = document.yard, document.now
-    state.epoch, state.patient_until = document.epoch, document.patient_until
+    state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
     state.settings, state.split = document.settings, document.split
     state.policy = POLICIES[document.settings.policy]
     state.default_tenant, state.last_task, state.demand = document.default_tenant, document.last_task, document.demand

@@ -103,6 +103,8 @@ class State:
         self.index = Index()
         self.tasks: dict[TaskId, Task] = {}
         self.last_task = TaskId(0)
+        self.gaps: list[tuple[TaskId, TaskId]] = []
+        """Numbers, first and last, of tasks that nodes have heard of and this journal has not."""
         self.awaited: dict[TaskId, list[TaskId]] = {}
         """Tasks of a batch that wait for later ones of the same batch."""
         self.ended: dict[TaskId, TaskStatus] = {}
@@ -734,7 +736,9 @@ class State:
 
     def _epoch_began(self, event: fact.EpochBegan, at: float) -> None:  # noqa: ARG002
         self.epoch = event.epoch
-        self.last_task = max(self.last_task, event.last_task)
+        if event.last_task > self.last_task:
+            self.gaps.append((TaskId(self.last_task + 1), event.last_task))
+            self.last_task = event.last_task
 
     def _epoch_ended(self, event: fact.EpochEnded, at: float) -> None:  # noqa: ARG002
         self.patient_until = event.patient_until
@@ -811,6 +815,10 @@ class State:
             if isinstance(task.phase, Running):
                 self.watch(task, at)
         self.queue.wake_all()
+
+    def was_ours(self, task: TaskId) -> bool:
+        """Whether this journal has, or had, a task of this number."""
+        return task <= self.last_task and not any(first <= task <= last for first, last in self.gaps)
 
     # --- looking -------------------------------------------------------------------------------------------------
 

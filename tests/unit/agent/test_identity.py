@@ -23,6 +23,13 @@ def env_of(cards: tuple[Card, ...] = (), **env: str) -> dict[str, str]:
 # --- users
 
 
+@pytest.fixture
+def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an agent without privileges sees the world."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+@pytest.mark.usefixtures("not_root")
 def test_one_tenant_runs_as_the_agents_own_user(tmp_path: Path) -> None:
     identities = Identities({}, False, tmp_path / "tenant")
     account = identities.account("physics", by_owner=False)
@@ -31,6 +38,7 @@ def test_one_tenant_runs_as_the_agents_own_user(tmp_path: Path) -> None:
     assert account.uid is None
 
 
+@pytest.mark.usefixtures("not_root")
 def test_a_second_tenant_is_refused_with_a_way_out(tmp_path: Path) -> None:
     Identities({}, False, tmp_path / "tenant").account("physics", by_owner=False)
     after_a_restart = Identities({}, False, tmp_path / "tenant")
@@ -47,11 +55,33 @@ def test_tenants_share_the_user_where_the_administrator_said_so(tmp_path: Path) 
     assert isinstance(identities.account("biology", by_owner=False), Account)
 
 
+@pytest.mark.usefixtures("not_root")
 def test_whoever_owns_the_scheduler_may_always(tmp_path: Path) -> None:
     identities = Identities({}, False, tmp_path / "tenant")
     assert isinstance(identities.account("anything", by_owner=True), Account)
     assert isinstance(identities.account("physics", by_owner=False), Account)
     assert isinstance(identities.account("biology", by_owner=True), Account)
+
+
+def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    identities = Identities({}, False, tmp_path / "tenant")
+    refusal = identities.account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "mapped to no system user" in refusal
+    assert isinstance(identities.account("physics", by_owner=True), Account)
+
+
+@as_root
+def test_the_schedulers_word_counts_where_the_node_says_nothing(tmp_path: Path) -> None:
+    identities = Identities({"physics": "nobody"}, False, tmp_path / "tenant")
+    of_the_node, of_the_scheduler = (
+        identities.account("physics", by_owner=False, run_as="daemon"),
+        identities.account("biology", by_owner=False, run_as="daemon"),
+    )
+    assert isinstance(of_the_node, Account)
+    assert isinstance(of_the_scheduler, Account)
+    assert (of_the_node.user, of_the_scheduler.user) == ("nobody", "daemon")
 
 
 def test_a_mapped_user_who_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ def test_a_field_is_read_with_its_default_and_its_docstring() -> None:
     assert {field.name for field in fields(Backfill)} == set(Backfill.__members__)
 
 
-def test_every_verb_and_option_stands_in_the_page_about_the_command_line() -> None:
-    page = (MANUAL / "command_line.md").read_text(encoding="utf-8")
+def test_every_verb_and_option_stands_in_the_pages_about_the_command_line() -> None:
+    page = "".join((MANUAL / name).read_text(encoding="utf-8") for name in ("command_line.md", "verbs.md"))
     names: list[str] = []
     open_commands: list[tuple[str, Any]] = [("gpuyard", get_command(app))]
     for path, verb in open_commands:
-        names += [path, *(option for parameter in verb.params for option in parameter.opts)]
+        names += [path, *(option for parameter in verb.params for option in parameter.opts if option[0] == "-")]
         open_commands += [(f"{path} {name}", below) for name, below in getattr(verb, "commands", {}).items()]
 
     assert [name for name in names if name not in page] == []

@@ -1,0 +1,54 @@
+"""What the README shows, typed as it stands there, on a yard that was just started."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.acceptance.cli_yard import a_yard
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+ACTIVATE = ". .venv/bin/activate"
+
+
+def block(language: str, containing: str) -> str:
+    """The block of the README that shows this."""
+    found = [text for text in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if containing in text]
+    assert len(found) == 1, f"the README shows {containing!r} {len(found)} times"
+    return str(found[0])
+
+
+def test_the_first_steps_of_the_readme(tmp_path: Path) -> None:
+    shown = block("sh", "gpuyard run -g 1")
+    assert shown.startswith(ACTIVATE)
+    script = shown.replace(ACTIVATE, f"PATH={Path(sys.executable).parent}:$PATH")
+    with a_yard(tmp_path) as yard:
+        done = subprocess.run(
+            ["bash", "-e", "-c", script],
+            env=yard.env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"^CUDA_VISIBLE_DEVICES=[0-3]$", done.stdout, re.MULTILINE)
+        assert "task-2" in done.stdout
+        assert "The task needs 8 GPUs of one model on a node" in done.stdout
+
+
+def test_the_call_and_the_program_of_the_readme(tmp_path: Path) -> None:
+    call = block("sh", "curl -X POST")
+    program = block("py", "gpuyard.connect()")
+    with a_yard(tmp_path) as yard:
+        call = call.replace("http://localhost:8080", yard.url)
+        done = subprocess.run(["sh", "-c", call], capture_output=True, text=True, timeout=30, check=True)
+        assert '"status":"pending"' in done.stdout
+        ran = subprocess.run(
+            [sys.executable, "-c", program], env=yard.env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert "success b'hello\\n'" in ran.stdout
+        assert "CUDA_VISIBLE_DEVICES" in ran.stdout
