@@ -8,6 +8,7 @@ import pytest
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.rest.routes import ROUTES
 from gpuyard.domain.commands import ReportEnded, ReportStarted
+from gpuyard.domain.events import AccessChanged
 from gpuyard.domain.values import Outcome, TaskId
 from tests.acceptance.rest_yard import RestYard, until
 
@@ -185,6 +186,17 @@ def test_an_admin_adds_changes_and_removes_users(lab: Lab) -> None:
     assert lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin).status == 200
     assert lab.yard.ask("GET", "/api/user", token=made.json["token"]).status == 401
     assert lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin).status == 404
+
+
+def test_every_change_of_users_and_tokens_is_a_fact_with_who_and_from_where(lab: Lab) -> None:
+    new = {"username": "carol", "password": "correct horse", "tenant_id": "shop"}
+    lab.yard.ask("POST", "/api/v1/users", new, token=lab.admin)
+    made = lab.yard.ask("POST", "/api/v1/tokens", {"username": "carol"}, token=lab.admin).json
+    lab.yard.ask("DELETE", f"/api/v1/tokens/{made['id']}", token=lab.admin)
+    lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin)
+    noted = [(it.fact.what, it.by) for it in lab.yard.yard.journal.read() if isinstance(it.fact, AccessChanged)]
+    said = ("user_added", "token_made", "token_revoked", "user_removed")
+    assert noted == [(what, "root-of-all@127.0.0.1") for what in said]
 
 
 @pytest.mark.parametrize("path", ["/health", TASKS, "/nowhere", "/api/login"])

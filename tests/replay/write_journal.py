@@ -16,6 +16,7 @@ import msgspec
 from gpuyard import __version__
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.events import (
+    AccessChanged,
     AttemptEnded,
     AttemptResumed,
     AttemptResuming,
@@ -143,6 +144,7 @@ STORY: list[tuple[str, Event]] = [
     ("", EpochBegan(1, "0.1.0")),
     ("", EpochEnded(1, 1060.0)),
     ("", EpochBegan(2, "0.1.0")),
+    ("root@127.0.0.1", AccessChanged("user_added", "alice")),
     ("admin", SettingsChanged(Settings(policy="fair_share", backfill=Backfill.CONSERVATIVE, retry_delay_seconds=4.0))),
     ("admin", SplitSet(Split(0.25, 0.75, QuotaMode.BORROW))),
     ("admin", TenantSet(Tenant(TenantId("vision"), 8, (("A100", 8),), 2, 2.0, Budget(1000.0, 604_800.0)))),

@@ -156,6 +156,7 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.EpochEnded: lambda _, it: (
         f"The scheduler stopped; nodes wait for the next one until {clock(it.patient_until)}."
     ),
+    fact.AccessChanged: lambda _, it: f"Access: {it.what.replace('_', ' ')}, {it.subject}.",
     fact.TenantSet: lambda _, it: f"Tenant {it.tenant.id} {_limits(it.tenant.max_gpus)}.",
     fact.SplitSet: lambda _, it: (
         f"Online work gets {it.split.online_percent:.0%} of the GPUs, batch the rest ({it.split.mode})."

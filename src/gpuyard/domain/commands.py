@@ -221,6 +221,13 @@ class EndEpoch(Command, frozen=True):
     patience_seconds: float
 
 
+class NoteAccess(Command, frozen=True):
+    """Write down that a user or a token was changed, for those who ask later who did it."""
+
+    what: str
+    subject: str
+
+
 class SetTenant(Command, frozen=True):
     """Give a tenant these limits."""
 

@@ -302,6 +302,15 @@ class EpochEnded(Event, frozen=True):
     patient_until: float
 
 
+class AccessChanged(Event, frozen=True):
+    """A user or a token was added, changed or taken away. Passwords and tokens themselves are kept elsewhere."""
+
+    what: str
+    """`user_added`, `token_revoked` and the like."""
+    subject: str
+    """Which user, and which token by its id."""
+
+
 class TenantSet(Event, frozen=True):
     """A tenant has these limits from now on."""
 
@@ -327,6 +336,6 @@ EVENTS: tuple[type[Event], ...] = (
     AttemptStopping, MemberReady, MemberEnded, AttemptEnded,
     ReservationMade, ReservationDropped,
     NodeJoined, NodeLost, NodeReturned, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
-    EpochBegan, EpochEnded, TenantSet, SplitSet, SettingsChanged,
+    EpochBegan, EpochEnded, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
 """Every fact there is. A test holds this list and the classes above together."""

@@ -629,6 +629,10 @@ class Engine:
         self._emit(fact.EpochEnded(self.state.epoch, self.state.now + asked.patience_seconds))
         return None
 
+    def _note_access(self, asked: command.NoteAccess) -> Refusal | None:
+        self._emit(fact.AccessChanged(asked.what, asked.subject))
+        return None
+
     def _set_tenant(self, asked: command.SetTenant) -> Refusal | None:
         if refusal := check_tenant(asked.tenant):
             return refusal
@@ -701,6 +705,7 @@ _HANDLERS: dict[type[command.Command], Callable[[Engine, Any], Refusal | None]] 
     command.FoundYard: Engine._found,
     command.BeginEpoch: Engine._begin_epoch,
     command.EndEpoch: Engine._end_epoch,
+    command.NoteAccess: Engine._note_access,
     command.SetTenant: Engine._set_tenant,
     command.SetSplit: Engine._set_split,
     command.ChangeSettings: Engine._change_settings,

@@ -743,6 +743,9 @@ class State:
     def _epoch_ended(self, event: fact.EpochEnded, at: float) -> None:  # noqa: ARG002
         self.patient_until = event.patient_until
 
+    def _access_changed(self, event: fact.AccessChanged, at: float) -> None:
+        """Nothing that is decided here depends on it."""
+
     def _tenant_set(self, event: fact.TenantSet, at: float) -> None:
         tenant = event.tenant
         self.vacancy = True
@@ -879,6 +882,7 @@ _FOLDS: dict[type[fact.Event], Callable[[State, Any, float], None]] = {
     fact.GpuHealthChanged: State._health_changed,
     fact.EpochBegan: State._epoch_began,
     fact.EpochEnded: State._epoch_ended,
+    fact.AccessChanged: State._access_changed,
     fact.TenantSet: State._tenant_set,
     fact.SplitSet: State._split_set,
     fact.SettingsChanged: State._settings_changed,

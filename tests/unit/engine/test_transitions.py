@@ -143,6 +143,7 @@ def test_all_other_facts_can_be_folded_into_an_empty_yard() -> None:
         fact.YardFounded: fact.YardFounded("lab"),
         fact.EpochBegan: fact.EpochBegan(1, "0.1.0"),
         fact.EpochEnded: fact.EpochEnded(1, 60.0),
+        fact.AccessChanged: fact.AccessChanged("user_added", "alice"),
         fact.TaskSubmitted: fact.TaskSubmitted(TASK, SPEC),
         fact.NodeJoined: fact.NodeJoined(node("n")),
         fact.TenantSet: fact.TenantSet(Tenant(TenantId("team"))),

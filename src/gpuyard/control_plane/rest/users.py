@@ -14,6 +14,7 @@ from gpuyard.control_plane.rest.call import Call, Desk, in_thread
 from gpuyard.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.control_plane.rest.query import Parameter, text
 from gpuyard.control_plane.yard import by
+from gpuyard.domain import commands as command
 from gpuyard.domain.values import TenantId
 from gpuyard.wire import answers as wire
 from gpuyard.wire.dialect import CurrentUser, LoginAnswer, read_login
@@ -53,9 +54,11 @@ _read_change = Strict(UserChange).json
 USERNAME = Parameter("username", "Only this user's; an admin sees those of others.", text)
 
 
-def note(what: str, who: Who | None, **about: object) -> None:
-    """Users and tokens are not in the journal, so the log says who changed them and from where."""
-    log.info("access_changed", what=what, by=by(who) if who else "", **about)
+async def note(desk: Desk, what: str, who: Who, username: str, **about: object) -> None:
+    """Users and tokens are not in the journal; that somebody changed them is, with who and from where."""
+    log.info("access_changed", what=what, by=by(who), username=username, **about)
+    subject = f"{username}, token {about['token']}" if "token" in about else username
+    await desk.yard.tell(command.NoteAccess(what, subject), who)
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
@@ -74,7 +77,7 @@ async def post_user(desk: Desk, call: Call) -> Answer:
         raise WrongInput("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     user = await in_thread(desk.access.add_user, asked.username, asked.password, tenant, role)
-    note("user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
+    await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
     return say(_user(user), 201)
 
 
@@ -95,11 +98,11 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     if change.password is not UNSET:
         await in_thread(desk.access.set_password, user.username, change.password)
-        note("password_set", call.who, username=user.username)
+        await note(desk, "password_set", call.who, username=user.username)
     if given:
         change_user = desk.access.change_user
         await in_thread(lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
-        note("user_changed", call.who, username=user.username, **given)
+        await note(desk, "user_changed", call.who, username=user.username, **given)
     return await get_user(desk, call)
 
 
@@ -107,7 +110,7 @@ async def delete_user(desk: Desk, call: Call) -> Answer:
     """Away with a user and all tokens of that user."""
     username = call.named["username"]
     await in_thread(desk.access.remove_user, username)
-    note("user_removed", call.who, username=username)
+    await note(desk, "user_removed", call.who, username=username)
     return say(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
 
 
@@ -163,7 +166,7 @@ async def post_token(desk: Desk, call: Call) -> Answer:
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
     made: NewToken = await in_thread(desk.access.make_token, username, asked.name, ends_at)
-    note("token_made", call.who, username=username, token=made.token.id)
+    await note(desk, "token_made", call.who, username=username, token=made.token.id)
     return say(
         wire.TokenCreated(
             id=made.token.id,
@@ -182,7 +185,7 @@ async def delete_token(desk: Desk, call: Call) -> Answer:
     if token is None or not (_sees_all(call.who) or _is(call.who, token.username)):
         raise Refused(UnknownToken(call.named["id"][:64]))
     await in_thread(desk.access.revoke_token, token.id)
-    note("token_revoked", call.who, username=token.username, token=token.id)
+    await note(desk, "token_revoked", call.who, username=token.username, token=token.id)
     return say(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
 
 
@@ -210,7 +213,7 @@ async def login(desk: Desk, call: Call) -> Answer:
     ends_at = time.time() + float(desk.settings.auth.token_lifetime)
     made: NewToken = await in_thread(desk.access.make_token, user.username, "login", ends_at, Via.LOGIN)
     who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
-    note("logged_in", who, username=user.username, token=made.token.id)
+    await note(desk, "logged_in", who, username=user.username, token=made.token.id)
     return say(
         LoginAnswer(
             token=made.secret,
