@@ -79,7 +79,8 @@ def test_a_gang_starts_together_with_one_rendezvous_and_one_failing_part_ends_al
         )
         ended = client.wait(task, timeout=60)
         assert (ended.status, ended.exit_code) == ("failed", 9)
-        lines = {b"".join(client.logs(task, node=node)).decode().strip() for node in ("node-1", "node-2")}
+        outputs = [b"".join(client.logs(task, node=node)).decode() for node in ("node-1", "node-2")]
+        lines = [output.splitlines()[0] for output in outputs]
         assert {line.split()[0] for line in lines} == {"0", "1"}
         assert len({line.split(" at ")[1] for line in lines}) == 1
 
