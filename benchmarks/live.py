@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -135,6 +136,65 @@ def simple_gpu_scheduler(tasks: int, command: str) -> Row:
     began = time.perf_counter()
     subprocess.run([command, "--gpus", *gpus], input="true\n" * tasks, text=True, capture_output=True, check=True)
     return {"tasks_per_s": tasks / (time.perf_counter() - began)}
+
+
+SLURM = """ClusterName=bench
+SlurmctldHost={host}(127.0.0.1)
+AuthType=auth/none
+CredType=cred/none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+SlurmctldPort={first}
+SlurmdPort={second}
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,default_queue_depth=10000,bf_interval=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+MaxArraySize=10001
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 CPUs={slots} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+
+def slurm(tasks: int) -> Row:
+    """One job array, with the scheduler told not to wait between decisions. Needs root; at most 100 tasks: it takes long."""
+    tasks = min(tasks, 100)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "slurm.conf"
+        host = socket.gethostname()
+        settings.write_text(SLURM.format(host=host, folder=folder, first=free_port(), second=free_port(), slots=SLOTS))
+        (Path(folder) / "state").mkdir()
+        (Path(folder) / "spool").mkdir()
+        env = {**os.environ, "SLURM_CONF": str(settings)}
+
+        def call(*words: str) -> str:
+            return subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout
+
+        daemons = [
+            subprocess.Popen(
+                [name, "-D", "-f", str(settings)], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            for name in ("slurmctld", "slurmd")
+        ]
+        try:
+            until(lambda: "idle" in call("sinfo", "-h"), 60, "Slurm is up")
+            began = time.perf_counter()
+            call("sbatch", f"--array=0-{tasks - 1}", "-o", "/dev/null", "--wrap", "true")
+            until(lambda: not call("squeue", "-h").strip(), 120, "all jobs of Slurm ended")
+            return {"tasks_per_s": tasks / (time.perf_counter() - began)}
+        finally:
+            for daemon in daemons:
+                daemon.terminate()
+                daemon.wait(20)
 
 
 # --- submissions ------------------------------------------------------------------------------------------------------
@@ -369,6 +429,11 @@ def main() -> None:
             lambda tasks: simple_gpu_scheduler(tasks, str(bin_ / "simple_gpu_scheduler")),
             (bin_ / "simple_gpu_scheduler").exists(),
             "as HyperQueue",
+        ),
+        "Slurm": (
+            slurm,
+            shutil.which("slurmctld") is not None and os.geteuid() == 0,
+            "as root: apt-get install slurm-wlm",
         ),
     }
     own: dict[str, Callable[[int], Row]] = {

@@ -1,6 +1,7 @@
 """An agent, put together: what the node has, the supervisor that holds its tasks, the line to the scheduler."""
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
@@ -49,6 +50,7 @@ async def run(settings: AgentSettings) -> None:
     except OSError as error:
         message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
+    lock = _only_one(folder)
     node = Node(settings, folder)
     gc.collect()
     gc.freeze()
@@ -71,7 +73,19 @@ async def run(settings: AgentSettings) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+    os.close(lock)
     log.info("agent_stopped")
+
+
+def _only_one(folder: Path) -> int:
+    """Be the one agent of a work folder, for as long as the descriptor is open."""
+    lock = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
+    return lock
 
 
 class Node:

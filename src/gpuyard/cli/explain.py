@@ -29,7 +29,8 @@ def in_words(told: "ExplainAnswer") -> list[str]:
 
     words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
     if told.status != "pending":
-        return words + ([f"Its GPUs are on {' and '.join(told.nodes)}."] if told.nodes else [])
+        here = told.nodes if told.status == "running" else []
+        return words + ([f"Its GPUs are on {' and '.join(here)}."] if here else [])
     words.append(f"{counted(told.ahead, 'task')} {'goes' if told.ahead == 1 else 'go'} before it.")
     words.append(_when(told))
     return words
@@ -39,7 +40,10 @@ def _when(told: "ExplainAnswer") -> str:
     from gpuyard.cli.printing import spoken_instant
 
     if told.starts_at is None:
-        return "Nobody can say when it starts: not all that is ahead of it said how long it takes (--estimate)."
+        unknown = (
+            ": not all that is ahead of it, or runs now, said how long it takes (--estimate)" if told.ahead else ""
+        )
+        return f"Nobody can say when it starts{unknown}."
     likely, low, high = map(spoken_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     if low and high and low != high:

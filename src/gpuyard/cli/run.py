@@ -105,7 +105,7 @@ def _exit_code(task: "Task") -> int:
 
 @contextmanager
 def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
-    """Ctrl-C cancels the task, whose end is then waited for; the second one leaves once the scheduler knows."""
+    """Ctrl-C (and TERM) cancels the task, whose end is then waited for; the second one leaves once the scheduler knows."""
     from threading import Thread
 
     cancelling = Thread(target=_cancel, args=(yard, task), daemon=True)  # this thread's connection may be in use
@@ -120,13 +120,14 @@ def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         print(f"\ngpuyard: {task.id} is being cancelled; Ctrl-C again does not wait for its end.", file=sys.stderr)
 
-    before = signal.signal(signal.SIGINT, cancel)
+    before, before_term = signal.signal(signal.SIGINT, cancel), signal.signal(signal.SIGTERM, cancel)
     try:
         yield
     finally:
         if cancelling.ident is not None:
             cancelling.join(CANCEL_SECONDS)  # nobody may leave with a task that goes on although it was to be cancelled
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, before_term)
 
 
 def _cancel(yard: "Client", task: "Task") -> None:

@@ -306,7 +306,9 @@ def _grpc_server(yard: Yard) -> "grpc.aio.Server":
 
 
 def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
-    address = str(settings.grpc_address)
+    where = settings.grpc_address
+    host = where.host or "0.0.0.0"  # noqa: S104 - ":9090" is every interface, as it says
+    address = f"[{host}]:{where.port}" if ":" in host else f"{host}:{where.port}"
     tls = settings.server.tls
     try:
         if not tls.cert:

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,30 @@ def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tm
             playing.cancel()
 
     run(story)
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    """An hour back and an hour forth: facts stay in order, nobody is lost, tasks go on."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=0.05, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            real, tasks = yard.loop.clock, []
+            for jump in (-3600.0, 3600.0, 0.0):
+                yard.loop.clock = _jumped(real, jump)
+                (task,) = await submit(yard, spec(timeout_seconds=600.0))
+                await ended(yard, task)
+                tasks.append(task)
+            assert not yard.views.nodes[NodeId("n")].lost
+            instants = [record.at for record in yard.journal.read()]
+            assert instants == sorted(instants)
+            playing.cancel()
+        async with open_yard(tmp_path) as (yard, _):
+            assert [await status(yard, task) for task in tasks] == ["success"] * 3
+
+    run(story)
+
+
+def _jumped(clock: Callable[[], float], seconds: float) -> Callable[[], float]:
+    return lambda: clock() + seconds
