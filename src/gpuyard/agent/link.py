@@ -196,8 +196,8 @@ class Agent:
                 self._list(event)
             case said.Launched(key, pid, at):
                 before = self.held.get(key)
-                lease = before is not None and before.lease
-                self.held[key] = said.Held(key, said.Phase.RUNNING, at, pid, lease=lease)
+                lease, port = (before.lease, before.port) if before is not None else (False, 0)
+                self.held[key] = said.Held(key, said.Phase.RUNNING, at, pid, lease=lease, port=port)
                 if line:
                     line.report(key, started=pb.Started(at=at, pid=pid))
             case said.Prepared(key, port):
@@ -306,7 +306,7 @@ class Agent:
             seq=memory.seq,
             epoch=memory.epoch,
             attempts=[
-                pb.Attempt(task=key.task, attempt=key.attempt, state=_STATES[held.phase])
+                pb.Attempt(task=key.task, attempt=key.attempt, state=_STATES[held.phase], port=held.port)
                 for key, held in self.held.items()
             ],
             address=self._address,

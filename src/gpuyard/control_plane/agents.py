@@ -10,6 +10,7 @@ not count, nor does the time a predecessor asked the nodes to be patient for.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from secrets import token_hex
 from typing import Any
 
@@ -25,9 +26,10 @@ from gpuyard.control_plane.reconcile import Key, Reconciled, reconcile
 from gpuyard.control_plane.views import Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import GpuyardError, StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import GpuHealth, NodeId, TaskId, TenantId
+from gpuyard.engine.phases import Placed
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record
 from gpuyard.wire import agents_pb2 as pb
@@ -39,6 +41,7 @@ LOG_CHUNKS_AHEAD = 16
 """How far an agent may be ahead of a client that reads slowly; then its stream waits."""
 RECEIPT_SECONDS = 0.05
 """How long a receipt waits for a command to go with."""
+LARGEST_NUMBER = 2**53 - 1
 CHECK_SECONDS = 1.0
 STALLED_SECONDS = 2.0
 """A check that comes later than this says that we stood still, not that the nodes did."""
@@ -68,13 +71,18 @@ class Session:
         self.there = there
         """What the node said it has, when it registered."""
         self.outbox: list[pb.Command] = []
+        self.backlog: list[pb.Report] = []
+        """Reports that wait for the journal to have room."""
+        self.receipt: asyncio.Task[None] | None = None
+        """The last one under way; the next waits for it, so that no receipt overtakes another."""
+        self.ports = {(TaskId(it.task), it.attempt): it.port for it in registration.attempts if it.port}
         self.received = 0
         self.heard = 0.0
         self.patience_seconds = 0.0
         self.connected = False
         self.closed = False
-        self.health: dict[int, GpuHealth] = {}
-        """As last told to the engine."""
+        self.telling: set[int] = set()
+        """Cards whose new health is on its way to the journal."""
         self.strays: dict[Key, None] = {}
         self._woken = asyncio.Event()
         self._now = asyncio.get_running_loop().time
@@ -106,13 +114,14 @@ class Session:
             self._woken.clear()
             while True:
                 now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
+                patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # said once: it counts from then
                 yield pb.SchedulerMessage(
                     epoch=epoch,
                     seq=committed(),
                     received=self.received,
                     commands=now,
                     heard=self.heard,
-                    patience_seconds=self.patience_seconds,
+                    patience_seconds=patience_seconds,
                 )
                 if not self.outbox:
                     break
@@ -245,6 +254,10 @@ class Agents:
         except WrongInput as wrong:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
             raise
+        if max([request.epoch, request.highest_task, *(it.task for it in request.attempts)]) > LARGEST_NUMBER:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The node names an epoch or a task that can not be.")
+        if self._loop.full:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
         await self._refuse_double(spec.id, request.instance, context)
         await self._notice_lost_facts(request)
         there = {(TaskId(it.task), it.attempt): int(it.state) for it in request.attempts}
@@ -334,7 +347,8 @@ class Agents:
                 secrets = self._secrets(task_id) if task.spec.secrets else {}
                 run_as = self._run_as(task.spec.tenant)
                 said.append(launches.present(task, session.node, by_owner=owner, secrets=secrets, run_as=run_as))
-                self._join_gang(state, task_id)
+            for task in state.on_node.get(session.node, {}).values():
+                self._join_gang(state, task.id)
             for task_id, _ in found.remind:
                 view = self._views.tasks.get(task_id)
                 owner = view is not None and is_owner(view.by)
@@ -358,8 +372,13 @@ class Agents:
         """After a restart nobody remembers which parts of a gang were ready: they say so again when they are told to launch."""
         task = state.tasks[task_id]
         nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
-        if len(nodes) > 1 and (task_id, task.attempts) not in self._gangs:
-            self._gangs[task_id, task.attempts] = Gang(nodes)
+        if len(nodes) < 2 or not isinstance(task.phase, Placed):
+            return
+        gang = self._gangs.setdefault((task_id, task.attempts), Gang(nodes))
+        for node in nodes:  # a part that runs already is as ready as one that waits
+            session = self.sessions.get(node)
+            if session is not None and session.there.get((task_id, task.attempts)) == pb.Attempt.RUNNING:
+                gang.ports[node] = session.ports.get((task_id, task.attempts), 0)
 
     async def _read(self, session: Session, messages: AsyncIterator[pb.AgentMessage]) -> None:
         try:
@@ -370,7 +389,8 @@ class Agents:
                 if message.HasField("heartbeat"):
                     self._heartbeat(session, message.heartbeat)
                 if message.reports:
-                    self._reports(session, message.reports)
+                    session.backlog.extend(message.reports)
+                    self._take_reports(session)
         except Exception:  # one agent's nonsense is its own affair
             if not self._stopping:
                 log.exception("agent_stream_failed", node=session.node)
@@ -385,27 +405,49 @@ class Agents:
         session.heard = heartbeat.at
         session.wake()
         for use in heartbeat.gpus:
-            health = health_of(use.health)
-            if use.index < len(session.cards) and session.health.get(use.index, GpuHealth.OK) is not health:
-                session.health[use.index] = health
-                self._loop.tell(command.SetGpuHealth(session.node, use.index, health), f"agent:{session.node}")
+            self._hear_of_card(session, use.index, health_of(use.health))
 
-    def _reports(self, session: Session, reports: Iterable[pb.Report]) -> None:
+    def _hear_of_card(self, session: Session, index: int, health: GpuHealth) -> None:
+        """Tell the engine where the node says something else than the journal, one word at a time."""
+        view = self._views.nodes.get(session.node)
+        if view is None or index >= len(view.spec.gpus) or index in session.telling or self._loop.full:
+            return
+        if view.health.get(index, GpuHealth.OK) is not health:
+            session.telling.add(index)
+            told = self._loop.tell(command.SetGpuHealth(session.node, index, health), f"agent:{session.node}")
+            told.add_done_callback(lambda _: session.telling.discard(index))
+
+    def _take_reports(self, session: Session) -> None:
+        """Hand over what a node has reported, unless there is no space: then it waits, and the node is told nothing."""
+        if self._loop.full or not session.backlog:
+            return
+        reports, session.backlog = session.backlog, []
         by = f"agent:{session.node}"
         told = []
-        number = session.received
+        number = 0
         for report in reports:
             number = max(number, report.number)
             asked = self._command_of(session, report)
             if asked is not None:
                 told.append(self._loop.tell(asked, by))
-        receipt = asyncio.create_task(self._receive(session, told, number))
+        receipt = asyncio.create_task(self._receive(session, told, number, session.receipt))
+        session.receipt = receipt
         self._receipts.add(receipt)
         receipt.add_done_callback(self._receipts.discard)
 
-    async def _receive(self, session: Session, told: "list[asyncio.Future[Any]]", number: int) -> None:
-        """Say that reports are durable once they are. A report that is refused is out of date, which is an answer too."""
+    async def _receive(
+        self,
+        session: Session,
+        told: "list[asyncio.Future[Any]]",
+        number: int,
+        before: "asyncio.Task[None] | None",
+    ) -> None:
+        """Say that reports are durable once they, and all before them, are. One that is refused is out of date: an answer, too."""
         results = await asyncio.gather(*told, return_exceptions=True)
+        if before is not None:
+            await asyncio.wait([before])
+        if session.closed:
+            return
         failed = next((it for it in results if isinstance(it, BaseException)), None)
         if failed is not None:
             log.warning("report_not_taken", node=session.node, why=str(failed))
@@ -483,9 +525,15 @@ class Agents:
             before = now
             if stood_still > STALLED_SECONDS:
                 log.warning("stood_still", seconds=round(stood_still, 1))
+            if self._loop.full:
+                stood_still += CHECK_SECONDS  # nobody can join or report meanwhile, so nobody is silent
+            if stood_still > STALLED_SECONDS or self._loop.full:
                 for node in self._last_heard:
                     self._last_heard[node] += stood_still
-            await self._lose_the_silent(now)
+            for session in list(self.sessions.values()):
+                self._take_reports(session)
+            with suppress(StorageFull):
+                await self._lose_the_silent(now)
 
     async def _lose_the_silent(self, now: float) -> None:
         patient_until = self._loop.engine.state.patient_until

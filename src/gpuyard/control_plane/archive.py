@@ -48,7 +48,7 @@ _ROWS_A_STATEMENT = 64
 _LAYOUT = Layout(
     what=_WHAT,
     version=1,
-    durable=False,
+    durable=True,  # a snapshot may cover what only the archive still has
     exclusive=False,
     tables="""
         CREATE TABLE tasks (

@@ -162,6 +162,8 @@ class Loop:
     def _agree(self) -> None:
         agreements, self._agreements = self._agreements, []
         for future, do in agreements:
+            if future.done():
+                continue  # whoever asked has given up
             try:
                 future.set_result(do())
             except Exception as error:  # the asker's
@@ -188,7 +190,8 @@ class Loop:
             if broken.asked is None:
                 raise broken.error
             batch.remove(broken.asked)
-            broken.asked.future.set_exception(Broken())
+            if not broken.asked.future.done():
+                broken.asked.future.set_exception(Broken())
             try:
                 return self._work(batch)
             except _BrokenBy as again:

@@ -193,6 +193,7 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         archive,
         secrets,
         join_token=join_token(settings),
+        request_key=_drawn(folder / "request_key").encode(),
         run_as=lambda tenant: settings.tenant_entry(tenant).user,
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),
@@ -230,7 +231,11 @@ def join_token(settings: ServerSettings) -> str:
     """What agents must show: from the settings, or one drawn once and kept beside the journal for this machine's own."""
     if settings.join_token:
         return settings.join_token
-    path = settings.data_dir / JOIN_TOKEN_FILE
+    return _drawn(settings.data_dir / JOIN_TOKEN_FILE)
+
+
+def _drawn(path: Path) -> str:
+    """A secret of this yard, drawn at the first call and readable by its owner only."""
     try:
         return path.read_text().strip()
     except FileNotFoundError:

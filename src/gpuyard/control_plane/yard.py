@@ -5,12 +5,12 @@ were sent before (idempotency), what goes to the archive, and when a snapshot is
 """
 
 import asyncio
+import hmac
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -43,6 +43,9 @@ from gpuyard.wire.strict import WrongInput
 ARCHIVE_SECONDS = 0.25
 KEEP_KEYS_SECONDS = 86_400.0
 """How long a request that is sent again is recognised."""
+STOP_SECONDS = 10.0
+PATIENCE_MARGIN_SECONDS = 5.0
+"""Nodes count their patience from when they hear of it, which is later than the fact."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
 REASONS_AT_MOST = 200
 """Waiting tasks in one list of which the engine is asked why they wait."""
@@ -86,6 +89,7 @@ class Yard:
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
+        request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
     ) -> None:
         self.journal = journal
@@ -109,6 +113,8 @@ class Yard:
         self.failed: BaseException | None = None
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
+        self._request_key = request_key
+        """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
         self._keep_seconds = keep_seconds
         self._snapshot_at = journal.head.seq
         self._keys: dict[tuple[TenantId, str], tuple[str, asyncio.Future[list[TaskId] | Refusal]]] = {}
@@ -138,12 +144,13 @@ class Yard:
     async def stop(self, patience_seconds: float) -> None:
         """Say good-bye to the nodes, put everything away, and end."""
         self.ready = False
-        with suppress(StorageFull):  # then it ends as if it were killed: what is durable is durable
-            await self.loop.tell(command.EndEpoch(patience_seconds))
-            self.agents.be_patient(patience_seconds)
-            await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
-            await self._archive_now()
-            await self._save_snapshot()
+        with suppress(StorageFull, TimeoutError):  # then it ends as if it were killed: what is durable is durable
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.loop.tell(command.EndEpoch(patience_seconds))
+                self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
+                await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
+                await self._archive_now()
+                await self._save_snapshot()
         self.loop.stop()
 
     def _rebuild(self) -> Engine:
@@ -154,7 +161,10 @@ class Yard:
         views, agents = self.views, self.agents
         for record in records:
             views.apply(record)
-            agents.hear(record)
+            try:
+                agents.hear(record)
+            except Exception:  # the fact is durable; a node that was not told asks when it registers anew
+                log.exception("dispatch_failed", seq=record.seq)
             event = record.fact
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._note_key(event, record.at)
@@ -167,7 +177,7 @@ class Yard:
     ) -> list[TaskView] | Refusal:
         """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
         tenant = submissions[0].specs[0].tenant
-        digest = sha256(body).hexdigest() if key else ""
+        digest = hmac.digest(self._request_key, body, "sha256").hex() if key else ""
         if key and (known := self._known_request(tenant, key, digest)) is not None:
             numbers = await asyncio.shield(known)
             return numbers if isinstance(numbers, Refusal) else await self._views_of(numbers)
@@ -177,6 +187,7 @@ class Yard:
         given: list[TaskId] = []
 
         def make(state: State) -> command.Command:
+            given.clear()  # asked again, should another request of its batch have broken the engine
             tasks = []
             secrets: dict[TaskId, Mapping[str, str]] = {}
             for submission in submissions:
@@ -322,7 +333,10 @@ class Yard:
             return
         views.archived([view.id for view in ended])
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
-            await asyncio.to_thread(self.secrets.drop, with_secrets)
+            try:
+                await asyncio.to_thread(self.secrets.drop, with_secrets)
+            except StoreError as error:
+                log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
         for name in keys:
             self._keys.pop(name, None)
 

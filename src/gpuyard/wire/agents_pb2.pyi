@@ -75,7 +75,7 @@ class Gpu(_message.Message):
     def __init__(self, model: _Optional[str] = ..., memory_mib: _Optional[int] = ..., uuid: _Optional[str] = ..., numa: _Optional[int] = ..., nvlink: _Optional[int] = ..., virtual: _Optional[bool] = ..., pci: _Optional[str] = ..., driver: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
-    __slots__ = ("task", "attempt", "state")
+    __slots__ = ("task", "attempt", "state", "port")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Attempt.State]
@@ -91,10 +91,12 @@ class Attempt(_message.Message):
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     state: Attempt.State
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[Attempt.State, str]] = ...) -> None: ...
+    port: int
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[Attempt.State, str]] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("yard", "epoch", "seq", "session", "heartbeat_seconds", "offline_after_seconds", "version")

@@ -373,3 +373,175 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
 
 def _jumped(clock: Callable[[], float], seconds: float) -> Callable[[], float]:
     return lambda: clock() + seconds
+
+
+# --- found by a reviewer ----------------------------------------------------------------------------------------------
+
+
+class Hand:
+    """A node that is played by hand, message by message."""
+
+    def __init__(self, stub: AgentsStub, name: str) -> None:
+        self._stub = stub
+        self._node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
+        self.call: Any = None
+        self.number = 0
+
+    async def joins(self, *attempts: pb.Attempt) -> None:
+        """Register and connect."""
+        request = pb.Registration(
+            protocol=1,
+            node=self._node,
+            instance=self._node.id,
+            join_token=TOKEN,
+            attempts=attempts,
+            address=self._node.id,
+        )
+        welcome = await self._stub.register(request)
+        self.call = self._stub.connect(metadata=(("session", welcome.session),))
+        await self.call.write(pb.AgentMessage())
+
+    async def says(self, task: TaskId, **what: Any) -> None:
+        """One report."""
+        self.number += 1
+        report = pb.Report(number=self.number, task=task, attempt=1, **what)
+        await self.call.write(pb.AgentMessage(reports=[report]))
+
+    async def beats(self, health: "pb.GpuUse.Health") -> None:
+        """A heartbeat."""
+        use = pb.GpuUse(index=0, health=health)
+        await self.call.write(pb.AgentMessage(heartbeat=pb.Heartbeat(at=1.0, gpus=[use])))
+
+
+def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await _next(hand.call, "launch")
+            write, full = yard.journal.append, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append", append)
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+            await until(lambda: yard.loop.full)
+            await hand.says(task, prepared=pb.Prepared(port=1))
+            await asyncio.sleep(0.2)
+            assert yard.agents.sessions[NodeId("n")].received == 0
+            full = False
+            await ended(yard, task)
+            await until(lambda: yard.agents.sessions[NodeId("n")].received == 2)
+
+    run(story)
+
+
+def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            tasks = await submit(yard, spec(), spec())
+            await until(lambda: all(yard.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
+            write, full = yard.journal.append, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append", append)
+            waiting = asyncio.create_task(submit(yard, spec()))
+            await until(lambda: yard.loop.full)
+            node.end((tasks[0], 1))
+            await asyncio.sleep(3.0)
+            full = False
+            await ended(yard, tasks[0])
+            await waiting
+            assert yard.views.tasks[tasks[1]].status is TaskStatus.RUNNING
+            assert not any(isinstance(it.fact, TaskRequeued) for it in yard.journal.read())
+            playing.cancel()
+
+    run(story)
+
+
+def test_a_request_beside_one_that_breaks_the_engine_gets_its_own_tasks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+
+            def broken(_: object) -> CancelTask:
+                raise ZeroDivisionError
+
+            good = asyncio.create_task(submit(yard, spec(name="a"), spec(name="b")))
+            await asyncio.sleep(0)
+            bad = yard.loop.tell(broken)
+            assert await good == [TaskId(1), TaskId(2)]
+            with pytest.raises(Exception, match="broke the scheduler"):
+                await bad
+            assert len(yard.views.tasks) == 2
+
+    run(story)
+
+
+def test_a_gang_of_which_one_part_had_started_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hands = {name: Hand(AgentsStub(channel), name) for name in ("a", "b")}
+            for hand in hands.values():
+                await hand.joins()
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            for hand in hands.values():
+                await _next(hand.call, "launch")
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            placement = yard.views.tasks[task].placement
+            assert placement is not None
+            first, second = placement.nodes
+            hands = {name: Hand(AgentsStub(channel), name) for name in (first, second)}
+            await hands[first].joins(pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING, port=1234))
+            await hands[second].joins(pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED, port=9))
+            await _next(hands[second].call, "launch")
+            await hands[second].says(task, prepared=pb.Prepared(port=9))
+            start = (await _next(hands[second].call, "start")).start
+            assert (start.master_addr, start.master_port, start.rank) == (first, 1234, 1)
+            await hands[second].says(task, started=pb.Started())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+
+    run(story)
+
+
+def test_a_node_that_names_impossible_numbers_is_turned_away(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            for change in ({"epoch": 2**64 - 1}, {"highest_task": 2**64 - 1}):
+                request = pb.Registration(
+                    protocol=1,
+                    node=pb.Node(id="n"),
+                    instance="n",
+                    join_token=TOKEN,
+                    **change,  # type: ignore[arg-type]
+                )
+                with pytest.raises(grpc.aio.AioRpcError, match="can not be"):
+                    await AgentsStub(channel).register(request)
+            assert await submit(yard, spec()) == [TaskId(1)]
+
+    run(story)
+
+
+def test_a_card_that_is_free_again_while_its_agent_was_away_is_given_out_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+            await hand.beats(pb.GpuUse.EXTERNAL)
+            await until(lambda: yard.views.nodes[NodeId("n")].health)
+            await hand.joins()
+            await hand.beats(pb.GpuUse.OK)
+            await until(lambda: not yard.views.nodes[NodeId("n")].health)
+
+    run(story)
