@@ -9,9 +9,8 @@ not count, nor does the time a predecessor asked the nodes to be patient for.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from secrets import token_hex
 from typing import Any
 
 import grpc
@@ -22,11 +21,13 @@ from gpuyard import __version__
 from gpuyard.control_plane import launches
 from gpuyard.control_plane.access.gate import check_join_token
 from gpuyard.control_plane.loop import Loop
+from gpuyard.control_plane.outputs import Outputs
 from gpuyard.control_plane.reconcile import Key, Reconciled, reconcile
+from gpuyard.control_plane.sessions import Session
 from gpuyard.control_plane.views import Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
-from gpuyard.domain.errors import GpuyardError, StorageFull
+from gpuyard.domain.errors import StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.phases import Placed
@@ -36,11 +37,6 @@ from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, SESSION, health_of, node_spec_of, outcome_of
 from gpuyard.wire.strict import WrongInput
 
-MOST_IN_A_MESSAGE = 500
-LOG_CHUNKS_AHEAD = 16
-"""How far an agent may be ahead of a client that reads slowly; then its stream waits."""
-RECEIPT_SECONDS = 0.05
-"""How long a receipt waits for a command to go with."""
 LARGEST_NUMBER = 2**53 - 1
 CHECK_SECONDS = 1.0
 STALLED_SECONDS = 2.0
@@ -48,91 +44,6 @@ STALLED_SECONDS = 2.0
 
 Secrets = Callable[[TaskId], Mapping[str, str]]
 log = structlog.get_logger()
-
-
-class NoOutput(GpuyardError):
-    """There is no such output any more."""
-
-
-class NodeUnreachable(GpuyardError):
-    """The node is not connected at the moment. Try again when it is back."""
-
-
-class Session:
-    """A connected agent."""
-
-    def __init__(self, registration: pb.Registration, there: dict[Key, int]) -> None:
-        self.id = token_hex(16)
-        self.node = NodeId(registration.node.id)
-        self.instance = registration.instance
-        self.address = registration.address
-        self.version = registration.version
-        self.cards = list(registration.node.gpus)
-        self.there = there
-        """What the node said it has, when it registered."""
-        self.outbox: list[pb.Command] = []
-        self.backlog: list[pb.Report] = []
-        """Reports that wait for the journal to have room."""
-        self.receipt: asyncio.Task[None] | None = None
-        """The last one under way; the next waits for it, so that no receipt overtakes another."""
-        self.ports = {(TaskId(it.task), it.attempt): it.port for it in registration.attempts if it.port}
-        self.received = 0
-        self.heard = 0.0
-        self.patience_seconds = 0.0
-        self.connected = False
-        self.closed = False
-        self.telling: set[int] = set()
-        """Cards whose new health is on its way to the journal."""
-        self.strays: dict[Key, None] = {}
-        self._woken = asyncio.Event()
-        self._now = asyncio.get_running_loop().time
-        self._soon: asyncio.TimerHandle | None = None
-
-    def wake(self) -> None:
-        """There is something to say."""
-        self._woken.set()
-
-    def wake_soon(self) -> None:
-        """There is something to say that can wait for what comes next: one message instead of two."""
-        if self._soon is None or self._soon.cancelled() or self._soon.when() < self._now():
-            self._soon = asyncio.get_running_loop().call_later(RECEIPT_SECONDS, self._woken.set)
-
-    def send(self, commands: Iterable[pb.Command]) -> None:
-        """Have these said."""
-        self.outbox.extend(commands)
-        self._woken.set()
-
-    def close(self) -> None:
-        """Another session took its place."""
-        self.closed = True
-        self._woken.set()
-
-    async def messages(self, epoch: int, committed: Callable[[], int]) -> AsyncIterator[pb.SchedulerMessage]:
-        """What is to be said, as much as there is at a time."""
-        while not self.closed:
-            await self._woken.wait()
-            self._woken.clear()
-            while True:
-                now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
-                patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # said once: it counts from then
-                yield pb.SchedulerMessage(
-                    epoch=epoch,
-                    seq=committed(),
-                    received=self.received,
-                    commands=now,
-                    heard=self.heard,
-                    patience_seconds=patience_seconds,
-                )
-                if not self.outbox:
-                    break
-
-
-class Gang:
-    """The parts of an attempt on several nodes, until all are ready to start together."""
-
-    def __init__(self, nodes: tuple[NodeId, ...]) -> None:
-        self.nodes = nodes
-        self.ports: dict[NodeId, int] = {}
 
 
 class Agents:
@@ -150,6 +61,7 @@ class Agents:
         offline_after_seconds: float = 15.0,
     ) -> None:
         self.sessions: dict[NodeId, Session] = {}
+        self.outputs = Outputs(self.sessions)
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
         """What nodes said last about themselves."""
         self._loop = loop
@@ -162,7 +74,6 @@ class Agents:
         self._last_heard: dict[NodeId, float] = {}
         self._instances: dict[NodeId, str] = {}
         self._gangs: dict[Key, Gang] = {}
-        self._logs: dict[str, asyncio.Queue[pb.LogChunk | None]] = {}
         self._receipts: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -562,63 +473,17 @@ class Agents:
         session.send([launches.stop(task, attempt, "An operator ended this stray attempt.")])
         return True
 
-    # --- output ------------------------------------------------------------------------------------------------------
-
-    async def output(
-        self, node: NodeId, task: TaskId, attempt: int, *, offset: int, limit: int, follow: bool
-    ) -> AsyncIterator[bytes]:
-        """The output of an attempt, as its node sends it."""
-        session = self.sessions.get(node)
-        if session is None or not session.connected:
-            raise NodeUnreachable(f"Node {node}, which has the output of task-{task}, is not connected at the moment.")
-        request = token_hex(8)
-        chunks = self._logs[request] = asyncio.Queue(LOG_CHUNKS_AHEAD)
-        asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
-        session.send([pb.Command(task=task, attempt=attempt, send_log=asked)])
-        try:
-            while (chunk := await self._next_chunk(chunks, session)) is not None:
-                if chunk.error:
-                    raise NoOutput(chunk.error)
-                yield chunk.data
-        finally:
-            del self._logs[request]
-
-    async def _next_chunk(self, chunks: "asyncio.Queue[pb.LogChunk | None]", session: Session) -> pb.LogChunk | None:
-        while True:
-            try:
-                async with asyncio.timeout(CHECK_SECONDS):
-                    return await chunks.get()
-            except TimeoutError:
-                if session.closed:
-                    raise NodeUnreachable(f"Node {session.node} is not connected any more.") from None
-
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
-        """Output that somebody asked for; the stream waits while that one reads slowly."""
-        queue: asyncio.Queue[pb.LogChunk | None] | None = None
-        request = ""
-        try:
-            async for chunk in chunks:
-                request = chunk.request
-                queue = self._logs.get(request)
-                if queue is None:
-                    await context.abort(grpc.StatusCode.CANCELLED, "Nobody reads this any more.")
-                    return pb.LogReceipt()
-                await self._hand_over(queue, chunk, request)
-        finally:
-            if queue is not None and request in self._logs:
-                await self._hand_over(queue, None, request)
-        return pb.LogReceipt()
+        """Output that somebody asked for."""
+        return await self.outputs.send_log(chunks, context)
 
-    async def _hand_over(
-        self, queue: "asyncio.Queue[pb.LogChunk | None]", chunk: pb.LogChunk | None, request: str
-    ) -> None:
-        while request in self._logs:
-            try:
-                async with asyncio.timeout(CHECK_SECONDS):
-                    await queue.put(chunk)
-                    return
-            except TimeoutError:
-                continue  # the reader is slow, or gone: then the loop ends
+
+class Gang:
+    """The parts of an attempt on several nodes, until all are ready to start together."""
+
+    def __init__(self, nodes: tuple[NodeId, ...]) -> None:
+        self.nodes = nodes
+        self.ports: dict[NodeId, int] = {}
 
 
 def is_owner(by: str) -> bool:

@@ -12,9 +12,9 @@ import structlog
 
 from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.control_plane.access.who import Denied
-from gpuyard.control_plane.agents import NodeUnreachable, NoOutput
 from gpuyard.control_plane.database import StoreError, StoreFull
 from gpuyard.control_plane.loop import Broken
+from gpuyard.control_plane.outputs import NodeUnreachable, NoOutput
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.asgi import Headers
 from gpuyard.domain.errors import GpuyardError, StorageFull

@@ -99,7 +99,7 @@ async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerat
     while True:
         if begun:
             node = NodeId(wanted.node or nodes[0])
-            output = desk.yard.agents.output(
+            output = desk.yard.agents.outputs.read(
                 node, wanted.task, attempt, offset=offset, limit=left, follow=wanted.follow
             )
             async for chunk in output:
