@@ -110,25 +110,24 @@ class Agents:
         self._send_to_all(event.task, said)
 
     def _launch(self, event: fact.TaskPlaced) -> None:
-        view = self._views.tasks[event.task]
+        spec = self._views.tasks[event.task].spec
         gang = len(event.placement.slices) > 1
         if gang:
             self._gangs[event.task, event.attempt] = Gang(event.placement.nodes)
-        secrets = self._secrets(event.task) if view.spec.secrets else {}
         for part in event.placement.slices:
-            self._send(
-                part.node,
-                launches.launch(
-                    event.task,
-                    event.attempt,
-                    view.spec,
-                    part,
-                    gang=gang,
-                    by_owner=is_owner(view.by),
-                    secrets=secrets,
-                    run_as=self._run_as(view.spec.tenant),
-                ),
-            )
+            said = launches.launch(event.task, event.attempt, spec, part, gang=gang)
+            self._complete(said, with_secrets=True)
+            self._send(part.node, said)
+
+    def _complete(self, said: pb.Command, *, with_secrets: bool) -> None:
+        """Add to a launch what only committed facts and other stores know: who submitted it, its secrets, its system user."""
+        view = self._views.tasks.get(TaskId(said.task))
+        if view is None:
+            return  # it has ended, and its end is on the way to the archive
+        said.launch.by_owner = is_owner(view.by)
+        said.launch.run_as = self._run_as(view.spec.tenant)
+        if with_secrets and view.spec.secrets:
+            said.launch.secrets.update(self._secrets(view.id))
 
     def _send(self, node: NodeId, *commands: pb.Command) -> None:
         session = self.sessions.get(node)
@@ -248,27 +247,20 @@ class Agents:
                 session.connected = False
 
     async def _reconcile(self, session: Session) -> None:
+        """Say to a node that came what follows from what we know and what it has."""
+
         def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:  # noqa: ARG001
             found = reconcile(state, session.node, session.there)
-            said = []
-            for task_id, _ in found.say:
-                task = state.tasks[task_id]
-                view = self._views.tasks.get(task_id)
-                owner = view is not None and is_owner(view.by)
-                secrets = self._secrets(task_id) if task.spec.secrets else {}
-                run_as = self._run_as(task.spec.tenant)
-                said.append(launches.present(task, session.node, by_owner=owner, secrets=secrets, run_as=run_as))
-            for task in state.on_node.get(session.node, {}).values():
-                self._join_gang(state, task.id)
-            for task_id, _ in found.remind:
-                view = self._views.tasks.get(task_id)
-                owner = view is not None and is_owner(view.by)
-                task = state.tasks[task_id]
-                run_as = self._run_as(task.spec.tenant)
-                said.append(launches.reminder(task, session.node, by_owner=owner, run_as=run_as))
+            said = [launches.present(state.tasks[task], session.node) for task, _ in found.say]
+            said += [launches.reminder(state.tasks[task], session.node) for task, _ in found.remind]
+            for held in state.on_node.get(session.node, {}).values():
+                self._join_gang(state, held.id)
             return found, [it for it in said if it is not None]
 
         found, commands = await self._loop.look(ask)
+        for it in commands:
+            if it.HasField("launch"):
+                self._complete(it, with_secrets=(it.task, it.attempt) in found.say)
         for report in found.reports:
             self._loop.tell(report, f"agent:{session.node}")
         for task, attempt in found.stop:

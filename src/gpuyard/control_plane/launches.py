@@ -1,7 +1,5 @@
 """From what the engine decided to what a node is told."""
 
-from collections.abc import Mapping
-
 from gpuyard.domain.placement import Slice
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import MILLI, NodeId, OnLost, TaskId
@@ -13,18 +11,8 @@ GRACE_SECONDS = 10.0
 """Between asking a task to end and ending it."""
 
 
-def launch(
-    task: TaskId,
-    attempt: int,
-    spec: TaskSpec,
-    part: Slice,
-    *,
-    gang: bool,
-    by_owner: bool,
-    secrets: Mapping[str, str],
-    run_as: str,
-) -> pb.Command:
-    """Run an attempt, or its part on one node."""
+def launch(task: TaskId, attempt: int, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
+    """Run an attempt, or its part on one node. Who submitted it, its secrets and its system user are added later."""
     command = spec.command
     return pb.Command(
         task=task,
@@ -34,12 +22,10 @@ def launch(
             argv=command if isinstance(command, tuple) else (),
             shell=command if isinstance(command, str) else "",
             env=dict(spec.env),
-            secrets=secrets,
             work_dir=spec.work_dir,
             gpus=part.gpus,
             tenant=spec.tenant,
             user=spec.user,
-            by_owner=by_owner,
             timeout_seconds=spec.timeout_seconds or 0.0,
             grace_seconds=GRACE_SECONDS,
             fence=spec.on_lost is OnLost.FENCE,
@@ -50,18 +36,17 @@ def launch(
             cpus=part.cpus,
             memory_mib=part.memory_mib,
             name=spec.name,
-            run_as=run_as,
         ),
     )
 
 
-def reminder(task: Task, node: NodeId, *, by_owner: bool, run_as: str) -> pb.Command:
+def reminder(task: Task, node: NodeId) -> pb.Command:
     """The launch of an attempt that runs, said again for an agent that may be a new one: what holds is not launched twice."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
     part = next(part for part in phase.placement.slices if part.node == node)
     gang = len(phase.placement.slices) > 1
-    return launch(task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets={}, run_as=run_as)
+    return launch(task.id, phase.attempt, task.spec, part, gang=gang)
 
 
 def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
@@ -79,7 +64,7 @@ def resume(task: TaskId, attempt: int, gpus: tuple[int, ...], round_: int) -> pb
     return pb.Command(task=task, attempt=attempt, resume=pb.Resume(gpus=gpus, round=round_))
 
 
-def present(task: Task, node: NodeId, *, by_owner: bool, secrets: Mapping[str, str], run_as: str) -> pb.Command | None:
+def present(task: Task, node: NodeId) -> pb.Command | None:
     """What a node has to be told about an attempt as it stands; nothing if it only has to go on."""
     phase = task.phase
     if not isinstance(phase, ACTIVE):
@@ -89,9 +74,7 @@ def present(task: Task, node: NodeId, *, by_owner: bool, secrets: Mapping[str, s
         return None
     if isinstance(phase, Placed):
         gang = len(phase.placement.slices) > 1
-        return launch(
-            task.id, phase.attempt, task.spec, part, gang=gang, by_owner=by_owner, secrets=secrets, run_as=run_as
-        )
+        return launch(task.id, phase.attempt, task.spec, part, gang=gang)
     if isinstance(phase, Stopping):
         return stop(task.id, phase.attempt, phase.cause.sentence())
     if isinstance(phase, Suspending):

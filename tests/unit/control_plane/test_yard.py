@@ -545,3 +545,22 @@ def test_a_card_that_is_free_again_while_its_agent_was_away_is_given_out_again(t
             await until(lambda: not yard.views.nodes[NodeId("n")].health)
 
     run(story)
+
+
+def test_a_task_that_is_placed_in_the_moment_its_node_connects_is_launched_as_its_owners(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+            for _ in range(20):
+                joining = asyncio.create_task(hand.joins())
+                asked = [Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})]
+                (view,) = await yard.submit(asked, ADMIN)  # type: ignore[misc]
+                await joining
+                launch = (await _next(hand.call, "launch")).launch
+                assert (launch.by_owner, dict(launch.secrets)) == (True, {"TOKEN": "hunter2"})
+                await yard.tell(CancelTask(view.id), ADMIN)
+                await hand.says(view.id, ended=pb.Ended(outcome=pb.Ended.STOPPED))
+                await ended(yard, view.id, TaskStatus.CANCELLED)
+
+    run(story)
