@@ -79,7 +79,7 @@ def gpuyard_trivial(tasks: int) -> Row:
         began = time.perf_counter()
         client.submit_many([{"command": ["true"], "gpu_count": 1}] * tasks)
         while left(http):
-            time.sleep(0.01)
+            time.sleep(0.03)
         return {"tasks_per_s": tasks / (time.perf_counter() - began)}
 
 

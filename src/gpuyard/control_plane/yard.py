@@ -40,7 +40,7 @@ from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.wire.strict import WrongInput
 
-ARCHIVE_SECONDS = 0.25
+ARCHIVE_SECONDS = 1.0
 KEEP_KEYS_SECONDS = 86_400.0
 """How long a request that is sent again is recognised."""
 STOP_SECONDS = 10.0
