@@ -12,7 +12,6 @@ from gpuyard.wire import agents_pb2 as pb
 
 CAN_NOT_SUSPEND = "This node can not move a process out of a real GPU's memory yet, so it runs on."
 LEASE_STAYS = "A lease has no process of ours that could be moved out of the way."
-TAIL_PIECE_BYTES = outputs.PIECE_BYTES
 
 
 class Kitchen:

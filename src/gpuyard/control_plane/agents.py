@@ -449,6 +449,11 @@ class Agents:
                     session.close()
                 await self._loop.tell(command.LoseNode(node))
 
+    def begin_anew(self) -> None:
+        """Have every agent register again: a command may not have been said, and reconciling says it."""
+        for session in self.sessions.values():
+            session.close()
+
     def be_patient(self, seconds: float) -> None:
         """Tell all nodes that we stop on purpose and will be back."""
         self._stopping = True

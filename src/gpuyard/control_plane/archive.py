@@ -34,10 +34,7 @@ from gpuyard.control_plane.database import (
     speaking,
     transaction,
 )
-from gpuyard.domain.values import TaskClass, TaskId, TaskStatus, TenantId, Value
-
-ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.TIMEOUT)
-"""What an ended task can be; others are not here."""
+from gpuyard.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId, Value
 
 _Item = TypeVar("_Item")
 _WHAT = "ended tasks"

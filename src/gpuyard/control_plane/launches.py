@@ -7,9 +7,6 @@ from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, S
 from gpuyard.engine.task import Task
 from gpuyard.wire import agents_pb2 as pb
 
-GRACE_SECONDS = 10.0
-"""Between asking a task to end and ending it."""
-
 
 def launch(task: TaskId, attempt: int, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
     """Run an attempt, or its part on one node. Who submitted it, its secrets and its system user are added later."""
@@ -27,7 +24,6 @@ def launch(task: TaskId, attempt: int, spec: TaskSpec, part: Slice, *, gang: boo
             tenant=spec.tenant,
             user=spec.user,
             timeout_seconds=spec.timeout_seconds or 0.0,
-            grace_seconds=GRACE_SECONDS,
             fence=spec.on_lost is OnLost.FENCE,
             wait=gang,
             milli=part.milli if part.milli != MILLI else 0,
@@ -51,7 +47,7 @@ def reminder(task: Task, node: NodeId) -> pb.Command:
 
 def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
     """End an attempt, asking first."""
-    return pb.Command(task=task, attempt=attempt, stop=pb.Stop(grace_seconds=GRACE_SECONDS, why=why))
+    return pb.Command(task=task, attempt=attempt, stop=pb.Stop(why=why))
 
 
 def suspend(task: TaskId, attempt: int, round_: int) -> pb.Command:

@@ -31,14 +31,14 @@ from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ServerSettings, engine_settings_of, split_of, tenants_of
-from gpuyard.control_plane.views import ENDED, Views
+from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
 from gpuyard.domain import commands as command
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
-from gpuyard.domain.values import TenantId
+from gpuyard.domain.values import ENDED, TenantId
 from gpuyard.wire.config import Address
 from gpuyard.wire.rpc import agents_handler
 

@@ -15,13 +15,9 @@ from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import GpuHealth, NodeId, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, GpuHealth, NodeId, TaskId, TaskStatus, TenantId
 from gpuyard.journal.records import Record
 from gpuyard.wire.tasks import TaskAnswer, answer_of
-
-ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.TIMEOUT)
-SAID_BY_STATUS = (Why.SUCCEEDED, Why.EXIT_CODE)
-"""Causes that say no more than the status and the exit code do."""
 
 
 class TaskView(msgspec.Struct, omit_defaults=True):

@@ -26,13 +26,13 @@ from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.stream import Stream
-from gpuyard.control_plane.views import ENDED, TaskView, Views
+from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
-from gpuyard.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
@@ -163,8 +163,9 @@ class Yard:
             views.apply(record)
             try:
                 agents.hear(record)
-            except Exception:  # the fact is durable; a node that was not told asks when it registers anew
+            except Exception:  # the fact is durable: all nodes register anew and are told what follows from what is so
                 log.exception("dispatch_failed", seq=record.seq)
+                agents.begin_anew()
             event = record.fact
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._note_key(event, record.at)

@@ -65,6 +65,10 @@ class TaskStatus(StrEnum):
     TIMEOUT = "timeout"
 
 
+ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.TIMEOUT)
+"""What a task can be that is over."""
+
+
 class Outcome(StrEnum):
     """How one attempt ended."""
 

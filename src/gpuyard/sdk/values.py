@@ -5,11 +5,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from gpuyard.domain.values import TaskStatus
+from gpuyard.domain.values import ENDED, TaskStatus
 from gpuyard.wire.answers import GpuAnswer, LeaseAnswer
 from gpuyard.wire.tasks import TaskAnswer
-
-ENDED = frozenset({TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.TIMEOUT})
 
 
 class Task(TaskAnswer, frozen=True, kw_only=True):

@@ -333,7 +333,7 @@ class Command(_message.Message):
     def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "grace_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as")
+    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -359,7 +359,6 @@ class Launch(_message.Message):
     USER_FIELD_NUMBER: _ClassVar[int]
     BY_OWNER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     MILLI_FIELD_NUMBER: _ClassVar[int]
@@ -380,7 +379,6 @@ class Launch(_message.Message):
     user: str
     by_owner: bool
     timeout_seconds: float
-    grace_seconds: float
     fence: bool
     wait: bool
     milli: int
@@ -390,7 +388,7 @@ class Launch(_message.Message):
     memory_mib: int
     name: str
     run_as: str
-    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., grace_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
+    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("master_addr", "master_port", "node_rank", "nodes", "rank", "world_size")
@@ -409,12 +407,10 @@ class Start(_message.Message):
     def __init__(self, master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., node_rank: _Optional[int] = ..., nodes: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
 
 class Stop(_message.Message):
-    __slots__ = ("grace_seconds", "why")
-    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("why",)
     WHY_FIELD_NUMBER: _ClassVar[int]
-    grace_seconds: float
     why: str
-    def __init__(self, grace_seconds: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
+    def __init__(self, why: _Optional[str] = ...) -> None: ...
 
 class Suspend(_message.Message):
     __slots__ = ("round",)

@@ -196,12 +196,6 @@ class NodeList(Struct, frozen=True):
     total: int
 
 
-class CordonRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Place nothing new on a node; with `drain`, also move away what allows it."""
-
-    drain: bool = False
-
-
 # --- tenants, users, tokens ---------------------------------------------------------------------------------------------
 
 
@@ -376,7 +370,6 @@ def lease_of_task(task: TaskAnswer, *, expires_at: Instant | None) -> LeaseAnswe
 # --- reading ------------------------------------------------------------------------------------------------------------
 
 read_quota = Strict(QuotaRequest).json
-read_cordon = Strict(CordonRequest).json
 read_tenant = Strict(TenantRequest).json
 read_user = Strict(UserRequest).json
 read_token = Strict(TokenRequest).json

@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from gpuyard.control_plane.access import refusals as no
-from gpuyard.control_plane.access.store import LOGIN_SECONDS, AccessStore, NewToken, User
+from gpuyard.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.control_plane.access.who import Denied, Role, Via, Who
 from gpuyard.control_plane.database import StoreDamaged, StoreFromFuture, StoreLocked
@@ -228,7 +228,7 @@ def test_a_hash_with_weaker_parameters_is_replaced_at_the_next_login(yard: Yard)
 
 
 def test_another_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
-    login = yard.store.log_in("ann")
+    login = yard.store.log_in("ann", 3600.0)
     assert isinstance(login, NewToken)
     token = yard.token()
     yard.store.set_password("ann", "other")
@@ -240,15 +240,15 @@ def test_another_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
 
 
 def test_a_login_ends_by_itself_and_is_forgotten_at_the_next_one(yard: Yard) -> None:
-    first = yard.store.log_in("ann")
+    first = yard.store.log_in("ann", 3600.0)
     assert isinstance(first, NewToken)
     who = yard.store.find(first.secret, HERE)
     assert isinstance(who, Who)
     assert who.via is Via.LOGIN
 
-    yard.clock.now += LOGIN_SECONDS
+    yard.clock.now += 3600.0
     assert code_of(yard.store.find(first.secret, HERE)) == "TokenExpired"
-    second = yard.store.log_in("ann")
+    second = yard.store.log_in("ann", 3600.0)
     assert isinstance(second, NewToken)
     assert [token.id for token in yard.store.tokens("ann")] == [second.token.id]
     yard.restart()

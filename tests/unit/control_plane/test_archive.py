@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from gpuyard.control_plane.archive import ENDED, EVERYTHING, Archive, Filters, Row, SubmitKey
+from gpuyard.control_plane.archive import EVERYTHING, Archive, Filters, Row, SubmitKey
 from gpuyard.control_plane.database import StoreDamaged, StoreError, StoreFromFuture, StoreFull
-from gpuyard.domain.values import TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
 
 FAILED, SUCCESS, TIMEOUT = TaskStatus.FAILED, TaskStatus.SUCCESS, TaskStatus.TIMEOUT
 

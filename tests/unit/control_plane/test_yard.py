@@ -564,3 +564,25 @@ def test_a_task_that_is_placed_in_the_moment_its_node_connects_is_launched_as_it
                 await ended(yard, view.id, TaskStatus.CANCELLED)
 
     run(story)
+
+
+def test_a_command_that_could_not_be_said_is_said_when_the_nodes_register_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+
+            def broken(_: object) -> None:
+                raise ZeroDivisionError
+
+            with monkeypatch.context() as for_once:
+                for_once.setattr(yard.agents, "hear", broken)
+                (task,) = await submit(yard, spec())
+            while (await hand.call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                continue
+            await hand.joins()
+            assert (await _next(hand.call, "launch")).task == task
+
+    run(story)

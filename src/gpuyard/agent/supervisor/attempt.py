@@ -49,11 +49,6 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     message: str = ""
     end: Ended | NotLaunched | None = None
 
-    @property
-    def has_process(self) -> bool:
-        """A command of its was started and it is not reported as over."""
-        return self.pid > 0 and self.end is None
-
     def held(self) -> Held:
         """How it looks from outside."""
         return Held(

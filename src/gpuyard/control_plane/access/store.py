@@ -36,8 +36,6 @@ from gpuyard.domain.values import TenantId, Value
 TOKEN_PREFIX = "gy_"  # noqa: S105 - so that a scanner of leaked secrets knows one
 LONGEST_PASSWORD = 1024
 LONGEST_TOKEN_NAME = 200
-LOGIN_SECONDS = 12 * 3600.0
-"""How long a login lasts: a working day."""
 
 _WHAT = "users and tokens"
 _USERNAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -331,9 +329,9 @@ class AccessStore:
             self._keep(token, digest)
         return NewToken(token, secret)
 
-    def log_in(self, username: str) -> NewToken | Refusal:
-        """The token of somebody whose login was right."""
-        return self.make_token(username, "login", self._clock() + LOGIN_SECONDS, Via.LOGIN)
+    def log_in(self, username: str, seconds: float) -> NewToken | Refusal:
+        """The token of somebody whose login was right, for so long."""
+        return self.make_token(username, "login", self._clock() + seconds, Via.LOGIN)
 
     def tokens(self, username: str | None = None) -> list[Token]:
         """All tokens, or those of a user, the newest first."""

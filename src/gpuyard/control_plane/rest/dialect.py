@@ -12,9 +12,8 @@ from gpuyard.control_plane.rest.submit import accept
 from gpuyard.control_plane.rest.tasks import cancel, find_page, page_of
 from gpuyard.control_plane.rest.tenants import find_tenant, tenants_of
 from gpuyard.control_plane.settings import DEFAULT_TENANT
-from gpuyard.control_plane.views import ENDED
 from gpuyard.control_plane.yard import Submission
-from gpuyard.domain.values import NodeId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, NodeId, TaskStatus, TenantId
 from gpuyard.wire.answers import TenantAnswer
 from gpuyard.wire.dialect import (
     CurrentTenant,

@@ -6,7 +6,8 @@ from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.submit import accept, submission_of
 from gpuyard.control_plane.rest.tasks import cancel
-from gpuyard.control_plane.views import ENDED, TaskView
+from gpuyard.control_plane.views import TaskView
+from gpuyard.domain.values import ENDED
 from gpuyard.wire.answers import LeaseAnswer, LeaseList, lease_of_task, read_lease, task_of_lease
 from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongInput

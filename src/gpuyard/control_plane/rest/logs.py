@@ -13,8 +13,7 @@ from gpuyard.control_plane.rest.answer import TEXT, Answer, Flow
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.query import Parameter, counted, switch, text
-from gpuyard.control_plane.views import ENDED
-from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.domain.values import ENDED, NodeId, TaskId
 from gpuyard.wire.strict import WrongInput
 from gpuyard.wire.tasks import TaskAnswer
 

@@ -13,11 +13,10 @@ from gpuyard.control_plane.rest.call import Call, Desk, Handler
 from gpuyard.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.control_plane.rest.lookup import find_answer, find_task, read_answer
 from gpuyard.control_plane.rest.query import Parameter, counted, instant, number, one_of, text
-from gpuyard.control_plane.views import ENDED
 from gpuyard.control_plane.yard import Page
 from gpuyard.domain import commands as command
 from gpuyard.domain.refusals import NotLonger, TaskIsOver, UnknownTask
-from gpuyard.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.wire.limits import PositiveSeconds, Priority, instant_of
 from gpuyard.wire.strict import Strict, WrongInput

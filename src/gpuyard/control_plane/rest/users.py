@@ -210,8 +210,10 @@ async def login(desk: Desk, call: Call) -> Answer:
     if isinstance(user, Denied):
         log.warning("login_failed", username=asked.username[:64], address=call.address, why=user.code)
         raise NotAllowed(user)
-    ends_at = time.time() + float(desk.settings.auth.token_lifetime)
-    made: NewToken = await in_thread(desk.access.make_token, user.username, "login", ends_at, Via.LOGIN)
+    lifetime_seconds = float(desk.settings.auth.token_lifetime)
+    made: NewToken = await in_thread(desk.access.log_in, user.username, lifetime_seconds)
+    ends_at = made.token.expires_at
+    assert ends_at is not None
     who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
     await note(desk, "logged_in", who, username=user.username, token=made.token.id)
     return say(
