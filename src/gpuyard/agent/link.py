@@ -30,8 +30,8 @@ from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
 FENCE_PART = 0.8
 """A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
-START_SECONDS = 0.01
-"""How long the report of a start waits for what comes next."""
+FORGET_SECONDS = 0.1
+"""How long the supervisor keeps an end that the scheduler has: many are forgotten at a time."""
 MOST_IN_A_MESSAGE = 500
 REMEMBERED = 10_000
 CHANNEL_OPTIONS = (
@@ -113,16 +113,11 @@ class Line:
     sent: dict[float, float] = field(default_factory=dict)
     """Heartbeats under way: what they say the time is, and when they left on the clock that never jumps."""
 
-    soon: asyncio.TimerHandle | None = None
-
     def report(self, key: said.Key, **what: Any) -> None:
-        """Say something about an attempt. A start can wait a moment: the end of a short task goes with it."""
+        """Say something about an attempt."""
         self.number += 1
         self.queue.append(pb.Report(number=self.number, task=key.task, attempt=key.attempt, **what))
-        if "started" not in what:
-            self.woken.set()
-        elif self.soon is None or self.soon.when() < asyncio.get_running_loop().time():
-            self.soon = asyncio.get_running_loop().call_later(START_SECONDS, self.woken.set)
+        self.woken.set()
         if "ended" in what:
             self.ends[self.number] = key
 
@@ -169,6 +164,8 @@ class Agent:
         """Attempts this node would not start, until the scheduler has heard of it."""
         self._done: dict[said.Key, None] = {}
         """Attempts that are over and that the scheduler knows to be."""
+        self._forgotten: list[said.Key] = []
+        """Ends the scheduler has, of which the supervisor was not told yet."""
         self._streams: set[asyncio.Task[None]] = set()
         self._listed = asyncio.Event()
         self._lease_until = 0.0
@@ -422,10 +419,15 @@ class Agent:
             self._rounds.pop(key, None)
             self._strays.pop(key, None)
             self._kitchen.forget(key)
-        if keys:
-            self._processes.send(said.Forget(tuple(keys)))
+        if keys and not self._forgotten:
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget)
+        self._forgotten += keys
         while len(self._done) > REMEMBERED:
             del self._done[next(iter(self._done))]
+
+    def _forget(self) -> None:
+        keys, self._forgotten = self._forgotten, []
+        self._processes.send(said.Forget(tuple(keys)))
 
     def _do(self, line: Line, asked: pb.Command) -> None:
         key = said.Key(asked.task, asked.attempt)

@@ -74,7 +74,6 @@ class Agents:
         self._last_heard: dict[NodeId, float] = {}
         self._instances: dict[NodeId, str] = {}
         self._gangs: dict[Key, Gang] = {}
-        self._receipts: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     # --- what the engine decided -------------------------------------------------------------------------------------
@@ -326,32 +325,21 @@ class Agents:
             return
         reports, session.backlog = session.backlog, []
         by = f"agent:{session.node}"
-        told = []
+        told: list[asyncio.Future[Any]] = []
         number = 0
         for report in reports:
             number = max(number, report.number)
             asked = self._command_of(session, report)
             if asked is not None:
                 told.append(self._loop.tell(asked, by))
-        receipt = asyncio.create_task(self._receive(session, told, number, session.receipt))
-        session.receipt = receipt
-        self._receipts.add(receipt)
-        receipt.add_done_callback(self._receipts.discard)
+        if told:  # answers come in the order of the questions, so the last one stands for all
+            told[-1].add_done_callback(lambda _: self._receive(session, told, number))
 
-    async def _receive(
-        self,
-        session: Session,
-        told: "list[asyncio.Future[Any]]",
-        number: int,
-        before: "asyncio.Task[None] | None",
-    ) -> None:
-        """Say that reports are durable once they, and all before them, are. One that is refused is out of date: an answer, too."""
-        results = await asyncio.gather(*told, return_exceptions=True)
-        if before is not None:
-            await asyncio.wait([before])
+    def _receive(self, session: Session, told: "list[asyncio.Future[Any]]", number: int) -> None:
+        """Say that reports are durable. One that is refused is out of date: an answer, too."""
         if session.closed:
             return
-        failed = next((it for it in results if isinstance(it, BaseException)), None)
+        failed = next((error for it in told if (error := it.exception()) is not None), None)
         if failed is not None:
             log.warning("report_not_taken", node=session.node, why=str(failed))
             session.close()  # it registers again and says everything anew

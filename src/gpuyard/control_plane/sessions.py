@@ -28,8 +28,6 @@ class Session:
         self.outbox: list[pb.Command] = []
         self.backlog: list[pb.Report] = []
         """Reports that wait for the journal to have room."""
-        self.receipt: asyncio.Task[None] | None = None
-        """The last one under way; the next waits for it, so that no receipt overtakes another."""
         self.ports = {(TaskId(it.task), it.attempt): it.port for it in registration.attempts if it.port}
         self.received = 0
         self.heard = 0.0

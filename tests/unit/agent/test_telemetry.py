@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def starts() -> Iterator[Starter]:
         env = {} if key is None else {mark.NAME: mark.value(FOLDER_MARK, key)}
         process = subprocess.Popen([sys.executable, "-c", program], env=env, start_new_session=session)
         started.append(process)
+        while not Path(f"/proc/{process.pid}/comm").read_text().startswith("python"):
+            time.sleep(0.001)  # for a moment it still bears our name
         return process.pid
 
     yield start

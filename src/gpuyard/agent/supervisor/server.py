@@ -26,6 +26,8 @@ COMMANDS_A_TURN = 16
 """So that ends and renewals are not kept waiting behind a thousand launches."""
 LONELY_SECONDS = 5.0
 """How long a supervisor that holds nothing waits for somebody to come."""
+START_SECONDS = 0.01
+"""How long the news of a start waits for what comes next: the end of a short task goes with it."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
 """A client that does not read is dropped; when it comes back it is told everything that is held."""
 
@@ -61,6 +63,9 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._clients: set[Client] = set()
         self._commands: deque[tuple[Client, said.Command]] = deque()
+        self._starts: list[said.Event] = []
+        """News of starts that nobody was told yet."""
+        self._tell_starts_at = 0.0
         self._lonely_since = now()
         self._is_over = False
         self._wakeup, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -111,6 +116,9 @@ class Server:
         if self._commands:
             return 0.0
         seconds = self._holder.seconds_to_next()
+        if self._starts:
+            left = max(0.0, self._tell_starts_at - now())
+            seconds = left if seconds is None else min(seconds, left)
         if self._clients or not self._holder.runs_nothing:
             return seconds
         return LONELY_SECONDS if seconds is None else min(seconds, LONELY_SECONDS)
@@ -184,9 +192,15 @@ class Server:
         self._holder.handle(commands)
 
     def _tell(self, events: list[said.Event]) -> None:
-        if not events:
-            return
-        content = said.frame(events)
+        if all(isinstance(event, said.Launched) for event in events):
+            if events and not self._starts:
+                self._tell_starts_at = now() + START_SECONDS
+            self._starts += events
+            if not self._starts or now() < self._tell_starts_at:
+                return
+            events = []
+        content = said.frame([*self._starts, *events])
+        self._starts = []
         for client in [client for client in self._clients if client.is_subscribed]:
             self._queue(client, content)
 
