@@ -21,6 +21,7 @@ from gpuyard.domain.refusals import (
     UnknownGpuModel,
     WaitingForTasks,
 )
+from gpuyard.domain.settings import Backfill
 from gpuyard.domain.task import Estimate
 from gpuyard.domain.tenant import Budget, QuotaMode
 from gpuyard.domain.values import GpuHealth, Link, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus, TenantId
@@ -51,6 +52,18 @@ def test_a_class_never_uses_more_than_its_part_of_a_strict_split(cluster: Cluste
     cluster.submits(task("first"), task("second"))
     assert cluster.running() == ["first"]
     assert isinstance(cluster.why("second"), ClassQuotaFull)
+
+
+def test_a_class_that_has_the_whole_yard_waits_for_room_only(cluster: ClusterStory) -> None:
+    left, right = (("pool", "left"),), (("pool", "right"),)
+    cluster.decides_by(backfill=Backfill.GREEDY)
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(2, gpus_each=8, pool="left")
+    cluster.has_nodes(1, gpus_each=8, pool="right")
+    cluster.submits(task("long", gpus=1, labels=left), task("other", gpus=8, labels=left))
+    cluster.submits(gang("large", members=2, gpus_each=8, labels=left))
+    cluster.submits(task("elsewhere", gpus=8, labels=right))
+    assert cluster.running() == ["long", "other", "elsewhere"]
 
 
 def test_small_tasks_do_not_pass_a_large_one_at_a_quota(cluster: ClusterStory) -> None:

@@ -111,8 +111,10 @@ class TenantBook:
 
 
 def set_parts(online: ClassBook, batch: ClassBook, split: Split, total_gpus: int) -> None:
-    """Divide the GPUs there are between the classes."""
+    """Divide the GPUs there are between the classes. A part that is all of them limits nothing: there are no others."""
+    all_of_them = total_gpus * MILLI
     online.guarantee = split.online_gpus(total_gpus) * MILLI
-    batch.guarantee = total_gpus * MILLI - online.guarantee
+    batch.guarantee = all_of_them - online.guarantee
     for book in (online, batch):
-        book.limit = book.guarantee if split.mode is QuotaMode.STRICT else UNLIMITED
+        is_limited = split.mode is QuotaMode.STRICT and book.guarantee < all_of_them
+        book.limit = book.guarantee if is_limited else UNLIMITED
