@@ -332,7 +332,9 @@ class Agents:
             asked = self._command_of(session, report)
             if asked is not None:
                 told.append(self._loop.tell(asked, by))
-        if told:  # answers come in the order of the questions, so the last one stands for all; others wait for no receipt
+        if (
+            told
+        ):  # answers come in the order of the questions, so the last one stands for all; others wait for no receipt
             told[-1].add_done_callback(lambda _: self._receive(session, told, number))
 
     def _receive(self, session: Session, told: "list[asyncio.Future[Any]]", number: int) -> None:
