@@ -56,10 +56,10 @@ class RealNodes(World):
         self.really: dict[NodeId, dict[Attempt, dict[int, int]]] = {}
         """Thousandths of cards in use, by node and attempt."""
 
-    def tell(self, asked: command.Command) -> Any:
+    def handle(self, asked: command.Command) -> Any:
         """What a node says it did, it did before it said so."""
         self.does(asked)
-        return super().tell(asked)
+        return super().handle(asked)
 
     def does(self, asked: command.Command) -> None:
         """A node does what it is going to say."""

@@ -1,23 +1,27 @@
 """A world for the engine: a virtual clock, and nodes that start, suspend and end attempts when they are told to.
 
-It drives the engine exactly as a control plane does: commands in, facts out, effects only from facts. What the outside
-would decide (how long a task really runs, with which exit code it ends, that a node dies) is said by whoever builds
-the world; nothing here draws lots. A listener sees every batch of facts with its instant, in order.
+It drives the engine exactly as a control plane does: commands in, facts out, effects only from facts, and one decision
+for everything that happens at one instant. What the outside would decide (how much work a task really is, with which
+exit code it ends, how fast a card is, that a node dies) is said by whoever builds the world; nothing here draws lots. A
+listener sees every batch of facts with its instant, in order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
+from gpuyard.domain.placement import Placement
 from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import NodeId, Outcome, TaskId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.phases import ACTIVE, Running
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
+Due = tuple[float, command.Command]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class Run:
     """How a task really behaves, once it runs."""
 
     seconds: float
+    """At speed 1, without a stop."""
     outcome: Outcome = Outcome.SUCCEEDED
     exit_code: int | None = 0
 
@@ -32,27 +37,50 @@ class Run:
 class World:
     """An engine, a clock and virtual nodes."""
 
-    def __init__(self, engine: Engine | None = None, *, start_seconds: float = 0.0, stop_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        *,
+        start_seconds: float = 0.0,
+        stop_seconds: float = 0.0,
+        restart_seconds: Callable[[TaskSpec], float] = lambda _: 0.0,
+        speed: Callable[[TaskSpec, Placement], float] = lambda *_: 1.0,
+    ) -> None:
         self.engine = engine or Engine()
         self.now = self.engine.state.now
         self.runs: dict[TaskId, Run] = {}
         """What tasks do; one not named runs until it is told to end."""
         self.start_seconds = start_seconds
         self.stop_seconds = stop_seconds
+        self.restart_seconds = restart_seconds
+        """Work that a task has to do once more when it goes on after a stop that kept what it had done."""
+        self.speed = speed
         self.listeners: list[Listener] = []
         self._agenda: list[tuple[float, int, command.Command]] = []
+        self._source: Iterator[Due] = iter(())
+        self._next: Due | None = None
         self._count = 0
         self._lost: set[NodeId] = set()
         self._unsaid: list[tuple[int, command.Command]] = []
         self._ends: dict[TaskId, int] = {}
-        """Which entry of the agenda ends a task by itself; a task that was suspended meanwhile has a later one."""
+        """Which entry of the agenda ends a task by itself; a task that was stopped meanwhile has a later one."""
+        self._left: dict[TaskId, float] = {}
+        """Work that is left of tasks that have begun, as of the last start or stop."""
+        self._since: dict[TaskId, tuple[float, float]] = {}
+        """Since when a task works, and how fast."""
+
+    # --- time ----------------------------------------------------------------------------------------------------------
 
     def tell(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
         """Hand a command to the engine and let it decide."""
-        answer = self.engine.handle(asked, self.now)
+        answer = self.handle(asked)
         if isinstance(answer, Refusal):
             return answer
         return self._publish([*answer, *self.engine.decide(self.now)])
+
+    def handle(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
+        """Hand a command to the engine; whoever calls this publishes the answer and lets it decide."""
+        return self.engine.handle(asked, self.now)
 
     def later(self, at: float, asked: command.Command) -> int:
         """Hand a command to the engine at an instant to come."""
@@ -60,23 +88,35 @@ class World:
         heappush(self._agenda, (at, self._count, asked))
         return self._count
 
+    def feed(self, source: Iterator[Due]) -> None:
+        """Hand over these commands at their instants, which only grow; each is asked for when the one before was due."""
+        self._source = source
+        self._next = next(source, None)
+
     def next_event(self) -> float | None:
         """The instant at which something happens next, if nobody says anything."""
         times = [self._agenda[0][0]] if self._agenda else []
+        if self._next is not None:
+            times.append(self._next[0])
         wakeup = self.engine.next_wakeup()
         if wakeup is not None:
-            times.append(max(wakeup, self.now))
-        return min(times, default=None)
+            times.append(wakeup)
+        return max(self.now, min(times)) if times else None
 
     def advance(self, until: float) -> None:
-        """Let time pass; everything due happens at its own instant."""
+        """Let time pass; everything due happens at its own instant, and one decision is made for all of one instant."""
         while (due := self.next_event()) is not None and due <= until:
-            self.now = max(self.now, due)
-            if self._agenda and self._agenda[0][0] <= self.now:
-                _, entry, asked = heappop(self._agenda)
-                self._report(asked, entry)
-            else:
-                self._publish(self.engine.decide(self.now))
+            self.now = due
+            facts: list[fact.Event] = []
+            agenda = self._agenda
+            while agenda and agenda[0][0] <= due:
+                _, entry, asked = heappop(agenda)
+                if self._is_said(asked, entry):
+                    facts += self._handled(asked)
+            while self._next is not None and self._next[0] <= due:
+                facts += self._handled(self._next[1])
+                self._next = next(self._source, None)
+            self._publish([*facts, *self.engine.decide(due)])
         self.now = max(self.now, until)
 
     def run_out(self, limit: float = 1e12) -> None:
@@ -84,20 +124,28 @@ class World:
         while (due := self.next_event()) is not None and due <= limit:
             self.advance(due)
 
-    def _report(self, asked: command.Command, entry: int) -> None:
-        """Say what is due. What a lost node has to say waits until it returns."""
-        if isinstance(asked, REPORTS):
-            task = self.engine.state.tasks.get(asked.task)
-            if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != asked.attempt:
-                return
-            by_itself = isinstance(asked, command.ReportEnded) and asked.outcome is not Outcome.STOPPED
-            if by_itself and (self._ends.get(asked.task) != entry or not isinstance(task.phase, Running)):
-                return
+    def _handled(self, asked: command.Command) -> Sequence[fact.Event]:
+        answer = self.handle(asked)
+        return () if isinstance(answer, Refusal) else answer
+
+    def _is_said(self, asked: command.Command, entry: int) -> bool:
+        """Whether what is due is still so. What a lost node has to say waits until it returns."""
+        if not isinstance(asked, REPORTS):
+            return True
+        task = self.engine.state.tasks.get(asked.task)
+        if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != asked.attempt:
+            return False
+        by_itself = isinstance(asked, command.ReportEnded) and asked.outcome is not Outcome.STOPPED
+        if by_itself and (self._ends.get(asked.task) != entry or not isinstance(task.phase, Running)):
+            return False
+        if self._lost:
             part = asked.node if isinstance(asked, command.ReportEnded) else None
             if self._lost & ({part} if part else set(task.phase.placement.nodes)):
                 self._unsaid.append((entry, asked))
-                return
-        self.tell(asked)
+                return False
+        return True
+
+    # --- what nodes do ---------------------------------------------------------------------------------------------------
 
     def _publish(self, facts: list[fact.Event]) -> Sequence[fact.Event]:
         if facts:
@@ -109,27 +157,67 @@ class World:
 
     def _effect(self, event: fact.Event) -> None:
         """What nodes do when they hear of a fact."""
-        if isinstance(event, fact.NodeLost):
-            self._lost.add(event.node)
-        elif isinstance(event, fact.NodeReturned | fact.NodeRemoved):
-            self._lost.discard(event.node)
-            unsaid, self._unsaid = self._unsaid, []
-            for entry, report in unsaid:
-                heappush(self._agenda, (self.now, entry, report))
-        elif isinstance(event, fact.TaskPlaced):
-            self.later(self.now + self.start_seconds, command.ReportStarted(event.task, event.attempt))
-        elif isinstance(event, fact.AttemptResuming):
-            self.later(self.now + self.start_seconds, command.ReportResumed(event.task, event.attempt, event.round))
-        elif isinstance(event, fact.AttemptStarted | fact.AttemptResumed) and event.task in self.runs:
-            run = self.runs[event.task]
-            left = max(0.0, run.seconds - self.engine.state.tasks[event.task].served_seconds)
-            report = command.ReportEnded(event.task, event.attempt, run.outcome, run.exit_code)
-            self._ends[event.task] = self.later(self.now + left, report)
-        elif isinstance(event, fact.AttemptSuspending):
-            self.later(self.now + self.stop_seconds, command.ReportSuspended(event.task, event.attempt, event.round))
-        elif isinstance(event, fact.AttemptStopping):
-            task = self.engine.state.tasks.get(event.task)
-            if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended in the same step
-                for node in task.phase.placement.nodes:
-                    report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node)
-                    self.later(self.now + self.stop_seconds, report)
+        match event:
+            case fact.TaskPlaced(task, attempt):
+                self.later(self.now + self.start_seconds, command.ReportStarted(task, attempt))
+            case fact.AttemptStarted() | fact.AttemptResumed() | fact.SuspensionFailed():
+                self._begin(event)
+            case fact.AttemptEnded(task):
+                self._pause(task)
+                self._ends.pop(task, None)
+            case fact.TaskEnded(task):
+                self._forget(task)
+            case fact.AttemptResuming(task, attempt):
+                self.later(self.now + self.start_seconds, command.ReportResumed(task, attempt, event.round))
+            case fact.AttemptSuspending(task, attempt):
+                self._pause(task)
+                self.later(self.now + self.stop_seconds, command.ReportSuspended(task, attempt, event.round))
+            case fact.AttemptStopping():
+                self._stop(event)
+            case fact.NodeLost(node):
+                self._lost.add(node)
+            case fact.NodeReturned(node) | fact.NodeRemoved(node):
+                self._lost.discard(node)
+                unsaid, self._unsaid = self._unsaid, []
+                for entry, report in unsaid:
+                    heappush(self._agenda, (self.now, entry, report))
+
+    def _begin(self, event: fact.AttemptStarted | fact.AttemptResumed | fact.SuspensionFailed) -> None:
+        """It works: until nothing is left, if its work is known."""
+        run = self.runs.get(event.task)
+        task = self.engine.state.tasks.get(event.task)
+        if run is None or task is None or not isinstance(task.phase, Running):
+            return
+        left = self._left.get(event.task, run.seconds)
+        if isinstance(event, fact.AttemptStarted) and not task.served_seconds:
+            left = run.seconds  # what an earlier attempt did is lost
+        elif event.task in self._left and not isinstance(event, fact.SuspensionFailed):
+            left += self.restart_seconds(task.spec)
+        speed = self.speed(task.spec, task.phase.placement)
+        self._left[event.task] = left
+        self._since[event.task] = (self.now, speed)
+        report = command.ReportEnded(event.task, event.attempt, run.outcome, run.exit_code)
+        self._ends[event.task] = self.later(self.now + left / speed, report)
+
+    def _pause(self, task: TaskId) -> None:
+        """It works no longer."""
+        worked = self._since.pop(task, None)
+        if worked is not None:
+            since, speed = worked
+            self._left[task] = max(0.0, self._left[task] - (self.now - since) * speed)
+
+    def _stop(self, event: fact.AttemptStopping) -> None:
+        """It is being ended: its nodes say so when it is."""
+        self._pause(event.task)
+        task = self.engine.state.tasks.get(event.task)
+        if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended in the same step
+            for node in task.phase.placement.nodes:
+                report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node)
+                self.later(self.now + self.stop_seconds, report)
+
+    def _forget(self, task: TaskId) -> None:
+        """It is over."""
+        self._left.pop(task, None)
+        self._since.pop(task, None)
+        self._ends.pop(task, None)
+        self.runs.pop(task, None)
