@@ -38,6 +38,7 @@ VERBS = {
     "users": "users:app",
     "tokens": "tokens:app",
     "login": "login:login",
+    "simulate": "simulate:simulate",
     "demo": "demo:demo",
     "docs": "docs:docs",
     "bench": "bench:app",

@@ -1,0 +1,123 @@
+"""`gpuyard simulate`: the live engine under a virtual clock, on a recorded workload, under one policy after another."""
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.domain.errors import GpuyardError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuyard.simulator.clusters import Cluster
+    from gpuyard.simulator.play import Progress, Result
+    from gpuyard.simulator.workloads.job import Job
+
+
+class WrongUse(GpuyardError):
+    """The options do not say what to simulate."""
+
+
+def simulate(
+    trace: Annotated[Path, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")],
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf.")],
+    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes: a CSV file with nodes, and perhaps gpus_per_node, model and the pool.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs.")] = None,
+    pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
+    oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Compare policies on a recorded workload, with the engine that runs the live yard."""
+    from gpuyard.simulator.contenders import contender
+    from gpuyard.simulator.measures import as_json as figures
+    from gpuyard.simulator.play import play
+
+    contenders = [contender(name.strip()) for name in policy.split(",") if name.strip()]
+    if not contenders:
+        raise WrongUse("--policy names no policy.")
+    where = _cluster(nodes, cluster, pool)
+    jobs = _jobs(trace, pool, where)
+    results = []
+    for each in contenders:
+        began = perf_counter()
+        with _progress(each.name, len(jobs)) as heard:
+            result = play(jobs, where, each, oracle=oracle, progress=heard)
+        results.append((result, perf_counter() - began))
+    if as_json:
+        import msgspec
+
+        found = {
+            result.contender.name: {**figures(result.measures), "wall_s": round(wall_s, 3)}
+            for result, wall_s in results
+        }
+        print(msgspec.json.format(msgspec.json.encode({"policies": found}), indent=2).decode())
+    else:
+        _print_table(results)
+
+
+def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Cluster":
+    from gpuyard.simulator.clusters import equal_nodes, read_nodes
+
+    if (nodes is None) == (cluster is None):
+        raise WrongUse("Say which nodes there are: with --nodes FILE or with --cluster NxG, and not with both.")
+    if cluster is None:
+        assert nodes is not None
+        return read_nodes(nodes, pool)
+    if pool is not None:
+        raise WrongUse("--pool needs a file of nodes that says which pool each is in: --nodes FILE.")
+    return equal_nodes(cluster)
+
+
+def _jobs(trace: Path, pool: str | None, cluster: "Cluster") -> "list[Job]":
+    """The jobs that can be simulated; what was left out or put right is said, on standard error."""
+    from gpuyard.simulator.play import fits
+    from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
+
+    read = read_trace(trace, pool)
+    jobs = [job for job in read.jobs if fits(job, cluster)]
+    notes = {
+        "rows were not in the order of submission and were sorted": read.sorted_rows,
+        "jobs without GPUs were left out": read.without_gpus,
+        "jobs that this cluster could never run were left out": len(read.jobs) - len(jobs),
+    }
+    for sentence, count in notes.items():
+        if count:
+            print(f"{count:,} {sentence}.", file=sys.stderr)
+    if not jobs:
+        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs could ever run on this cluster.")
+    return jobs
+
+
+@contextmanager
+def _progress(name: str, jobs: int) -> "Iterator[Progress]":
+    """A bar on the terminal while a policy is simulated; elsewhere nothing, so that files stay clean."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:20}"), BarColumn(), TextColumn("{task.completed:,.0f} of {task.total:,.0f} jobs"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task(name, total=jobs)
+        yield lambda count: bar.update(row, completed=count)
+
+
+def _print_table(results: "list[tuple[Result, float]]") -> None:
+    from gpuyard.cli.printing import print_table
+
+    names = ("POLICY", "JOBS", "AVG JCT", "P50 JCT", "P99 JCT", "AVG QUEUE", "P99.9 QUEUE", "PREEMPTIONS", "USED", "SLOWDOWN", "WORST", "FAIRNESS", "TOOK")  # fmt: skip
+    rows = []
+    for result, wall_s in results:
+        it = result.measures
+        rows.append((
+            result.contender.name, f"{it.jobs:,}", f"{it.avg_jct_s:,.0f}", f"{it.p50_jct_s:,.0f}", f"{it.p99_jct_s:,.0f}",
+            f"{it.avg_queue_s:,.0f}", f"{it.p999_queue_s:,.0f}", f"{it.preemptions:,}", f"{it.utilisation:.0%}",
+            f"{it.avg_slowdown:.2f}", f"{it.worst_slowdown:,.0f}", f"{it.user_fairness:.2f}", f"{wall_s:.1f} s",
+        ))  # fmt: skip
+    print_table(names, rows, right=names[1:])
+    print("Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, FAIRNESS 1 when all users wait alike.")  # fmt: skip

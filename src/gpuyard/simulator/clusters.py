@@ -1,0 +1,69 @@
+"""Simulated nodes: so many with so many GPUs each, or a file of them."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.values import NodeId
+from gpuyard.simulator.workloads.trace import WrongTrace, rows_of
+
+MODEL, MEMORY_MIB = "GPU", 32_768
+POOL = "pool"
+"""The label of nodes and tasks that divides a cluster into parts."""
+MOST_NODES, MOST_GPUS = 100_000, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The nodes of a simulation."""
+
+    nodes: tuple[NodeSpec, ...]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has."""
+        return sum(len(node.gpus) for node in self.nodes)
+
+    def gpus_of(self, pool: str) -> tuple[int, int]:
+        """GPUs of one pool, and of its largest node; of all, if the name is empty."""
+        sizes = [len(node.gpus) for node in self.nodes if not pool or (POOL, pool) in node.labels]
+        return sum(sizes), max(sizes, default=0)
+
+
+def equal_nodes(text: str) -> Cluster:
+    """`72x8` is 72 nodes of 8 GPUs; `72x8:A100` says which."""
+    found = re.fullmatch(r"(\d+)[xX](\d+)(?::([\w.-]+))?", text)
+    if found is None:
+        raise WrongTrace(f"--cluster is {text!r}; it must be NODESxGPUS, such as 72x8 or 72x8:A100.")
+    nodes, gpus = _checked(int(found[1]), int(found[2]), f"--cluster {text}")
+    return Cluster(tuple(_node(f"node-{place + 1:04}", gpus, found[3] or MODEL, "") for place in range(nodes)))
+
+
+def read_nodes(path: Path, pool: str | None = None) -> Cluster:
+    """A file with a row for each kind of node: `nodes`, and perhaps `gpus_per_node` (else 8), `model`, and the pool."""
+    found: list[NodeSpec] = []
+    for line, row in rows_of(path, ("nodes", pool) if pool else ("nodes",)):
+        where = f"{path}, line {line}"
+        try:
+            counts = int(row["nodes"]), int(row.get("gpus_per_node") or 8)
+        except ValueError:
+            raise WrongTrace(f"{where}: nodes and gpus_per_node must be whole numbers.") from None
+        nodes, gpus = _checked(*counts, where)
+        model, name = row.get("model") or MODEL, row[pool] if pool else ""
+        found += [_node(f"{name or 'node'}-{len(found) + place + 1:04}", gpus, model, name) for place in range(nodes)]
+    if not found:
+        raise WrongTrace(f"{path}: there are no nodes in it.")
+    return Cluster(tuple(found))
+
+
+def _checked(nodes: int, gpus: int, where: str) -> tuple[int, int]:
+    if not 1 <= nodes <= MOST_NODES or not 1 <= gpus <= MOST_GPUS:
+        raise WrongTrace(f"{where}: there must be 1 to {MOST_NODES:,} nodes with 1 to {MOST_GPUS} GPUs each.")
+    return nodes, gpus
+
+
+def _node(name: str, gpus: int, model: str, pool: str) -> NodeSpec:
+    return NodeSpec(
+        NodeId(name), tuple(Gpu(model, MEMORY_MIB) for _ in range(gpus)), 0, 0, ((POOL, pool),) if pool else ()
+    )

@@ -1,0 +1,62 @@
+"""Who can be compared: a policy with the settings it is known by, as `gpuyard simulate --policy` names it.
+
+`fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
+ones: the first three stop at the first job that does not fit, and jobs may be stopped at once and as often as the
+policy likes. `+backfill` lets whatever fits overtake. `default` is what the live yard recommends.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.settings import Backfill, Settings
+
+
+class Foresight(StrEnum):
+    """Where a policy's idea of run times comes from."""
+
+    NONE = "none"
+    HISTORY = "history"
+    """Predicted from what had ended by then; with an oracle, the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Settings by a name."""
+
+    name: str
+    settings: Settings
+    foresight: Foresight = Foresight.NONE
+
+
+class NoSuchPolicy(GpuyardError):
+    """There is no policy of this name."""
+
+
+BACKFILL = "+backfill"
+AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
+"""Whoever has the right stops others whenever it likes, and however often."""
+STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
+
+CONTENDERS = {
+    it.name: it
+    for it in (
+        Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
+        Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
+        Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
+        Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
+    )
+}
+
+
+def contender(name: str) -> Contender:
+    """By its name, with or without `+backfill`."""
+    plain = name.removesuffix(BACKFILL)
+    found = CONTENDERS.get(plain)
+    if found is None:
+        raise NoSuchPolicy(f"There is no policy {plain!r} to simulate; there are: {', '.join(CONTENDERS)}.")
+    if plain == name:
+        return found
+    return Contender(name, replace(found.settings, backfill=Backfill.GREEDY), found.foresight)

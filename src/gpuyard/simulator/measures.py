@@ -1,0 +1,95 @@
+"""One simulation in numbers: how long jobs took and waited, how full the yard was, how evenly users were served."""
+
+from collections.abc import Sequence
+from math import floor, fsum
+from typing import Any
+
+import msgspec
+
+from gpuyard.simulator.recorder import Life, Recorder
+
+SHORT_SECONDS = 10.0
+"""Jobs shorter than this count as this long in slowdowns: a wait of a minute is no tragedy for a job of a second."""
+
+
+class Measures(msgspec.Struct, frozen=True):
+    """What is compared."""
+
+    jobs: int
+    avg_jct_s: float
+    p50_jct_s: float
+    p99_jct_s: float
+    p999_jct_s: float
+    avg_queue_s: float
+    p50_queue_s: float
+    p99_queue_s: float
+    p999_queue_s: float
+    makespan_s: float
+    """From the first submission to the last end."""
+    preemptions: int
+    utilisation: float
+    """GPU-seconds in use, of those there were until the last end."""
+    avg_slowdown: float
+    """Bounded slowdown: time from submission to end, over the time with GPUs (10 s at least)."""
+    worst_slowdown: float
+    user_fairness: float
+    """Jain's index over users' mean slowdowns: 1, all users wait alike for what they do; 1/n, one of n has all the wait."""
+
+
+def measure(recorder: Recorder, gpus: int) -> Measures:
+    """Of the tasks that ended."""
+    lives = [life for life in recorder.lives.values() if life.ended is not None]
+    jcts = sorted(life.jct for life in lives)
+    queues = sorted(life.queued for life in lives)
+    slowdowns = [slowdown(life) for life in lives]
+    began = min(life.submitted for life in lives)
+    makespan = max(life.ended or 0.0 for life in lives) - began
+    return Measures(
+        jobs=len(lives),
+        avg_jct_s=fsum(jcts) / len(jcts),
+        p50_jct_s=percentile(jcts, 0.5),
+        p99_jct_s=percentile(jcts, 0.99),
+        p999_jct_s=percentile(jcts, 0.999),
+        avg_queue_s=fsum(queues) / len(queues),
+        p50_queue_s=percentile(queues, 0.5),
+        p99_queue_s=percentile(queues, 0.99),
+        p999_queue_s=percentile(queues, 0.999),
+        makespan_s=makespan,
+        preemptions=sum(life.preemptions for life in lives),
+        utilisation=recorder.gpu_seconds / (gpus * makespan) if makespan else 0.0,
+        avg_slowdown=fsum(slowdowns) / len(slowdowns),
+        worst_slowdown=max(slowdowns),
+        user_fairness=jain(list(by_user(lives).values())),
+    )
+
+
+def slowdown(life: Life) -> float:
+    """How many times longer a job took than it had GPUs."""
+    return max(1.0, life.jct / max(life.held, SHORT_SECONDS))
+
+
+def by_user(lives: Sequence[Life]) -> dict[str, float]:
+    """The mean slowdown of each user's jobs."""
+    found: dict[str, list[float]] = {}
+    for life in lives:
+        found.setdefault(life.user, []).append(slowdown(life))
+    return {user: fsum(values) / len(values) for user, values in sorted(found.items())}
+
+
+def jain(values: Sequence[float]) -> float:
+    """Jain's index of fairness."""
+    return float(fsum(values) ** 2 / (len(values) * fsum(value * value for value in values)))
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The value that this part of all values do not exceed, between neighbours by a straight line."""
+    place = part * (len(ordered) - 1)
+    below = floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def as_json(measures: Measures) -> dict[str, Any]:
+    """For machines: seconds with three places."""
+    plain: dict[str, Any] = msgspec.to_builtins(measures)
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in plain.items()}

@@ -1,0 +1,18 @@
+"""A job: what somebody once submitted to some cluster, and how long it really ran."""
+
+from typing import NamedTuple
+
+
+class Job(NamedTuple):
+    """One row of a workload."""
+
+    submit: float
+    """Seconds since the workload began."""
+    seconds: float
+    """How long it runs where nothing disturbs it."""
+    gpus: int
+    user: str = ""
+    pool: str = ""
+    """The part of the cluster it may run in; empty: all of it."""
+    name: str = ""
+    """What users call it; the same name again is a hint that it is the same program."""

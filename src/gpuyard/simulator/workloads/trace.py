@@ -1,0 +1,103 @@
+"""Jobs from a file: one row a job, comma-separated with a head line, plain or gzip. Helios and Philly are kept so.
+
+    submit_s, duration_s, gpu_num    when it came, how long it ran, on how many GPUs
+    user, name, state                may be there; all jobs count, whatever their state was
+    any other column                 can be named as the pool
+
+A row that can not be meant is an error with its line. Two things are put right and counted: rows that are not in the
+order of submission are sorted, and jobs without GPUs are left out.
+"""
+
+import csv
+import gzip
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.simulator.workloads.job import Job
+
+COLUMNS = ("submit_s", "duration_s", "gpu_num")
+MOST_GPUS = 1_000_000
+MOST_SECONDS = 1e10
+
+
+class WrongTrace(GpuyardError):
+    """A file of jobs or nodes can not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs in the order they come, and what was done about the rows that are not so."""
+
+    jobs: list[Job]
+    without_gpus: int = 0
+    sorted_rows: int = 0
+
+
+def read_trace(path: Path, pool: str | None = None) -> Trace:
+    """Read a file of jobs; `pool` names the column that says where each may run."""
+    jobs: list[Job] = []
+    without_gpus = out_of_order = 0
+    wanted = (*COLUMNS, pool) if pool else COLUMNS
+    for line, row in rows_of(path, wanted):
+        where = f"{path}, line {line}"
+        submit = _number(row, "submit_s", where, MOST_SECONDS)
+        seconds = _number(row, "duration_s", where, MOST_SECONDS)
+        gpus = _number(row, "gpu_num", where, MOST_GPUS)
+        if gpus != int(gpus):
+            raise WrongTrace(f"{where}: gpu_num is {row['gpu_num']!r}; it must be a whole number.")
+        if not gpus:
+            without_gpus += 1
+            continue
+        if jobs and submit < jobs[-1].submit:
+            out_of_order += 1
+        jobs.append(
+            Job(submit, seconds, int(gpus), row.get("user", ""), row[pool] if pool else "", row.get("name", ""))
+        )
+    if not jobs:
+        raise WrongTrace(f"{path}: there is no job with GPUs in it.")
+    if out_of_order:
+        jobs.sort(key=lambda job: job.submit)
+    return Trace(jobs, without_gpus, out_of_order)
+
+
+def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a comma-separated file with their lines; it must have the wanted columns and be whole."""
+    line = 0
+    try:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8", newline="") as file:
+            reader = csv.reader(file)
+            head = [name.strip() for name in next(reader, [])]
+            missing = [name for name in wanted if name not in head]
+            if missing:
+                has = ", ".join(head) or "nothing"
+                raise WrongTrace(f"{path}, line 1: there is no column {missing[0]}; the file has: {has}.")
+            line = 1
+            for cells in reader:
+                line = reader.line_num
+                if not cells:
+                    continue
+                if len(cells) != len(head):
+                    raise WrongTrace(f"{path}, line {line}: it has {len(cells)} fields, and the head line {len(head)}.")
+                yield line, dict(zip(head, cells, strict=True))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise WrongTrace(f"{path}: the file is cut off or damaged after line {line}: {error}.") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise WrongTrace(f"{path}, after line {line}: this is not comma-separated text: {error}.") from None
+    except OSError as error:
+        raise WrongTrace(f"{path} can not be read: {error.strerror or error}.") from None
+
+
+def _number(row: dict[str, str], name: str, where: str, most: float) -> float:
+    text = row[name]
+    try:
+        number = float(text)
+    except ValueError:
+        raise WrongTrace(f"{where}: {name} is {text!r}; it must be a number.") from None
+    if not math.isfinite(number) or not 0 <= number <= most:
+        raise WrongTrace(f"{where}: {name} is {text}; it must be between 0 and {most:g}.")
+    return number

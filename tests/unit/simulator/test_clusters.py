@@ -1,0 +1,54 @@
+"""Simulated nodes: from a word, or from a file."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.simulator.clusters import equal_nodes, read_nodes
+from gpuyard.simulator.workloads.trace import WrongTrace
+
+
+def test_a_cluster_in_a_word() -> None:
+    cluster = equal_nodes("3x4:A100")
+    assert [len(node.gpus) for node in cluster.nodes] == [4, 4, 4]
+    assert {gpu.model for node in cluster.nodes for gpu in node.gpus} == {"A100"}
+
+
+@pytest.mark.parametrize("text", ["", "8", "x8", "3x", "3x8:", "-1x8", "3x8x2", "0x8", "3x0", "3x1000", "9999999x8"])
+def test_a_word_that_is_no_cluster_gets_a_sentence(text: str) -> None:
+    with pytest.raises(WrongTrace, match="--cluster"):
+        equal_nodes(text)
+
+
+def test_a_file_of_nodes_says_pools_sizes_and_models(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("vc,nodes,gpus_per_node,model\nleft,2,8,V100\nright,1,4,A100\n")
+    cluster = read_nodes(path, "vc")
+    assert (cluster.gpus, cluster.gpus_of("left"), cluster.gpus_of("right"), cluster.gpus_of("")) == (
+        20,
+        (16, 8),
+        (4, 4),
+        (20, 8),
+    )
+
+
+def test_nodes_have_eight_gpus_unless_the_file_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("vc,nodes\nleft,2\n")
+    assert read_nodes(path).gpus == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("vc\nleft\n", "line 1: there is no column nodes"),
+        ("nodes\nmany\n", "line 2: nodes and gpus_per_node must be whole numbers"),
+        ("nodes\n-3\n", "line 2: there must be 1 to"),
+        ("nodes\n", "there are no nodes in it"),
+    ],
+)
+def test_a_file_of_nodes_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(text)
+    with pytest.raises(WrongTrace, match=sentence):
+        read_nodes(path)

@@ -1,0 +1,76 @@
+"""Playing a workload: a few jobs whose ends can be counted on fingers."""
+
+import pytest
+
+from gpuyard.simulator.clusters import Cluster, equal_nodes
+from gpuyard.simulator.contenders import CONTENDERS, NoSuchPolicy, contender
+from gpuyard.simulator.measures import Measures, jain, percentile
+from gpuyard.simulator.play import RESTART_SECONDS, fits, play, resources
+from gpuyard.simulator.workloads.job import Job
+
+ONE_NODE = equal_nodes("1x8")
+
+
+def played(policy: str, *jobs: Job, cluster: Cluster = ONE_NODE, oracle: bool = True) -> Measures:
+    return play(list(jobs), cluster, contender(policy), oracle=oracle).measures
+
+
+def test_fifo_stops_at_the_first_job_that_does_not_fit() -> None:
+    jobs = Job(0, 100, 6), Job(1, 10, 8), Job(2, 10, 1)
+    assert played("fifo", *jobs).avg_jct_s == pytest.approx((100 + 109 + 118) / 3)
+    assert played("fifo+backfill", *jobs).avg_jct_s == pytest.approx((100 + 109 + 10) / 3)
+
+
+def test_everything_of_one_instant_is_known_before_anybody_is_placed() -> None:
+    jobs = Job(0, 50, 8), Job(1, 100, 8), Job(50, 10, 8)
+    assert played("sjf", *jobs).avg_jct_s == pytest.approx((50 + 159 + 10) / 3)
+
+
+def test_a_job_that_was_stopped_pays_for_it_and_keeps_what_it_had_done() -> None:
+    found = played("srtf", Job(0, 1000, 8), Job(100, 10, 8))
+    assert found.preemptions == 1
+    assert found.avg_jct_s == pytest.approx((1000 + 10 + RESTART_SECONDS + 10) / 2)
+
+
+def test_a_job_larger_than_a_node_takes_equal_parts_of_several() -> None:
+    assert (resources(Job(0, 1, 16), 8).nodes, resources(Job(0, 1, 16), 8).gpus) == (2, 8)
+    assert (resources(Job(0, 1, 14), 8).nodes, resources(Job(0, 1, 14), 8).gpus) == (2, 7)
+    assert fits(Job(0, 1, 16), equal_nodes("2x8"))
+    assert not fits(Job(0, 1, 17), equal_nodes("2x8"))
+
+
+def test_without_an_oracle_a_job_is_judged_by_those_that_had_ended() -> None:
+    past = [Job(place, 10, 1, "quick") for place in range(5)] + [Job(place, 500, 1, "slow") for place in range(5)]
+    now = Job(2000, 100, 8), Job(2001, 500, 8, "slow"), Job(2002, 10, 8, "quick")
+    found = played("sjf", *past, *now, oracle=False)
+    assert found.makespan_s == 2000 + 100 + 10 + 500
+
+
+def test_measures_of_one_run_add_up() -> None:
+    found = played("fifo", Job(0, 100, 8, "ann"), Job(0, 100, 8, "bob"))
+    assert (found.jobs, found.avg_jct_s, found.avg_queue_s, found.makespan_s) == (2, 150.0, 50.0, 200.0)
+    assert found.utilisation == pytest.approx(1.0)
+    assert (found.avg_slowdown, found.worst_slowdown) == (1.5, 2.0)
+    assert found.user_fairness == pytest.approx((1 + 2) ** 2 / (2 * (1 + 4)))
+
+
+def test_percentiles_lie_between_neighbours() -> None:
+    assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0
+    assert percentile([1.0, 2.0], 0.75) == 1.75
+    assert percentile([7.0], 0.999) == 7.0
+
+
+def test_one_of_four_with_all_the_wait_is_a_fairness_of_a_quarter() -> None:
+    assert jain([0.0, 0.0, 0.0, 5.0]) == 0.25
+
+
+def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(NoSuchPolicy, match="There is no policy 'lifo' to simulate; there are: fifo"):
+        contender("lifo+backfill")
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_every_contender_plays_to_the_end(name: str) -> None:
+    jobs = [Job(place * 7 % 50, 10 + place * 37 % 200, 1 << place % 5, f"user{place % 3}") for place in range(60)]
+    jobs.sort(key=lambda job: job.submit)
+    assert played(name, *jobs, cluster=equal_nodes("2x8"), oracle=False).jobs == 60

@@ -1,0 +1,79 @@
+"""Reading recorded jobs: what is right is read, what is wrong is named with its line."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
+
+HEAD = "job_id,user,vc,gpu_num,submit_s,duration_s\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "jobs.csv"
+    path.write_text(text)
+    return path
+
+
+def test_jobs_are_read_with_their_users_and_pools(tmp_path: Path) -> None:
+    path = written(tmp_path, HEAD + "1,ann,left,2,0,60\n2,bob,right,8,5.5,1e3\n")
+    assert read_trace(path, "vc").jobs == [Job(0.0, 60.0, 2, "ann", "left"), Job(5.5, 1000.0, 8, "bob", "right")]
+
+
+def test_a_packed_file_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv.gz"
+    path.write_bytes(gzip.compress((HEAD + "1,ann,left,2,0,60\n").encode()))
+    assert len(read_trace(path).jobs) == 1
+
+
+def test_rows_that_are_not_in_order_are_sorted_and_counted(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, HEAD + "1,a,v,1,9,1\n2,a,v,1,3,2\n3,a,v,1,5,3\n"))
+    assert [job.submit for job in trace.jobs] == [3.0, 5.0, 9.0]
+    assert trace.sorted_rows == 1
+
+
+def test_jobs_without_gpus_are_left_out_and_counted(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, HEAD + "1,a,v,0,9,1\n2,a,v,1,10,2\n"))
+    assert (len(trace.jobs), trace.without_gpus) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("submit_s,gpu_num\n1,2\n", "line 1: there is no column duration_s; the file has: submit_s, gpu_num."),
+        ("", "line 1: there is no column submit_s; the file has: nothing."),
+        (HEAD, "there is no job with GPUs in it."),
+        (HEAD + "1,a,v,1,0,5\n2,a,v,1,-3,5\n", "line 3: submit_s is -3; it must be between 0 and 1e+10."),
+        (HEAD + "1,a,v,1,0,nan\n", "line 2: duration_s is nan; it must be between 0 and 1e+10."),
+        (HEAD + "1,a,v,1,0,long\n", "line 2: duration_s is 'long'; it must be a number."),
+        (HEAD + "1,a,v,1.5,0,9\n", "line 2: gpu_num is '1.5'; it must be a whole number."),
+        (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, and the head line 6."),
+    ],
+)
+def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(WrongTrace) as wrong:
+        read_trace(written(tmp_path, text))
+    assert str(wrong.value).endswith(sentence)
+
+
+def test_a_pool_that_is_no_column_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WrongTrace, match="there is no column team; the file has"):
+        read_trace(written(tmp_path, HEAD + "1,a,v,1,0,5\n"), "team")
+
+
+def test_a_packed_file_that_was_cut_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    whole = gzip.compress(
+        (HEAD + "".join(f"{n},user{n * 7919 % 97},v,1,{n},{n * 31 % 1000}\n" for n in range(5000))).encode()
+    )
+    path = tmp_path / "jobs.csv.gz"
+    for size in (len(whole) - 3, len(whole) // 2, 5):
+        path.write_bytes(whole[:size])
+        with pytest.raises(WrongTrace, match="cut off or damaged"):
+            read_trace(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WrongTrace, match="can not be read: No such file or directory"):
+        read_trace(tmp_path / "none.csv")
