@@ -28,7 +28,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.acceptance.live import free_port, until  # noqa: E402
+from tests.acceptance.live import free_port  # noqa: E402
+from tests.acceptance.waiting import until  # noqa: E402
 
 from gpuyard.sdk import Client, Unreachable, connect  # noqa: E402
 

@@ -5,28 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from gpuyard.sdk import Client, connect
+from tests.acceptance.waiting import PATIENCE_SECONDS, until
 
 GPUYARD = str(Path(sys.executable).with_name("gpuyard"))
-PATIENCE_SECONDS = 60.0
-T = TypeVar("T")
-
-
-def until(what: Callable[[], T | None], words: str, seconds: float = PATIENCE_SECONDS) -> T:
-    """Ask until there is an answer; a busy machine takes its time."""
-    give_up_at = time.monotonic() + seconds
-    while True:
-        found = what()
-        if found:
-            return found
-        assert time.monotonic() < give_up_at, f"waited {seconds:g} s for: {words}"
-        time.sleep(0.02)
 
 
 class Yard:
@@ -55,7 +41,7 @@ class Yard:
         assert line, (self.folder / "up.err").read_text()
         self.url = json.loads(line)["http"]
         self.env["GPUYARD_SERVER"] = self.url
-        until(lambda: [node for node in self.client().nodes().nodes if node.status == "online"], "the node joins")
+        until(lambda: [node for node in self.client().nodes().nodes if node.status == "online"], what="the node joins")
 
     def client(self, token: str = "") -> Client:
         """The yard from Python."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from gpuyard.sdk import Client, Unreachable, connect
+from tests.acceptance.waiting import until
 
 GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
 
@@ -26,16 +27,6 @@ def free_port() -> int:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
         return port
-
-
-def until(true: Callable[[], Any], seconds: float = 30.0, what: str = "it") -> Any:
-    """Wait for something to become so, and hand back what it was."""
-    deadline = time.monotonic() + seconds
-    while True:
-        if found := true():
-            return found
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
-        time.sleep(0.02)
 
 
 class Cluster:

@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -209,11 +208,3 @@ class RestYard:
         """A bare connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS) as connection:
             yield connection
-
-
-def until(happens: Callable[[], bool]) -> None:
-    """Wait for something, but not for ever."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not happens():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)

@@ -8,7 +8,8 @@ from threading import Thread
 import pytest
 
 from gpuyard.sdk import Client, NotFound, Refused, Task, TaskFailed
-from tests.acceptance.cli_yard import Yard, a_yard, until
+from tests.acceptance.cli_yard import Yard, a_yard
+from tests.acceptance.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_lease_ends_with_its_with(yard: Client) -> None:
         )
         assert done.stdout.strip() == lease.gpus[0].rpartition("/")[2]
         assert [held.id for held in yard.leases().leases] == [lease.id]
-    until(lambda: yard.task(lease.id).ended, "the lease ends")
+    until(lambda: yard.task(lease.id).ended, what="the lease ends")
 
 
 def test_hold_release_and_priority(yard: Client) -> None:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard, until
+from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_a_second_ctrl_c_leaves_at_once(yard: Yard) -> None:
 
     assert b"Traceback" not in terminal.shown
     [task] = yard.client().tasks(name="stubborn")
-    until(lambda: yard.client().task(task).status == "cancelled", "the task is cancelled all the same")
+    until(lambda: yard.client().task(task).status == "cancelled", what="the task is cancelled all the same")
 
 
 def test_up_at_a_terminal_says_what_there_is_and_stops_with_ctrl_c(yard: Yard) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.sdk import Unreachable, connect
-from tests.acceptance.cli_yard import GPUYARD, until
+from tests.acceptance.cli_yard import GPUYARD
+from tests.acceptance.waiting import until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
 
@@ -49,8 +50,8 @@ def test_a_server_with_tls_is_reached_by_those_who_trust_it(tmp_path: Path) -> N
     env = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
     with subprocess.Popen([GPUYARD, "server", "--config", str(file)], env=env, cwd=tmp_path) as server:
         try:
-            url = until(lambda: started_at(log), "the scheduler listens")
-            until(lambda: connect(url, token="", ca=str(cert)).gpus().total == 0, "the first answer")
+            url = until(lambda: started_at(log), what="the scheduler listens")
+            until(lambda: connect(url, token="", ca=str(cert)).gpus().total == 0, what="the first answer")
             with pytest.raises(Unreachable, match="GPUYARD_CA"):
                 connect(url, token="").gpus()
             done = subprocess.run(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard, until
+from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.waiting import until
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def is_alive(pid: int) -> bool:
 
 def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp_path: Path) -> None:
     task = yard.client().submit(gated(tmp_path))
-    until((tmp_path / "runs").exists, "the task runs")
+    until((tmp_path / "runs").exists, what="the task runs")
     assert yard.interrupt() == 0
     (tmp_path / "go").touch()
     yard.up()
@@ -44,10 +45,10 @@ def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp
 
 def test_a_killed_yard_takes_its_agent_with_it_and_the_next_one_goes_on(yard: Yard, tmp_path: Path) -> None:
     task = yard.client().submit(gated(tmp_path))
-    until((tmp_path / "runs").exists, "the task runs")
+    until((tmp_path / "runs").exists, what="the task runs")
     [agent] = yard.agents()
     yard.kill()
-    until(lambda: not is_alive(agent), "the agent ends")
+    until(lambda: not is_alive(agent), what="the agent ends")
     yard.up()
     (tmp_path / "go").touch()
 
@@ -57,10 +58,10 @@ def test_a_killed_yard_takes_its_agent_with_it_and_the_next_one_goes_on(yard: Ya
 
 def test_an_agent_that_dies_is_started_again(yard: Yard, tmp_path: Path) -> None:
     task = yard.client().submit(gated(tmp_path))
-    until((tmp_path / "runs").exists, "the task runs")
+    until((tmp_path / "runs").exists, what="the task runs")
     [agent] = yard.agents()
     os.kill(agent, signal.SIGKILL)
-    until(lambda: [pid for pid in yard.agents() if pid != agent], "another agent")
+    until(lambda: [pid for pid in yard.agents() if pid != agent], what="another agent")
     (tmp_path / "go").touch()
 
     ended = yard.client().wait(task, timeout=60)
@@ -87,7 +88,7 @@ def test_a_port_that_is_taken_is_one_sentence(yard: Yard, tmp_path: Path) -> Non
 
 def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> None:
     yard.client().submit(f"echo $$ > {tmp_path}/pid; exec sleep 100")
-    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "the task runs")
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), what="the task runs")
     pid = int((tmp_path / "pid").read_text())
 
     assert "is stopped" in yard.does("down", "--data-dir", str(tmp_path / "data"))
@@ -100,7 +101,7 @@ def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> Non
 def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_path: Path) -> None:
     runs = yard.client().submit(gated(tmp_path), gpu_count=4)
     waits = yard.client().submit("true", gpu_count=4)
-    until((tmp_path / "runs").exists, "the task runs")
+    until((tmp_path / "runs").exists, what="the task runs")
 
     assert "2 tasks were ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
     yard.up()
@@ -112,7 +113,7 @@ def test_run_goes_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> N
     address = yard.url.removeprefix("http://")
     words = [GPUYARD, "run", "--shell", gated(tmp_path)]
     with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as running:
-        until((tmp_path / "runs").exists, "the task runs")
+        until((tmp_path / "runs").exists, what="the task runs")
         assert yard.interrupt() == 0
         yard.up("--http-address", address)
         (tmp_path / "go").touch()

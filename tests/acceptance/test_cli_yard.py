@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard, until
+from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_run_follows_a_task_that_is_tried_again(yard: Yard, tmp_path: Path) -> N
 def test_ctrl_c_cancels_the_task(yard: Yard, tmp_path: Path) -> None:
     words = [GPUYARD, "run", "-n", "interrupted", "--shell", f"touch {tmp_path}/runs; exec sleep 100"]
     with subprocess.Popen(words, env=yard.env, stderr=subprocess.PIPE, text=True, cwd=yard.folder) as running:
-        until((tmp_path / "runs").exists, "the task runs")
+        until((tmp_path / "runs").exists, what="the task runs")
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
 
@@ -159,7 +160,7 @@ def test_one_unknown_id_does_not_keep_others_from_being_cancelled(yard: Yard) ->
 def test_logs_show_the_end_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> None:
     line = f"seq 5000; touch {tmp_path}/half; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo last"
     task = yard.does("submit", "--shell", line).strip()
-    until((tmp_path / "half").exists, "half of the output")
+    until((tmp_path / "half").exists, what="half of the output")
 
     assert yard.does("logs", task, "--tail", "2") == "4999\n5000\n"
     assert yard.does("logs", task, "--tail", "0") == ""

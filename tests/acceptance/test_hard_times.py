@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.sdk.client import NewTask
-from tests.acceptance.live import Cluster, cluster, until
+from tests.acceptance.live import Cluster, cluster
+from tests.acceptance.waiting import until
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import signal
 import time
 from pathlib import Path
 
-from tests.acceptance.live import Cluster, cluster, until
+from tests.acceptance.live import Cluster, cluster
+from tests.acceptance.waiting import until
 
 
 def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_used_again(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from gpuyard.control_plane.rest.routes import ROUTES
 from gpuyard.domain.commands import ReportEnded, ReportStarted
 from gpuyard.domain.events import AccessChanged
 from gpuyard.domain.values import Outcome, TaskId
-from tests.acceptance.rest_yard import RestYard, until
+from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.waiting import until
 
 TASKS = "/api/v1/tasks"
 ONE = {"gpu_count": 1, "command": "true"}

@@ -18,7 +18,8 @@ from gpuyard.domain.commands import ReportEnded, ReportStarted
 from gpuyard.domain.values import Outcome, TaskId
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub, agents_handler, node_of
-from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard, until
+from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
+from tests.acceptance.waiting import until
 
 TASKS, EVENTS = "/api/v1/tasks", "/api/v1/events"
 

@@ -10,7 +10,8 @@ import pytest
 
 from gpuyard.domain.commands import ReportEnded, ReportStarted
 from gpuyard.domain.values import Outcome, TaskId
-from tests.acceptance.rest_yard import RestYard, until
+from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.waiting import until
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
 

@@ -8,7 +8,8 @@ import pytest
 from gpuyard.control_plane.settings import ServerSettings, TenantEntry
 from gpuyard.domain.commands import JoinNode, LoseNode, ReportStarted
 from gpuyard.domain.values import NodeId, TaskId
-from tests.acceptance.rest_yard import RestYard, until
+from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.waiting import until
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.live import GPUYARD, Cluster, cluster, until
+from tests.acceptance.live import GPUYARD, Cluster, cluster
+from tests.acceptance.waiting import until
 
 POST_V1 = """
 curl -X POST http://localhost:8080/api/v1/tasks \\
