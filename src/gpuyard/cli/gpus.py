@@ -1,19 +1,18 @@
 """`gpuyard gpus`: all GPUs and what they do."""
 
-from gpuyard.cli.options import Json, Server, Token, client
+from typing import TYPE_CHECKING
+
+from gpuyard.cli.listing import Listing, verb
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
 
 NAMES = ("ID", "MODEL", "MEMORY", "STATUS", "TASKS", "USED", "MEM USED", "TEMP", "NOTE")
 
 
-def gpus(as_json: Json = False, server: Server = None, token: Token = None) -> None:
+@verb
+def gpus(yard: "Client") -> Listing:
     """List all GPUs and what they do."""
-    yard = client(server, token)
-    known = yard.gpus()
-    from gpuyard.cli.printing import print_answer, print_table
-
-    if as_json:
-        print_answer(yard)
-        return
     rows = (
         (
             gpu.id,
@@ -26,6 +25,6 @@ def gpus(as_json: Json = False, server: Server = None, token: Token = None) -> N
             None if gpu.temperature is None else f"{gpu.temperature:.0f} °C",
             gpu.why or ("virtual" if gpu.virtual else None),
         )
-        for gpu in known.gpus
+        for gpu in yard.gpus().gpus
     )
-    print_table(NAMES, rows, right=("MEMORY", "USED", "MEM USED", "TEMP"))
+    return Listing(NAMES, rows, right=("MEMORY", "USED", "MEM USED", "TEMP"))

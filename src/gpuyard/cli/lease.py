@@ -1,11 +1,15 @@
 """`gpuyard lease`: GPUs for work that is started by hand."""
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuyard.cli.listing import Listing, verb
 from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, seconds_of
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
 
 app = typer.Typer(rich_markup_mode=None)
 NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
@@ -82,17 +86,13 @@ def release(
 
 
 @app.command("list")
-def list_(as_json: Json = False, server: Server = None, token: Token = None) -> None:
+@verb
+def list_(yard: "Client") -> Listing:
     """List leases that are held or waited for."""
-    yard = client(server, token)
-    known = yard.leases()
-    from gpuyard.cli.printing import print_answer, print_table, spoken_instant
+    from gpuyard.cli.printing import spoken_instant
 
-    if as_json:
-        print_answer(yard)
-        return
     rows = (
         (one.id, one.status, one.tenant_id, one.user, one.gpus, spoken_instant(one.expires_at), one.reason)
-        for one in known.leases
+        for one in yard.leases().leases
     )
-    print_table(NAMES, rows)
+    return Listing(NAMES, rows)

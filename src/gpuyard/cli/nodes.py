@@ -1,28 +1,23 @@
 """`gpuyard nodes`: the machines of the yard, and what an operator does to them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
+from gpuyard.cli.listing import Listing, group
+from gpuyard.cli.options import Json, Server, Token, client
 
-app = typer.Typer(rich_markup_mode=None)
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
 NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
 NodeId = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
 
 
-@app.callback(invoke_without_command=True)
-def nodes(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def nodes(yard: "Client") -> Listing:
     """List all nodes; with a verb, take one out of use or back into it."""
-    if is_for_a_verb_below(context, as_json, server, token):
-        return
-    yard = client(server, token)
-    known = yard.nodes()
-    from gpuyard.cli.printing import print_answer, print_table, seconds_since, spoken_seconds
+    from gpuyard.cli.printing import seconds_since, spoken_seconds
 
-    if as_json:
-        print_answer(yard)
-        return
     rows = (
         (
             node.id,
@@ -36,9 +31,12 @@ def nodes(context: typer.Context, as_json: Json = False, server: Server = None, 
             len(node.tasks),
             f"{spoken_seconds(seconds_since(node.last_seen))} ago" if node.last_seen else None,
         )
-        for node in known.nodes
+        for node in yard.nodes().nodes
     )
-    print_table(NAMES, rows, right=("GPUS", "IDLE", "CPUS", "MEMORY", "LOAD", "TASKS"))
+    return Listing(NAMES, rows, right=("GPUS", "IDLE", "CPUS", "MEMORY", "LOAD", "TASKS"))
+
+
+app = group(nodes)
 
 
 @app.command()

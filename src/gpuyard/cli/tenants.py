@@ -1,27 +1,22 @@
 """`gpuyard tenants`: who pays, and how much they may use."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, seconds_of
+from gpuyard.cli.listing import Listing, group
+from gpuyard.cli.options import Json, Server, Token, client, seconds_of
 
-app = typer.Typer(rich_markup_mode=None)
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
 NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", "GPU HOURS", "BY MODEL")
 
 
-@app.callback(invoke_without_command=True)
-def tenants(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def tenants(yard: "Client") -> Listing:
     """List tenants with their limits and what they use; `set` changes limits."""
-    if is_for_a_verb_below(context, as_json, server, token):
-        return
-    yard = client(server, token)
-    known = yard.tenants()
-    from gpuyard.cli.printing import print_answer, print_table, spoken_seconds
+    from gpuyard.cli.printing import spoken_seconds
 
-    if as_json:
-        print_answer(yard)
-        return
     rows = (
         (
             tenant.id,
@@ -34,9 +29,12 @@ def tenants(context: typer.Context, as_json: Json = False, server: Server = None
             f"{tenant.gpu_hours:g} in {spoken_seconds(tenant.gpu_hours_period)}" if tenant.gpu_hours else None,
             tenant.max_gpus_by_model,
         )
-        for tenant in known.tenants
+        for tenant in yard.tenants().tenants
     )
-    print_table(NAMES, rows, right=NAMES[1:7])
+    return Listing(NAMES, rows, right=NAMES[1:7])
+
+
+app = group(tenants)
 
 
 @app.command("set")

@@ -1,27 +1,22 @@
 """`gpuyard tokens`: keys for programs, each of one user."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, seconds_of
+from gpuyard.cli.listing import Listing, group
+from gpuyard.cli.options import Json, Server, Token, client, seconds_of
 
-app = typer.Typer(rich_markup_mode=None)
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
 NAMES = ("ID", "USER", "NAME", "MADE", "LAST USED", "EXPIRES")
 
 
-@app.callback(invoke_without_command=True)
-def tokens(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def tokens(yard: "Client") -> Listing:
     """List tokens; with a verb, make or revoke one."""
-    if is_for_a_verb_below(context, as_json, server, token):
-        return
-    yard = client(server, token)
-    known = yard.tokens()
-    from gpuyard.cli.printing import print_answer, print_table, spoken_instant
+    from gpuyard.cli.printing import spoken_instant
 
-    if as_json:
-        print_answer(yard)
-        return
     rows = (
         (
             one.id,
@@ -31,9 +26,12 @@ def tokens(context: typer.Context, as_json: Json = False, server: Server = None,
             spoken_instant(one.last_used_at),
             spoken_instant(one.expires_at) or "never",
         )
-        for one in known.tokens
+        for one in yard.tokens().tokens
     )
-    print_table(NAMES, rows)
+    return Listing(NAMES, rows)
+
+
+app = group(tokens)
 
 
 @app.command()

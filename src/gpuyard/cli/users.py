@@ -1,30 +1,26 @@
 """`gpuyard users`: who may log in. Passwords are asked for or read from standard input, never given as arguments."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
+from gpuyard.cli.listing import Listing, group
+from gpuyard.cli.options import Json, Server, Token, client
 
-app = typer.Typer(rich_markup_mode=None)
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
 NAMES = ("USER", "TENANT", "ROLE")
 Username = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 
 
-@app.callback(invoke_without_command=True)
-def users(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def users(yard: "Client") -> Listing:
     """List users; with a verb, add or remove one or give one another password."""
-    if is_for_a_verb_below(context, as_json, server, token):
-        return
-    yard = client(server, token)
-    known = yard.users()
-    from gpuyard.cli.printing import print_answer, print_table
+    return Listing(NAMES, ((user.username, user.tenant_id, user.role) for user in yard.users().users))
 
-    if as_json:
-        print_answer(yard)
-        return
-    print_table(NAMES, ((user.username, user.tenant_id, user.role) for user in known.users))
+
+app = group(users)
 
 
 @app.command()

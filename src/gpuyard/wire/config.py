@@ -292,11 +292,13 @@ class Seconds(float):
     """A duration above zero. A plain number is seconds."""
 
     words: ClassVar[str] = "a duration above zero, such as 5, 5s, 500ms or 2m"
+    unit_seconds: ClassVar[float] = 1.0
+    """What a plain number counts."""
 
     @classmethod
     def read(cls, raw: object) -> Self:
         """Read it."""
-        seconds = _duration(raw, 1)
+        seconds = _duration(raw, cls.unit_seconds)
         if not seconds:
             raise ValueError
         return cls(seconds)
@@ -317,28 +319,14 @@ class SecondsGivenInMilliseconds(Seconds):
     """A duration for a setting of 002 whose plain numbers are milliseconds."""
 
     words: ClassVar[str] = "a number of milliseconds above zero, or a duration such as 5s or 500ms"
-
-    @classmethod
-    def read(cls, raw: object) -> Self:
-        """Read it."""
-        seconds = _duration(raw, 0.001)
-        if not seconds:
-            raise ValueError
-        return cls(seconds)
+    unit_seconds: ClassVar[float] = 0.001
 
 
 class SecondsGivenInHours(Seconds):
     """A duration for a setting of 002 whose plain numbers are hours."""
 
     words: ClassVar[str] = "a number of hours above zero, or a duration such as 7d or 12h"
-
-    @classmethod
-    def read(cls, raw: object) -> Self:
-        """Read it."""
-        seconds = _duration(raw, 3600)
-        if not seconds:
-            raise ValueError
-        return cls(seconds)
+    unit_seconds: ClassVar[float] = 3600.0
 
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]*):(?P<port>\d{1,5})")

@@ -1,0 +1,57 @@
+"""Verbs that list: a table for people, the scheduler's own answer for programs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import typer
+
+from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Client
+
+
+class Listing(NamedTuple):
+    """What is shown: names of columns, rows below them, and which columns are numbers."""
+
+    names: Sequence[str]
+    rows: Iterable[Sequence[object]]
+    right: Sequence[str] = ()
+
+
+Look: TypeAlias = "Callable[[Client], Listing]"
+"""Asks the scheduler once; its name and docstring are the verb's."""
+
+
+def verb(look: Look) -> Callable[..., None]:
+    """A verb that prints such a list."""
+
+    def called(as_json: Json = False, server: Server = None, token: Token = None) -> None:
+        _show(look, as_json=as_json, server=server, token=token)
+
+    called.__name__, called.__doc__ = look.__name__, look.__doc__
+    return called
+
+
+def group(look: Look) -> typer.Typer:
+    """A group of verbs that prints such a list when none of them is called."""
+    app = typer.Typer(rich_markup_mode=None)
+
+    def called(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+        if not is_for_a_verb_below(context, as_json, server, token):
+            _show(look, as_json=as_json, server=server, token=token)
+
+    called.__name__, called.__doc__ = look.__name__, look.__doc__
+    app.callback(invoke_without_command=True)(called)
+    return app
+
+
+def _show(look: Look, *, as_json: bool, server: str | None, token: str | None) -> None:
+    yard = client(server, token)
+    listing = look(yard)
+    from gpuyard.cli.printing import print_answer, print_table
+
+    if as_json:
+        print_answer(yard)
+    else:
+        print_table(listing.names, listing.rows, right=listing.right)
