@@ -1,23 +1,24 @@
-"""What `submit` and `run` let one say about a task: the options, and the request they make together."""
+"""What `submit` and `run` let one say about a task: the options, and the request they make together.
+
+A part of the request is a function: its parameters are the options, what it returns is what they ask for.
+"""
 
 import os
 import sys
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
+from itertools import chain
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from gpuyard.cli.options import seconds_of
+from gpuyard.cli.options import priority_of, seconds_of
 
 Request: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
 
 
-def request(
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND...", help="What to run: a program and its arguments.")
-    ] = None,
+def what_it_needs(
     gpus: Annotated[
         int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs, on each node (default: 1).")
     ] = None,
@@ -34,29 +35,105 @@ def request(
         int | None, typer.Option("--cpus", metavar="N", help="CPUs, on each node; alone: a task without GPU.")
     ] = None,
     mem: Annotated[int | None, typer.Option("--mem", metavar="MB", help="Host memory, on each node.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="Only on nodes with this label.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="any|numa|nvlink", help="How close its GPUs should be.")
+    ] = None,
+    require_fit: Annotated[
+        bool, typer.Option("--require-fit", help="Refuse it if no node of today could ever hold it.")
+    ] = False,
+) -> Request:
+    """Where it can run."""
+    return {
+        "gpu_count": gpus,
+        "gpu_model": gpu_model or None,
+        "gpu_memory_mb": gpu_mem,
+        "gpu_fraction": fraction,
+        "nodes": nodes,
+        "cpu_count": cpus,
+        "memory_mb": mem,
+        "labels": _pairs(label, "--label"),
+        "link": link,
+        "require_fit": require_fit or None,
+    }
+
+
+def when_it_runs(
     priority: Annotated[
         str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Who goes first, 0 to 100.")
     ] = None,
     task_class: Annotated[
         str | None, typer.Option("--class", metavar="online|batch", help="Which quota it uses.")
     ] = None,
-    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call it.")] = None,
-    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")] = None,
-    tenant: Annotated[
-        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
+    after: Annotated[
+        list[str] | None, typer.Option("--after", metavar="ID", help="Start after this task succeeded.")
     ] = None,
-    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    after_any: Annotated[
+        list[str] | None, typer.Option("--after-any", metavar="ID", help="Start after this task ended, well or not.")
+    ] = None,
+    estimate: Annotated[
+        str | None, typer.Option("--estimate", metavar="TIME", help="How long it is likely to run: 30m.")
+    ] = None,
+) -> Request:
+    """Its place in the queue."""
+    return {
+        "priority": priority_of(priority),
+        "task_class": task_class,
+        "depends_on": after or None,
+        "after_any": after_any or None,
+        "estimated_seconds": seconds_of(estimate, "--estimate"),
+    }
+
+
+def how_it_ends(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="End it after this long: 90, 30m, 2h.")
     ] = None,
     retries: Annotated[
         int | None, typer.Option("--retries", metavar="N", help="Run it again so often if it fails.")
     ] = None,
-    after: Annotated[
-        list[str] | None, typer.Option("--after", metavar="ID", help="Start after this task succeeded.")
+    preemption: Annotated[
+        str | None,
+        typer.Option(
+            "--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to it for its GPUs."
+        ),
     ] = None,
-    after_any: Annotated[
-        list[str] | None, typer.Option("--after-any", metavar="ID", help="Start after this task ended, well or not.")
+    on_lost: Annotated[
+        str | None, typer.Option("--on-lost", metavar="rerun|fence|wait", help="What if its node is cut off.")
+    ] = None,
+) -> Request:
+    """And whether it begins anew."""
+    return {
+        "timeout": seconds_of(timeout, "--timeout"),
+        "retries": retries,
+        "preemption": preemption,
+        "on_lost": on_lost,
+    }
+
+
+def what_it_is_called(
+    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call it.")] = None,
+    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
+    ] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="Which machine-learning model it is about.")
+    ] = None,
+) -> Request:
+    """Names, for people and for the books."""
+    return {"name": name, "description": description, "tenant_id": tenant, "project": project, "model": model}
+
+
+def what_runs(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND...", help="What to run: a program and its arguments.")
+    ] = None,
+    shell: Annotated[
+        str | None, typer.Option("--shell", metavar="LINE", help="A line for the shell, instead of COMMAND.")
     ] = None,
     array: Annotated[
         int | None, typer.Option("--array", metavar="N", help="So many copies, numbered in GPUYARD_ARRAY_INDEX.")
@@ -72,79 +149,39 @@ def request(
     work_dir: Annotated[
         str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where it runs (default: this folder).")
     ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="K=V", help="Only on nodes with this label.")
-    ] = None,
-    link: Annotated[
-        str | None, typer.Option("--link", metavar="any|numa|nvlink", help="How close its GPUs should be.")
-    ] = None,
-    preemption: Annotated[
-        str | None,
-        typer.Option(
-            "--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to it for its GPUs."
-        ),
-    ] = None,
-    on_lost: Annotated[
-        str | None, typer.Option("--on-lost", metavar="rerun|fence|wait", help="What if its node is cut off.")
-    ] = None,
-    estimate: Annotated[
-        str | None, typer.Option("--estimate", metavar="TIME", help="How long it is likely to run: 30m.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Which machine-learning model it is about.")
-    ] = None,
-    require_fit: Annotated[
-        bool, typer.Option("--require-fit", help="Refuse it if no node of today could ever hold it.")
-    ] = False,
-    shell: Annotated[
-        str | None, typer.Option("--shell", metavar="LINE", help="A line for the shell, instead of COMMAND.")
-    ] = None,
 ) -> Request:
-    """What these options ask for."""
+    """The command and what it finds."""
     return {
         "command": _command(command, shell),
-        "gpu_count": gpus,
-        "gpu_model": gpu_model or None,
-        "gpu_memory_mb": gpu_mem,
-        "gpu_fraction": fraction,
-        "nodes": nodes,
-        "cpu_count": cpus,
-        "memory_mb": mem,
-        "priority": int(priority) if priority and priority.isdigit() else priority,
-        "task_class": task_class,
-        "name": name,
-        "description": description,
-        "tenant_id": tenant,
-        "project": project,
-        "timeout": seconds_of(timeout, "--timeout"),
-        "retries": retries,
-        "depends_on": after or None,
-        "after_any": after_any or None,
         "array": array,
         "env": _pairs(env, "--env", from_environment=True),
         "secrets": _secrets(secret),
         "work_dir": work_dir or os.getcwd(),  # noqa: PTH109 - as text, which is what is sent
-        "labels": _pairs(label, "--label"),
-        "link": link,
-        "preemption": preemption,
-        "on_lost": on_lost,
-        "estimated_seconds": seconds_of(estimate, "--estimate"),
-        "model": model,
-        "require_fit": require_fit or None,
     }
+
+
+PARTS: tuple[Callable[..., Request], ...] = (
+    what_it_needs,
+    when_it_runs,
+    how_it_ends,
+    what_it_is_called,
+    what_runs,
+)
+"""The whole request, in the order of `--help`."""
 
 
 def asking(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb whose first argument is such a request, with all the options of one and its own."""
-    asked = list(signature(request).parameters.values())
+    options = {part: list(signature(part).parameters.values()) for part in PARTS}
     own = list(signature(verb).parameters.values())[1:]
-    asked_names = [parameter.name for parameter in asked]
 
     def called(**values: Any) -> None:
-        said = request(**{name: values.pop(name) for name in asked_names})
-        verb(said, **values)
+        request: Request = {}
+        for part, asked in options.items():
+            request |= part(**{parameter.name: values.pop(parameter.name) for parameter in asked})
+        verb(request, **values)
 
-    together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*asked, *own)]
+    together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*chain(*options.values()), *own)]
     called.__signature__ = Signature(together)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
     called.__name__, called.__doc__ = verb.__name__, verb.__doc__

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.listing import Listing, verb
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, seconds_of
+from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, priority_of, seconds_of
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
@@ -50,7 +50,7 @@ def lease(
         "gpu_model": gpu_model or None,
         "gpu_memory_mb": gpu_mem,
         "gpu_fraction": fraction,
-        "priority": int(priority) if priority and priority.isdigit() else priority,
+        "priority": priority_of(priority),
         "name": name,
         "tenant_id": tenant,
         "project": project,

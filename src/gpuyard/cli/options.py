@@ -63,3 +63,8 @@ def seconds_of(text: str | None, option: str) -> float | None:
         return float(Seconds.read(float(text) if text.replace(".", "", 1).isdigit() else text))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not {Seconds.words}", param_hint=f"'{option}'") from None
+
+
+def priority_of(text: str | None) -> str | int | None:
+    """A number, or one of the words the scheduler knows."""
+    return int(text) if text and text.isdigit() else text

@@ -42,8 +42,8 @@ def usage(path: str, verb: Any) -> str:
 
 
 def rows(verb: Any) -> Iterator[tuple[str, str]]:
-    """Every option and argument, with what it means."""
-    for parameter in verb.params:
+    """Every argument and option, with what it means."""
+    for parameter in sorted(verb.params, key=_is_argument, reverse=True):
         if parameter.name in {"help", "context"}:
             continue
         if _is_argument(parameter):
