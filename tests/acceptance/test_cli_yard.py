@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +204,15 @@ def test_wrong_requests_are_the_schedulers_own_sentence(yard: Yard) -> None:
         assert part in done.stderr, words
         assert done.stderr.startswith("gpuyard: "), words
         assert done.stderr.count("\n") == 1, words
+
+
+def test_with_json_an_error_is_exactly_what_the_api_says(yard: Yard) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        raw(yard, "/api/v1/tasks/task-999999")
+    with refused.value as answer:
+        said = answer.read().decode()
+    done = yard.call("show", "task-999999", "--json")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said + "\n")
 
 
 # --- the yard ---------------------------------------------------------------------------------------------------------

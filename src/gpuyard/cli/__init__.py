@@ -2,7 +2,7 @@
 
 A verb's file imports nothing heavy at its top, so `gpuyard --help` stays quick however many verbs there are; what a
 verb needs it imports when it is called. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted. Whatever goes
-wrong is said in one sentence on standard error; a traceback means a bug in gpuyard.
+wrong is said in one sentence on standard error, with `--json` in one object; a traceback means a bug in gpuyard.
 """
 
 import sys
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuyard.cli.complaints import Asked, complain, in_words_of_people
 from gpuyard.domain.errors import GpuyardError
 
 if TYPE_CHECKING:
@@ -90,23 +91,29 @@ def gpuyard(
 
 def main() -> int:
     """Run one command line and return its exit code."""
-    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    words = sys.argv[1:]
+    verb = words[0] if words else ""
     called = globals().get("app") or make_app(verb if verb in VERBS else None)
+    asked = Asked()
     try:
-        code = called(prog_name="gpuyard", standalone_mode=False)
+        code = called(prog_name="gpuyard", standalone_mode=False, obj=asked)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except GpuyardError as error:
-        return _complain(str(error), FAILED)
+        complain(str(error), code=error.code, field=getattr(error, "field", None), as_json=asked.as_json)
+        return FAILED
     except BrokenPipeError:
         return _nobody_reads()
     except OSError as error:
-        return _complain(_spoken(error), FAILED)
+        complain(_spoken(error), code=type(error).__name__, as_json=asked.as_json)
+        return FAILED
     except Exception as error:
         # Which class means wrong use depends on the version of typer; all of them can say what was wrong.
         if not hasattr(error, "format_message"):
             raise
-        return _complain(_with_way_out(error), WRONG_USE)
+        as_json = "--json" in words[: words.index("--") if "--" in words else None]  # it may not have been read yet
+        complain(_with_way_out(error, verb), code="WrongUse", field=_wrong_option(error), as_json=as_json)
+        return WRONG_USE
     return code if isinstance(code, int) else DONE
 
 
@@ -118,20 +125,22 @@ def _nobody_reads() -> int:
     return DONE
 
 
-def _complain(sentence: str, code: int) -> int:
-    print(f"gpuyard: {sentence}", file=sys.stderr)
-    return code
-
-
 def _spoken(error: OSError) -> str:
     """What the system said, without its number."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}." if error.filename else f"{words}."
 
 
-def _with_way_out(error: Exception) -> str:
+def _with_way_out(error: Exception, verb: str) -> str:
     """What was wrong in a call, and where to read how it is right."""
-    message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    message = in_words_of_people(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "gpuyard"
+    command = context.command_path if context is not None else f"gpuyard {verb}" if verb in VERBS else "gpuyard"
     return f"{message}; see '{command} --help'."
+
+
+def _wrong_option(error: Exception) -> str | None:
+    """Which option or argument it is about, if it is about one."""
+    named = getattr(error, "param_hint", None) or getattr(error, "option_name", None)
+    parameter = getattr(error, "param", None)
+    return str(named).strip("'") if named else parameter.opts[-1] if parameter is not None else None

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from gpuyard.cli.complaints import complain
 from gpuyard.cli.options import Json, Server, Token, client
 
 
@@ -24,7 +25,7 @@ def cancel(
         except NotAllowed:
             raise
         except Refused as refused:  # the others are cancelled all the same
-            typer.echo(f"gpuyard: {refused}", err=True)
+            complain(refused.message, code=refused.code, field=refused.field, as_json=as_json)
             failed = True
             continue
         if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import DataDir
+from gpuyard.cli.options import DataDir, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="End all tasks too
 def down(
     data_dir: DataDir = None,
     stop_tasks: StopTasks = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what was stopped as one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Say what was stopped as one JSON object.")] = False,
 ) -> None:
     """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
     from gpuyard.cli.up import data_folder

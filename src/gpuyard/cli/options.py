@@ -2,14 +2,29 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from gpuyard.cli.complaints import Asked
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
 
-Json = Annotated[bool, typer.Option("--json", help="Print what the scheduler answered, as JSON.")]
+
+def _remember(context: typer.Context, value: bool) -> bool:
+    """For whoever says what went wrong."""
+    if value and isinstance(context.obj, Asked):
+        context.obj.as_json = True
+    return value
+
+
+def json_option(meaning: str) -> Any:
+    """`--json` of a verb; what goes wrong is told as JSON then, too."""
+    return typer.Option("--json", help=meaning, callback=_remember)
+
+
+Json = Annotated[bool, json_option("Print what the scheduler answered, as JSON.")]
 Server = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="The scheduler (default: GPUYARD_SERVER, or http://127.0.0.1:8080)."),
@@ -28,9 +43,7 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="File of settings; GPUYARD_SECTION__KEY in the environment wins."),
 ]
-SettingsAsJson = Annotated[
-    bool, typer.Option("--json", help="With --check-config: print the settings as JSON, without secrets.")
-]
+SettingsAsJson = Annotated[bool, json_option("With --check-config: print the settings as JSON, without secrets.")]
 CheckConfig = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]
 
 

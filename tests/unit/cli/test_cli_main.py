@@ -1,5 +1,6 @@
 """What every verb has in common: exit codes and sentences."""
 
+import json
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import typer
 
 from gpuyard import cli
 from gpuyard.cli.bench import table
+from gpuyard.cli.options import Json
 from gpuyard.domain.errors import JournalLocked
 
 
@@ -26,7 +28,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         pass
 
     @app.command()
-    def fail(how: str) -> None:
+    def fail(how: str, as_json: Json = False) -> None:  # noqa: ARG001 - main asks whether it was said
         raise {"locked": JournalLocked(), "stop": KeyboardInterrupt(), "disk": OSError(28, "No space left", "/data")}[
             how
         ]
@@ -48,6 +50,21 @@ def test_what_the_system_says_is_one_sentence_and_code_1(
 ) -> None:
     assert call(monkeypatch, "fail", "disk") == 1
     assert capsys.readouterr().err == "gpuyard: /data: No space left.\n"
+
+
+@pytest.mark.usefixtures("failing")
+@pytest.mark.parametrize(
+    ("how", "code", "message"),
+    [
+        ("locked", "JournalLocked", "Another process writes this journal. Stop it first."),
+        ("disk", "OSError", "/data: No space left."),
+    ],
+)
+def test_with_json_an_error_is_an_object_with_the_same_code(
+    how: str, code: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "fail", "--json", how) == 1
+    assert json.loads(capsys.readouterr().err) == {"error": {"code": code, "message": message, "field": None}}
 
 
 @pytest.mark.usefixtures("failing")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuyard.cli.options import json_option
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -18,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 GPUS = "200,1600,16000,100000"
 SMALLEST = 200
 
-Json = Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")]
+Json = Annotated[bool, json_option("Print the figures as one JSON object.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Write the figures to this file too, as JSON.")]
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from gpuyard.cli.options import json_option
+
 
 def demo(
     seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long the show takes.")] = 25.0,
@@ -16,9 +18,7 @@ def demo(
     nodes: Annotated[
         int, typer.Option(min=2, max=64, help="Virtual nodes; two of three have 8 GPUs, the others 4.")
     ] = 6,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a fact, then a summary; no picture.")
-    ] = False,
+    as_json: Annotated[bool, json_option("One JSON object a fact, then a summary; no picture.")] = False,
 ) -> None:
     """Watch the engine schedule a virtual cluster; nothing real runs."""
     from rich.console import Console

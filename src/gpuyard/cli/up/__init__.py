@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import DataDir
+from gpuyard.cli.options import DataDir, json_option
 
 HTTP = Annotated[
     str | None,
@@ -35,7 +35,7 @@ def up(
     http_address: HTTP = None,
     grpc_address: GRPC = None,
     virtual_gpus: VIRTUAL = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Say where it listens as one JSON object.")] = False,
 ) -> None:
     """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
     from gpuyard.cli.serving import run_in_loop

@@ -1,0 +1,113 @@
+"""What goes wrong is said on standard error: a sentence for people, with --json one object for programs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard import cli
+from tests.unit.sdk.partner import partner, refusal
+
+NOBODY = ("--server", "http://127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def complaint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, code: int
+) -> dict[str, Any]:
+    """The one object that is said instead of a sentence."""
+    monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
+    assert cli.main() == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    told: dict[str, Any] = json.loads(said.err)
+    assert list(told) == ["error"]
+    assert list(told["error"]) == ["code", "message", "field"]
+    error: dict[str, Any] = told["error"]
+    return error
+
+
+def test_what_the_scheduler_refuses_is_said_as_it_said_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refusal("UnknownTask", "There is no task seven.", "id")
+    with partner(lambda line: line.say(told, 404)) as server:
+        assert (
+            complaint(monkeypatch, capsys, "show", "seven", "--server", server.url, "--json", code=1) == told["error"]
+        )
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    error = complaint(monkeypatch, capsys, "ps", *NOBODY, "--json", code=1)
+
+    assert (error["code"], error["field"]) == ("Unreachable", None)
+    assert error["message"].startswith("No scheduler answers at http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("submit", "--json", "-g", "two", "true"), "--gpus"),
+        (("submit", "--json", "--timeout", "soon", "true"), "--timeout"),
+        (("submit", "--json", "--colour", "true"), "--colour"),
+        (("show", "--json"), "task_id"),
+        (("nodes", "--json", "drain", "n1"), "--json"),
+        (("ps", "--json", "-n"), "-n"),
+        (("up", "--json", "--data-dir"), "--data-dir"),
+        (("server", "--check-config", "--json", "--confg", "x"), "--confg"),
+        (("dance", "--json"), None),
+    ],
+)
+def test_wrong_use_names_the_option(
+    words: tuple[str, ...], field: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = complaint(monkeypatch, capsys, *words, code=2)
+
+    assert (error["code"], error["field"]) == ("WrongUse", field)
+
+
+def test_json_behind_the_command_is_the_commands_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (("run", *NOBODY, "python", "x.py", "--json"), ("submit", *NOBODY, "--", "x.py", "--json")):
+        monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
+        assert cli.main() == 1
+        assert capsys.readouterr().err.startswith("gpuyard: No scheduler answers")
+
+
+def test_each_task_that_can_not_be_cancelled_is_an_object_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with partner(lambda line: line.say(refusal("UnknownTask", "There is no such task."), 404)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "cancel", "--server", server.url, "--json", "7", "8"])
+        assert cli.main() == 1
+    said = capsys.readouterr().err.splitlines()
+    assert [json.loads(line)["error"]["code"] for line in said] == ["UnknownTask", "UnknownTask"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("submit", "-g", "two", "true"), "'two' is not a whole number; see 'gpuyard submit --help'."),
+        (("submit", "-g", "-1", "true"), "-1 is too little, it must be 0 or more; see 'gpuyard submit --help'."),
+        (("ps", "-n", "5000"), "5000 is not between 1 and 1000; see 'gpuyard ps --help'."),
+        (("quota", "--online", "half"), "'half' is not a number; see 'gpuyard quota --help'."),
+        (("logs", "7", "8", "9"), "Too many words: 8 9; see 'gpuyard logs --help'."),
+        (("ps", "-n"), "Option '-n' requires an argument; see 'gpuyard ps --help'."),
+    ],
+)
+def test_wrong_use_is_said_in_words_of_people(
+    words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
+    assert cli.main() == 2
+    assert capsys.readouterr().err.endswith(f"{sentence}\n")
