@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.complaints import Asked, complain, in_words_of_people
+from gpuyard.cli.hints import Verbs
 from gpuyard.domain.errors import GpuyardError
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ BEFORE_A_COMMAND = {"submit", "run"}
 def make_app(only: str | None = None) -> typer.Typer:
     """The command line with all verbs, or with one: building the others takes longer than `ps` itself."""
     # Without markup typer leaves rich alone: importing it would double the time that --help takes.
-    made = typer.Typer(name="gpuyard", rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    made = typer.Typer(
+        name="gpuyard", cls=Verbs, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
+    )
     made.callback(invoke_without_command=True)(gpuyard)
     for verb, place in VERBS.items():
         if only not in {None, verb}:
@@ -136,7 +139,8 @@ def _with_way_out(error: Exception, verb: str) -> str:
     message = in_words_of_people(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else f"gpuyard {verb}" if verb in VERBS else "gpuyard"
-    return f"{message}; see '{command} --help'."
+    see = f"'{command} --help'."
+    return f"{message} See {see}" if message.endswith("?") else f"{message}; see {see}"
 
 
 def _wrong_option(error: Exception) -> str | None:

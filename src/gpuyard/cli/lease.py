@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuyard.cli.hints import Verbs
 from gpuyard.cli.listing import Listing, verb
 from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, priority_of, seconds_of
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 
 

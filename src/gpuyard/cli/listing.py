@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import typer
 
+from gpuyard.cli.hints import Verbs
 from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def verb(look: Look) -> Callable[..., None]:
 
 def group(look: Look) -> typer.Typer:
     """A group of verbs that prints such a list when none of them is called."""
-    app = typer.Typer(rich_markup_mode=None)
+    app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 
     def called(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
         if not is_for_a_verb_below(context, as_json, server, token):

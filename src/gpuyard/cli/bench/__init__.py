@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuyard.cli.hints import Verbs
 from gpuyard.cli.options import json_option
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 
 GPUS = "200,1600,16000,100000"
 SMALLEST = 200

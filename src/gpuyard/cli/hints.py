@@ -1,0 +1,62 @@
+"""Which verb was meant by one that does not exist.
+
+Words that other tools have for it are known by what they mean, as the nearest by letters can be the opposite
+(`undrain`); any other word gets the verb that is spelled most like it.
+"""
+
+from difflib import get_close_matches
+from typing import Any
+
+from typer.core import TyperGroup
+
+MEANT = {
+    "gpuyard": {
+        "up": "start",
+        "submit": "sbatch qsub",
+        "run": "srun exec",
+        "ps": "list ls status jobs tasks queue squeue qstat",
+        "show": "get describe inspect info",
+        "logs": "tail attach output",
+        "cancel": "kill stop delete rm scancel qdel",
+        "explain": "why",
+        "lease": "salloc allocate reserve",
+        "lease release": "release",
+        "gpus": "top smi",
+        "nodes": "sinfo hosts agents",
+        "nodes cordon": "cordon",
+        "nodes drain": "drain",
+        "nodes uncordon": "uncordon undrain",
+        "users passwd": "passwd password",
+        "login --forget": "logout",
+        "--help": "help",
+        "--version": "version",
+    },
+    "gpuyard nodes": {"": "list ls show", "uncordon": "undrain resume open enable", "cordon": "close disable", "remove": "delete rm"},
+    "gpuyard lease": {"": "create new take", "list": "ls show", "release": "return free end stop cancel delete rm"},
+    "gpuyard tenants": {"": "list ls show", "set": "add create new update"},
+    "gpuyard users": {"": "list ls show", "add": "create new", "passwd": "password", "remove": "delete rm"},
+    "gpuyard tokens": {"": "list ls show", "create": "new add make", "revoke": "remove delete rm"},
+}  # fmt: skip
+"""By group: what we call it, and what others do. Empty: the group alone."""
+FEW = 8
+"""So many verbs are named all."""
+
+
+class Verbs(TyperGroup):
+    """A group of verbs that says which one was meant."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As typer does it, but for the sentence."""
+        typed = args[0]
+        if self.get_command(ctx, typed) is None and not typed.startswith("-"):
+            ctx.fail(f"There is no verb {typed!r}{self._hint(ctx.command_path, typed)}")
+        return super().resolve_command(ctx, args)
+
+    def _hint(self, above: str, typed: str) -> str:
+        meanings = MEANT.get(above, {}).items()
+        meant = [ours for ours, words in meanings if typed in words.split()] or get_close_matches(
+            typed, self.commands, 1
+        )
+        if meant:
+            return f"; did you mean '{f'{above} {meant[0]}'.rstrip()}'?"
+        return f"; there are {', '.join(sorted(self.commands))}" if len(self.commands) <= FEW else ""

@@ -1,0 +1,72 @@
+"""A verb that does not exist: the sentence names the one that was meant."""
+
+import sys
+
+import pytest
+
+from gpuyard import cli
+from gpuyard.cli.docs.verbs import verbs
+from gpuyard.cli.hints import MEANT
+
+PATHS = [path for path, _ in verbs()]
+
+
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
+    assert cli.main() == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    return told.err
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_slip_of_the_finger_gets_the_nearest_verb(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *group, verb = path.split()[1:]
+    slip = f"{verb}{verb[-1]}"
+
+    told = said(monkeypatch, capsys, *group, slip, "x")
+    above = " ".join(["gpuyard", *group])
+    assert told == f"gpuyard: There is no verb '{slip}'; did you mean '{path}'? See '{above} --help'.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("nodes", "undrain", "n1"), "gpuyard nodes uncordon"),
+        (("nodes", "resume", "n1"), "gpuyard nodes uncordon"),
+        (("nodes", "list"), "gpuyard nodes"),
+        (("tokens", "rm", "3"), "gpuyard tokens revoke"),
+        (("lease", "return", "3"), "gpuyard lease release"),
+        (("status",), "gpuyard ps"),
+        (("kill", "3"), "gpuyard cancel"),
+        (("sbatch", "x.sh"), "gpuyard submit"),
+        (("help",), "gpuyard --help"),
+        (("drain", "n1"), "gpuyard nodes drain"),
+    ],
+)
+def test_a_word_of_another_tool_gets_the_verb_that_means_the_same(
+    words: tuple[str, ...], meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"; did you mean '{meant}'? See '" in said(monkeypatch, capsys, *words)
+
+
+def test_what_resembles_nothing_gets_the_verbs_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(monkeypatch, capsys, "nodes", "whatever")
+    assert (
+        told
+        == "gpuyard: There is no verb 'whatever'; there are cordon, drain, remove, uncordon; see 'gpuyard nodes --help'.\n"
+    )
+    assert said(monkeypatch, capsys, "whatever") == "gpuyard: There is no verb 'whatever'; see 'gpuyard --help'.\n"
+
+
+def test_every_hint_leads_to_something_and_no_verb_is_taken_for_another() -> None:
+    for above, meanings in MEANT.items():
+        assert above == "gpuyard" or above in PATHS
+        known = {path.removeprefix(f"{above} ") for path in PATHS if path.startswith(f"{above} ")}
+        for meant, words in meanings.items():
+            assert not meant or meant.startswith("--") or meant in known or meant == "login --forget"
+            assert not known & set(words.split())
