@@ -8,10 +8,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from gpuyard.sdk import Task
 from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
@@ -99,6 +101,92 @@ def test_run_as_json_says_the_whole_task(yard: Yard) -> None:
     told = json.loads(done.stdout)
     assert done.returncode == 4
     assert (told["status"], told["exit_code"]) == ("failed", 4)
+
+
+# --- waiting without a terminal ---------------------------------------------------------------------------------------
+
+
+class Background:
+    """A verb without a terminal."""
+
+    def __init__(self, yard: Yard, errors: Path, *words: str) -> None:
+        self._errors = errors
+        with errors.open("w") as file:
+            self.process = subprocess.Popen(
+                [GPUYARD, *words], env=yard.env, stdout=subprocess.PIPE, stderr=file, text=True, cwd=yard.folder
+            )
+
+    @property
+    def said(self) -> str:
+        """On standard error, up to now."""
+        return self._errors.read_text()
+
+    def printed(self) -> str:
+        """To its good end."""
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return out
+
+
+@contextmanager
+def made_to_wait(yard: Yard, folder: Path, *words: str) -> Iterator[Background]:
+    """A verb that is called while all GPUs are taken; at the end of the block they are free."""
+    with yard.client().lease(gpus=4, wait_seconds=60):
+        called = Background(yard, folder / "errors", *words)
+        try:
+            yield called
+        except BaseException:
+            called.process.terminate()
+            called.process.communicate(timeout=60)
+            raise
+
+
+def waiting(yard: Yard, name: str) -> Task:
+    """The task of this name, once it waits with a reason."""
+    return until(
+        lambda: next((task for task in yard.client().tasks(name=name, status="pending") if task.reason), None),
+        what=f"{name} waits",
+    )
+
+
+def test_run_says_why_it_waits_and_where_it_started(yard: Yard, tmp_path: Path) -> None:
+    with made_to_wait(yard, tmp_path, "run", "-n", "later", "-g", "4", "--", "echo", "mine") as run:
+        task = waiting(yard, "later")
+        until(lambda: run.said, 10, "it says that it waits")
+        assert run.said == f"gpuyard: {task.id} waits. {task.reason}\n"
+    assert run.printed() == "mine\n"
+    [node] = yard.client().nodes().nodes
+    assert run.said.splitlines()[1:] == [f"gpuyard: {task.id} started on {node.id}."]
+
+
+def test_lease_says_why_it_waits_and_that_it_has_its_gpus(yard: Yard, tmp_path: Path) -> None:
+    with made_to_wait(yard, tmp_path, "lease", "-n", "soon", "-g", "4") as lease:
+        task = waiting(yard, "soon")
+        until(lambda: lease.said, 10, "it says that it waits")
+        assert lease.said == f"gpuyard: {task.id} waits. {task.reason}\n"
+    assert lease.printed().splitlines() == [task.id, "CUDA_VISIBLE_DEVICES=0,1,2,3"]
+    assert lease.said.splitlines()[1:] == [f"gpuyard: {task.id} has its GPUs."]
+    yard.does("lease", "release", task.id)
+
+
+def test_a_lease_whose_asker_is_told_to_stop_is_given_up(yard: Yard, tmp_path: Path) -> None:
+    with made_to_wait(yard, tmp_path, "lease", "-n", "forgotten", "-g", "4") as lease:
+        task = waiting(yard, "forgotten")
+        lease.process.terminate()
+        lease.process.communicate(timeout=60)
+        assert lease.process.returncode == 130
+        assert yard.client().task(task).status == "cancelled"
+
+
+@pytest.mark.parametrize("silently", ["--quiet", "--json"])
+@pytest.mark.parametrize("words", [("run", "-g", "4", "true"), ("lease", "-g", "4")])
+def test_waiting_can_be_silent(yard: Yard, tmp_path: Path, words: tuple[str, ...], silently: str) -> None:
+    verb, *more = words
+    with made_to_wait(yard, tmp_path, verb, silently, "-n", f"{verb} {silently}", *more) as called:
+        task = waiting(yard, f"{verb} {silently}")
+    called.printed()
+    yard.client().cancel(task)
+    assert called.said == ""
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """`gpuyard lease`: GPUs for work that is started by hand."""
 
-import sys
+import signal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.listing import Listing, verb
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below, priority_of, seconds_of
+from gpuyard.cli.options import Json, Quiet, Server, Token, client, is_for_a_verb_below, priority_of, seconds_of
+from gpuyard.cli.progress import Progress
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
@@ -39,6 +40,7 @@ def lease(
         str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
     ] = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
     server: Server = None,
     token: Token = None,
@@ -56,10 +58,10 @@ def lease(
         "tenant_id": tenant,
         "project": project,
     }
-    seconds = seconds_of(timeout, "--timeout")
-    if sys.stderr.isatty():
-        typer.echo("Waiting for GPUs; Ctrl-C gives up.", err=True)
-    held = yard.take_lease(gpus, timeout=seconds, wait_seconds=seconds_of(wait, "--wait"), **fields)
+    seconds, wait_seconds = seconds_of(timeout, "--timeout"), seconds_of(wait, "--wait")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # gives up what nobody would give back
+    with Progress(quiet=quiet or as_json) as progress:
+        held = yard.take_lease(gpus, timeout=seconds, wait_seconds=wait_seconds, watch=progress.tell, **fields)
     if as_json:
         from gpuyard.cli.printing import print_json
 

@@ -25,6 +25,7 @@ def json_option(meaning: str) -> Any:
 
 
 Json = Annotated[bool, json_option("Print what the scheduler answered, as JSON.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Do not say that it waits and when it starts.")]
 Server = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="The scheduler (default: GPUYARD_SERVER, or http://127.0.0.1:8080)."),

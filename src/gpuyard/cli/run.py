@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpuyard.cli.asking import Request, asking
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.complaints import complain
+from gpuyard.cli.options import Json, Quiet, Server, Token, client
+from gpuyard.cli.progress import Progress
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client, Task
@@ -29,42 +31,36 @@ OUTPUT_SECONDS = 15.0
 
 
 @asking
-def run(request: Request, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def run(
+    request: Request, quiet: Quiet = False, as_json: Json = False, server: Server = None, token: Token = None
+) -> None:
     """Submit a task, show what it writes, and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once."""
     if request["array"]:
         raise typer.BadParameter("an array has many outputs; use `gpuyard submit`", param_hint="'--array'")
     yard = client(server, token)
     task = yard.submit(**request)
-    with _interrupts(yard, task):
-        ended = _follow(yard, task, quiet=as_json)
+    with _interrupts(yard, task, silent=as_json), Progress(quiet=quiet or as_json) as progress:
+        ended = _follow(yard, task, progress, output=not as_json)
     if as_json:
         from gpuyard.cli.printing import print_json
 
         print_json(ended)
-    raise typer.Exit(_exit_code(ended))
+    raise typer.Exit(_exit_code(ended, silent=as_json))
 
 
-def _follow(yard: "Client", task: "Task", *, quiet: bool) -> "Task":
+def _follow(yard: "Client", task: "Task", progress: Progress, *, output: bool) -> "Task":
     """Until it ended. A task that is run again after a failure is followed again."""
     attempt = offset = 0
-    line = _Line()
     for now in yard.changes(task):
-        if not quiet and (now.started_at or (now.ended and now.attempts)):
-            line.clear()
+        progress.tell(now)
+        if output and (now.started_at or (now.ended and now.attempts)):
+            progress.clear()
             if now.attempts != attempt:
                 attempt, offset = now.attempts, 0
             offset = _copy(yard, now, offset)
         if now.ended:
-            line.clear()
             return now
-        line.show(f"{now.id} {_waits(now)}")
     raise AssertionError("changes end with the end of the task")
-
-
-def _waits(task: "Task") -> str:
-    if task.status == "pending":
-        return f"waits. {task.reason or ''}".strip()
-    return f"is {task.status}. {task.reason or ''}".strip()
 
 
 def _copy(yard: "Client", task: "Task", offset: int) -> int:
@@ -92,23 +88,27 @@ def _copy(yard: "Client", task: "Task", offset: int) -> int:
         return offset
 
 
-def _exit_code(task: "Task") -> int:
+def _exit_code(task: "Task", *, silent: bool) -> int:
+    """What we return; where it is not the task's own, why, unless it was said as JSON."""
     if task.signal is not None and task.status != "timeout":
         return SIGNALLED + task.signal
     if task.status == "failed" and task.exit_code:
         return task.exit_code
     if task.status == "success":
         return 0
-    print(f"gpuyard: {task.id} ended as {task.status}. {task.reason or ''}".rstrip(), file=sys.stderr)
+    if not silent:
+        print(f"gpuyard: {task.id} ended as {task.status}. {task.reason or ''}".rstrip(), file=sys.stderr)
     return {"timeout": TOOK_TOO_LONG, "cancelled": INTERRUPTED}.get(task.status, 1)
 
 
 @contextmanager
-def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
+def _interrupts(yard: "Client", task: "Task", *, silent: bool) -> Iterator[None]:
     """Ctrl-C (and TERM) cancels the task, whose end is then waited for; the second one leaves once the scheduler knows."""
     from threading import Thread
 
-    cancelling = Thread(target=_cancel, args=(yard, task), daemon=True)  # this thread's connection may be in use
+    cancelling = Thread(
+        target=_cancel, args=(yard, task, silent), daemon=True
+    )  # this thread's connection may be in use
 
     pressed: list[int] = []
 
@@ -118,7 +118,10 @@ def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
             raise KeyboardInterrupt
         cancelling.start()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print(f"\ngpuyard: {task.id} is being cancelled; Ctrl-C again does not wait for its end.", file=sys.stderr)
+        if not silent:
+            behind_ctrl_c = "\n" if sys.stderr.isatty() else ""
+            words = "is being cancelled; Ctrl-C again does not wait for its end."
+            print(f"{behind_ctrl_c}gpuyard: {task.id} {words}", file=sys.stderr)
 
     before, before_term = signal.signal(signal.SIGINT, cancel), signal.signal(signal.SIGTERM, cancel)
     try:
@@ -130,34 +133,10 @@ def _interrupts(yard: "Client", task: "Task") -> Iterator[None]:
         signal.signal(signal.SIGTERM, before_term)
 
 
-def _cancel(yard: "Client", task: "Task") -> None:
+def _cancel(yard: "Client", task: "Task", as_json: bool) -> None:
     from gpuyard.domain.errors import GpuyardError
 
     try:
         yard.cancel(task)
     except GpuyardError as error:
-        print(f"gpuyard: {error}", file=sys.stderr)
-
-
-class _Line:
-    """One line on the terminal that is written over and over."""
-
-    def __init__(self) -> None:
-        self._shown = ""
-        self._is_terminal = sys.stderr.isatty()
-
-    def show(self, words: str) -> None:
-        """These words instead of those before."""
-        if not self._is_terminal or words == self._shown:
-            return
-        import shutil
-
-        width = shutil.get_terminal_size().columns - 1
-        print(f"\r\x1b[K{words[:width]}", end="", file=sys.stderr, flush=True)
-        self._shown = words
-
-    def clear(self) -> None:
-        """Nothing instead of them."""
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self._shown = ""
+        complain(str(error), code=error.code, as_json=as_json)

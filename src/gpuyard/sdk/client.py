@@ -5,7 +5,7 @@ scheduler answered.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
@@ -374,12 +374,16 @@ class Client:
         *,
         timeout: float | None = None,
         wait_seconds: float | None = None,
+        watch: Callable[[Task], None] | None = None,
         **fields: Unpack[LeaseFields],
     ) -> Lease:
-        """The same without a `with`: release it yourself. Given up when it is not granted within `wait_seconds`."""
+        """The same without a `with`: release it yourself. Given up when it is not granted within `wait_seconds`.
+
+        `watch` is told of the lease now and then: why it waits, and that it runs.
+        """
         asked = self.ask_for_lease(gpus, timeout=timeout, **fields)
         try:
-            return self.granted(asked.id, wait_seconds=wait_seconds)
+            return self.granted(asked.id, wait_seconds=wait_seconds, watch=watch)
         except BaseException:
             self.release_lease(asked.id)
             raise
@@ -392,13 +396,17 @@ class Client:
         key = _new_key()
         return self.connection.ask("POST", "/api/v1/leases", LeaseAnswer, body=body, key=key)
 
-    def granted(self, lease: TaskRef, *, wait_seconds: float | None = None) -> Lease:
+    def granted(
+        self, lease: TaskRef, *, wait_seconds: float | None = None, watch: Callable[[Task], None] | None = None
+    ) -> Lease:
         """Wait until a lease has its GPUs."""
         number = self._number(lease)
         patience = Patience()
         for _ in rumours(self.connection, (number,), timeout=wait_seconds):
             try:
                 task = self.task(number)
+                if watch is not None:
+                    watch(task)
                 if task.status is TaskStatus.RUNNING:
                     return self._lease_of(task)
             except (Unreachable, NotNow) as error:

@@ -1,0 +1,69 @@
+"""What a verb says while its task waits, on standard error only.
+
+On a terminal it is one line that is written over and disappears. Elsewhere it is one line when the task begins to wait,
+with the reason, and one when it starts; a task that never waits is not spoken of.
+"""
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from gpuyard.sdk import Task
+
+
+class Progress:
+    """Of one task. `with` leaves no line on the terminal, whatever happens."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_terminal = sys.stderr.isatty()
+        self._shown = ""
+        """On the terminal, or as the last line: none while it does not wait."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.clear()
+
+    def tell(self, task: "Task") -> None:
+        """What the task does now."""
+        if self._quiet:
+            return
+        waits = _waits(task)
+        if self._is_terminal:
+            self._write_over(waits)
+        elif waits and not self._shown:
+            self._shown = waits
+            print(f"gpuyard: {waits}", file=sys.stderr, flush=True)
+        elif self._shown and not waits and task.started_at:
+            self._shown = ""
+            print(f"gpuyard: {_started(task)}", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Make room on the terminal for something else."""
+        if self._is_terminal:
+            self._write_over("")
+
+    def _write_over(self, words: str) -> None:
+        if words == self._shown:
+            return
+        import shutil
+
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{words[:width]}", end="", file=sys.stderr, flush=True)
+        self._shown = words
+
+
+def _waits(task: "Task") -> str:
+    """In a sentence; empty when it runs, is over, or is just being started."""
+    if task.status == "pending" and task.reason:
+        return f"{task.id} waits. {task.reason}"
+    return f"{task.id} is suspended. {task.reason or ''}".strip() if task.status == "suspended" else ""
+
+
+def _started(task: "Task") -> str:
+    return (
+        f"{task.id} has its GPUs." if task.command is None else f"{task.id} started on {' and '.join(task.node_ids)}."
+    )
