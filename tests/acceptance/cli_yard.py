@@ -76,6 +76,11 @@ class Yard:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return [int(pid) for pid in children if b"beside" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
+    @property
+    def last_words(self) -> str:
+        """The last line our `up` wrote."""
+        return (self.folder / "up.err").read_text().splitlines()[-1]
+
     def interrupt(self) -> int:
         """Ctrl-C, and its exit code."""
         assert self.process is not None

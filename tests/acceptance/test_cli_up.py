@@ -11,6 +11,8 @@ import pytest
 from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
+GOES_ON = "Stopped. 1 task goes on; `gpuyard up` takes it up again, `gpuyard down --stop-tasks` ends it."
+
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Yard]:
@@ -34,6 +36,7 @@ def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp
     task = yard.client().submit(gated(tmp_path))
     until((tmp_path / "runs").exists, what="the task runs")
     assert yard.interrupt() == 0
+    assert yard.last_words == GOES_ON
     (tmp_path / "go").touch()
     yard.up()
 
@@ -91,7 +94,8 @@ def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> Non
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), what="the task runs")
     pid = int((tmp_path / "pid").read_text())
 
-    assert "is stopped" in yard.does("down", "--data-dir", str(tmp_path / "data"))
+    down = yard.does("down", "--data-dir", str(tmp_path / "data"))
+    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n{GOES_ON.removeprefix('Stopped. ')}\n"
     assert is_alive(pid)
     assert "1 task was ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
     assert not is_alive(pid)
@@ -103,7 +107,9 @@ def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_p
     waits = yard.client().submit("true", gpu_count=4)
     until((tmp_path / "runs").exists, what="the task runs")
 
-    assert "2 tasks were ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
+    down = yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
+    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n2 tasks were ended.\n"
+    assert yard.last_words == "Stopped. No task is running."
     yard.up()
     assert [yard.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]
 

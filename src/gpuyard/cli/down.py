@@ -25,6 +25,7 @@ def down(
     as_json: Annotated[bool, json_option("Say what was stopped as one JSON object.")] = False,
 ) -> None:
     """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
+    from gpuyard.cli.held import end_all, what_goes_on
     from gpuyard.cli.up import data_folder
     from gpuyard.cli.up.mark import standing
 
@@ -33,10 +34,9 @@ def down(
     cancelled = _cancel_all(known) if stop_tasks and known else 0
     if known:
         _stop(folder, known)
+    supervisor = folder / "agent" / "supervisor"
     if stop_tasks:
-        from gpuyard.cli.held import end_all
-
-        cancelled += end_all(folder / "agent" / "supervisor")
+        cancelled += end_all(supervisor)
     if as_json:
         from msgspec import json
 
@@ -46,6 +46,8 @@ def down(
     typer.echo(f"The yard in {folder} is stopped." if known else f"No yard is up on {folder}.")
     if stop_tasks:
         typer.echo(f"{cancelled} {'task was' if cancelled == 1 else 'tasks were'} ended.")
+    else:
+        typer.echo(what_goes_on(supervisor))
 
 
 def _cancel_all(known: "Standing") -> int:

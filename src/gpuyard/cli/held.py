@@ -1,9 +1,10 @@
-"""What a supervisor of this machine still holds when its yard is down, and how to end it."""
+"""What a supervisor of this machine still holds when its yard is down, and how to end it. It has no scheduler to ask."""
 
 import os
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuyard.agent.supervisor import messages as said
@@ -13,16 +14,49 @@ STOP_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 
 
+def what_goes_on(folder: Path) -> str:
+    """How many tasks run under the supervisor in this folder, in a sentence that says what to do about them."""
+    with _line_to(folder) as line:
+        count = _running(line) if line else 0
+    if not count:
+        return "No task is running."
+    tasks, them = ("1 task goes on", "it") if count == 1 else (f"{count} tasks go on", "them")
+    return f"{tasks}; `gpuyard up` takes {them} up again, `gpuyard down --stop-tasks` ends {them}."
+
+
 def end_all(folder: Path) -> int:
     """End every attempt of the supervisor in this folder, and the supervisor. How many there were."""
+    with _line_to(folder) as line:
+        return _end_all(line) if line else 0
+
+
+@contextmanager
+def _line_to(folder: Path) -> Iterator[socket.socket | None]:
+    """To the supervisor in this folder; none: nothing is held where nobody listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(STOP_SECONDS)
         try:
             with socket_address(folder) as address:
                 line.connect(address)
         except OSError:
-            return 0  # nothing is held where nobody listens
-        return _end_all(line)
+            yield None
+            return
+        yield line
+
+
+def _running(line: socket.socket) -> int:
+    line.sendall(said.frame([said.List()]))
+    frames = said.Frames()
+    while data := line.recv(1 << 18):
+        for body in frames.feed(data):
+            for event in said.decode_events(body):
+                if isinstance(event, said.Holding):
+                    return len(_open(event))
+    return 0
+
+
+def _open(holding: said.Holding) -> set[said.Key]:
+    return {held.key for held in holding.attempts if held.phase is not said.Phase.ENDED}
 
 
 def _end_all(line: socket.socket) -> int:
@@ -35,7 +69,7 @@ def _end_all(line: socket.socket) -> int:
             for event in said.decode_events(body):
                 if isinstance(event, said.Holding):
                     supervisor = event.pid
-                    running = {held.key for held in event.attempts if held.phase is not said.Phase.ENDED}
+                    running = _open(event)
                     count = len(running)
                     line.sendall(said.frame([said.Stop(key, GRACE_SECONDS) for key in running]))
                 elif isinstance(event, said.Ended | said.NotLaunched):

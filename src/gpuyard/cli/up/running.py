@@ -15,6 +15,7 @@ from gpuyard import __version__
 from gpuyard.agent.inventory import NoSuchInventory
 from gpuyard.agent.inventory.virtual import read_spec
 from gpuyard.agent.settings import AgentSettings
+from gpuyard.cli.held import what_goes_on
 from gpuyard.cli.logs import set_up
 from gpuyard.cli.up.mark import Mark
 from gpuyard.control_plane.server import join_token, serve, stop_on_signals
@@ -119,9 +120,7 @@ async def run(plan: Plan, mark: Mark) -> None:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-    _say(
-        plan, "Stopped. Tasks that run go on; `gpuyard up` takes them up again, `gpuyard down --stop-tasks` ends them."
-    )
+    _say(plan, f"Stopped. {what_goes_on(plan.folder / 'agent' / 'supervisor')}")
 
 
 def _reached_at(host: str, port: int) -> str:
