@@ -264,6 +264,44 @@ def test_logs_show_the_end_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> 
     assert [json.loads(one) for one in as_json] == [{"line": "5000"}, {"line": "last"}]
 
 
+def test_logs_of_a_task_that_has_not_started_say_why(yard: Yard) -> None:
+    waits = yard.client().submit("true", gpu_count=64)
+    reason = yard.client().task(waits).reason
+
+    done = yard.call("logs", waits.id)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"gpuyard: {waits.id} has not started. {reason}\n"
+    assert yard.call("logs", waits.id, "--json").stderr == ""
+    yard.client().cancel(waits)
+    assert yard.call("logs", waits.id).stderr == f"gpuyard: {waits.id} never started. It was cancelled.\n"
+
+
+def test_logs_that_are_followed_say_at_once_that_the_task_waits(yard: Yard, tmp_path: Path) -> None:
+    first = yard.client().submit(f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
+    task = yard.client().submit("echo now", depends_on=[first])
+    following = Background(yard, tmp_path / "errors", "logs", "-f", task.id)
+    until(lambda: following.said, what="it says that the task waits")
+    (tmp_path / "go").touch()
+
+    assert following.printed() == "now\n"
+    assert following.said.startswith(f"gpuyard: {task.id} has not started. It waits for 1 other task")
+
+
+def test_logs_of_a_task_that_wrote_nothing_are_empty(yard: Yard) -> None:
+    task = yard.client().wait(yard.client().submit("true"), timeout=60)
+
+    done = yard.call("logs", task.id)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_logs_of_a_node_that_a_task_was_not_on_name_the_one_it_was_on(yard: Yard) -> None:
+    task = yard.client().wait(yard.client().submit("true"), timeout=60)
+
+    done = yard.call("logs", task.id, "--node", "nowhere")
+    assert done.returncode == 1
+    assert done.stderr == f"gpuyard: {task.id} was not on node nowhere; it was on {task.node_id}.\n"
+
+
 def test_a_secret_reaches_the_task_and_nobody_else(yard: Yard) -> None:
     done = yard.call("submit", "--secret", "API_KEY", "--shell", 'echo "${#API_KEY}"', env={"API_KEY": "hushhush"})
     task = done.stdout.strip()
@@ -314,6 +352,14 @@ def test_a_lease_names_its_gpus_until_it_is_released(yard: Yard) -> None:
     assert lease in yard.does("lease", "list")
     assert lease in yard.does("lease", "release", lease)
     assert yard.client().wait(lease, timeout=60).ended
+    row = next(line for line in yard.does("ps", "-a").splitlines() if line.startswith(f"{lease} "))
+    assert row.endswith("It was released.")
+
+
+def test_a_lease_whose_time_is_over_says_so(yard: Yard) -> None:
+    lease, _ = yard.does("lease", "--timeout", "0.5").split()
+
+    assert yard.client().wait(lease, timeout=60).reason == "Its time was over."
 
 
 def test_a_lease_that_is_not_granted_in_time_is_given_up(yard: Yard) -> None:

@@ -296,5 +296,9 @@ def test_output_that_can_not_be_had_gets_a_sentence(agent: tuple[RestYard, Agent
     start(yard)
     missing = yard.ask("GET", f"{TASKS}/1/logs")
     assert "no such output" in missing.error["message"]
-    away = yard.ask("GET", f"{TASKS}/1/logs?node=n7")
+    elsewhere = yard.ask("GET", f"{TASKS}/1/logs?node=n7")
+    assert (elsewhere.status, elsewhere.error["code"]) == (404, "UnknownNode")
+    yard.inside(player.stop)
+    until(lambda: not any(session.connected for session in yard.yard.agents.sessions.values()))
+    away = yard.ask("GET", f"{TASKS}/1/logs")
     assert (away.status, away.error["code"]) == (503, "NodeUnreachable")

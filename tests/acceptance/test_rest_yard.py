@@ -91,6 +91,7 @@ def test_a_lease_is_given_listed_and_released(yard: RestYard) -> None:
     assert yard.ask("GET", "/api/v1/leases/task-2").status == 404
     released = yard.ask("DELETE", "/api/v1/leases/task-1")
     assert (released.status, released.json["message"]) == (200, "task-1 is being released.")
+    assert yard.get("/api/v1/tasks/task-1")["reason"] == "It was released."
     assert yard.ask("GET", "/api/v1/tasks/task-1/logs").error["code"] == "NoOutput"
     assert yard.ask("POST", "/api/v1/leases", {"command": "true"}).error["field"] == "command"
 

@@ -10,7 +10,7 @@ from gpuyard.cli.options import Json, Server, Token, client
 from gpuyard.cli.show import TaskId
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.sdk import Client, Task
 
 FIRST_LOOK_BYTES = 64 * 1024
 
@@ -29,14 +29,27 @@ def logs(
     server: Server = None,
     token: Token = None,
 ) -> None:
-    """Print what a task wrote, byte for byte; with --json one object a line."""
+    """Print what a task wrote, byte for byte; with --json one object a line. One that has not started says why."""
     yard = client(server, token)
+    if follow and not as_json:
+        _tell_of_no_start(yard.task(task_id))
     which: dict[str, Any] = {"attempt": attempt, "node": node}
     last_bytes = None if tail is None else _bytes_of_last_lines(yard, task_id, tail, which)
     parts = yard.logs(task_id, follow=follow, tail=last_bytes, **which)
+    wrote = False
     for part in _as_json(parts) if as_json else parts:
         sys.stdout.buffer.write(part)
         sys.stdout.buffer.flush()
+        wrote = True
+    if not wrote and not follow and not as_json:
+        _tell_of_no_start(yard.task(task_id))
+
+
+def _tell_of_no_start(task: "Task") -> None:
+    """Nothing was written where nothing ran."""
+    if task.started_at is None:
+        words = "never started" if task.ended else "has not started"
+        print(f"gpuyard: {task.id} {words}. {task.reason or ''}".rstrip(), file=sys.stderr, flush=True)
 
 
 def _bytes_of_last_lines(yard: "Client", task: str, lines: int, which: dict[str, Any]) -> int:

@@ -19,6 +19,9 @@ from gpuyard.domain.values import ENDED, GpuHealth, NodeId, TaskId, TaskStatus, 
 from gpuyard.journal.records import Record
 from gpuyard.wire.tasks import TaskAnswer, answer_of
 
+_OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
+"""What people say of GPUs that were given back."""
+
 
 class TaskView(msgspec.Struct, omit_defaults=True):
     """One task, as far as it is committed."""
@@ -70,6 +73,8 @@ class TaskView(msgspec.Struct, omit_defaults=True):
         if self.cause.why is Why.SUCCEEDED:
             return None, self.cause.why
         sentence = self.cause.sentence()
+        if self.spec.command is None:
+            sentence = _OF_LEASES.get(self.cause.why, sentence)
         if self.cause.why is Why.EXIT_CODE and self.signal is not None:
             sentence = f"It was ended by signal {self.signal}."
         elif self.cause.why is Why.EXIT_CODE and self.exit_code is not None:

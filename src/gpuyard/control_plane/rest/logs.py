@@ -53,15 +53,20 @@ async def get_logs(desk: Desk, call: Call) -> Answer | Flow:
         raise WrongInput("Contradiction", "tail counts from the end; leave out offset and limit.", "tail")
     attempt = asked.get("attempt")
     if attempt is not None and attempt > told.attempts:
-        message = f"{told.id} has had {told.attempts} attempts, there is no attempt {attempt}."
+        had = "1 attempt" if told.attempts == 1 else f"{told.attempts} attempts"
+        message = f"{told.id} has had {had}, there is no attempt {attempt}."
         raise WrongInput("UnknownAttempt", message, "attempt", status=404)
+    node = asked.get("node")
+    if node is not None and told.node_ids and node not in told.node_ids and attempt in {None, told.attempts}:
+        message = f"{told.id} was not on node {node}; it was on {', '.join(told.node_ids)}."
+        raise WrongInput("UnknownNode", message, "node", status=404)
     follow = asked.get("follow", False)
     tail = asked.get("tail")
     limit = asked.get("limit", 0)
     if tail == 0 and not follow:
         return Answer(200, b"", TEXT)
     offset = asked.get("offset", 0) if tail is None else -tail if tail else _LARGEST
-    wanted = _Wanted(task, attempt, asked.get("node"), offset, limit, follow)
+    wanted = _Wanted(task, attempt, node, offset, limit, follow)
     return Flow(await _begun(_output(desk, wanted, told)), TEXT)
 
 
