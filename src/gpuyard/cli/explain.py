@@ -10,6 +10,17 @@ from gpuyard.cli.show import TaskId
 if TYPE_CHECKING:
     from gpuyard.wire.answers import ExplainAnswer
 
+SAYS_ALL = frozenset({"OnHold", "WaitingForTasks"})
+"""Reasons that name what it waits for, whose end nobody knows."""
+IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
+"""Reasons that go away when other tasks end."""
+NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
+"""Reasons whose end is known whatever others do."""
+NOWHERE = "No node of today can hold it. It starts by itself once one that can joins; if none will, cancel it and ask for less."
+NEITHER = ": a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)"
+MOST_AHEAD = 200
+"""The scheduler does not look further."""
+
 
 def explain(task_id: TaskId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
     """Say why a task waits, what is ahead of it, and when it is likely to start."""
@@ -25,27 +36,47 @@ def explain(task_id: TaskId, as_json: Json = False, server: Server = None, token
 
 def in_words(told: "ExplainAnswer") -> list[str]:
     """A few sentences."""
-    from gpuyard.cli.printing import counted
-
     words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
     if told.status != "pending":
         here = told.nodes if told.status == "running" else []
         return words + ([f"Its GPUs are on {' and '.join(here)}."] if here else [])
-    words.append(f"{counted(told.ahead, 'task')} {'goes' if told.ahead == 1 else 'go'} before it.")
-    words.append(_when(told))
-    return words
+    if told.reason_code in SAYS_ALL:
+        return words
+    if _fits_nowhere(told):
+        return [*words, NOWHERE]
+    return [*words, _ahead(told.ahead), _when(told)]
+
+
+def _fits_nowhere(told: "ExplainAnswer") -> bool:
+    from gpuyard.domain.refusals import REFUSALS, Never
+
+    return told.reason_code in {kind.__name__ for kind in REFUSALS if issubclass(kind, Never)}
+
+
+def _ahead(count: int) -> str:
+    return f"{count or 'No'} {'task goes' if count < 2 else 'tasks go'} before it."
 
 
 def _when(told: "ExplainAnswer") -> str:
+    """When it starts, and what that rests on."""
     from gpuyard.cli.printing import spoken_instant
 
     if told.starts_at is None:
-        unknown = (
-            ": not all that is ahead of it, or runs now, said how long it takes (--estimate)" if told.ahead else ""
-        )
-        return f"Nobody can say when it starts{unknown}."
+        return f"Nobody can say when it starts{_why_unknown(told)}."
     likely, low, high = map(spoken_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
-    if low and high and low != high:
-        return f"It is likely to start at {likely}{where}, between {low} and {high}."
-    return f"It is likely to start at {likely}{where}."
+    between = f"between {low} and {high}"
+    if told.guessed:
+        return f"At a guess it starts{where} {between}: a task in its way has run longer than its estimate."
+    start = f"starts{where} at {likely}{f', {between}' if low != high else ''}."
+    return (
+        f"It {start}"
+        if told.reason_code in NOT_BY_ESTIMATES
+        else f"By the estimates of the tasks in its way it {start}"
+    )
+
+
+def _why_unknown(told: "ExplainAnswer") -> str:
+    if told.ahead > MOST_AHEAD:
+        return ": too many tasks go before it"
+    return NEITHER if told.reason_code in IN_THE_WAY else ""

@@ -52,7 +52,7 @@ class Conflict(Refusal, frozen=True):
 
 
 class Never(Refusal, frozen=True):
-    """No node of the yard could ever do it."""
+    """No node of the yard, as it is now, could ever do it. A task that was accepted waits until one joins that can."""
 
 
 class NotNow(Refusal, frozen=True):
@@ -374,7 +374,10 @@ class AlreadyFounded(Conflict, frozen=True):
 class QuotaForbids(Conflict, frozen=True):
     """The tenant's own limit is smaller than the task."""
 
-    text = "The task needs {needed} GPUs{of_model} and tenant {tenant} may never have more than {limit}."
+    text = (
+        "The task needs {needed} GPUs{of_model} and tenant {tenant} may have no more than {limit}; "
+        "ask for fewer, or have the limit raised."
+    )
     tenant: TenantId
     needed: float
     limit: int
@@ -393,7 +396,7 @@ class QuotaForbids(Conflict, frozen=True):
 class NoNodesYet(Never, frozen=True):
     """The yard is empty."""
 
-    text = "The yard has no node yet."
+    text = "The yard has no node; it takes an agent to bring one."
 
 
 class UnknownGpuModel(Never, frozen=True):
@@ -407,7 +410,7 @@ class UnknownGpuModel(Never, frozen=True):
 class GpuMemoryTooSmall(Never, frozen=True):
     """No card is large enough."""
 
-    text = "The task needs {needed_mib} MiB on each GPU; the largest that would do otherwise has {largest_mib}."
+    text = "The task needs {needed_mib} MiB on each GPU; the largest suitable GPU has {largest_mib}."
     needed_mib: int
     largest_mib: int
 
@@ -415,9 +418,7 @@ class GpuMemoryTooSmall(Never, frozen=True):
 class NodeTooSmall(Never, frozen=True):
     """No node has so many GPUs of one model."""
 
-    text = (
-        "The task needs {needed} GPUs of one model on a node; the largest node that would do otherwise has {largest}."
-    )
+    text = "The task needs {needed} GPUs of one model on a node; the largest suitable node has {largest}."
     needed: int
     largest: int
 
@@ -425,7 +426,7 @@ class NodeTooSmall(Never, frozen=True):
 class TooFewCpus(Never, frozen=True):
     """No node has so many CPUs."""
 
-    text = "The task needs {needed} CPUs on a node; the largest node that would do otherwise has {largest}."
+    text = "The task needs {needed} CPUs on a node; the largest suitable node has {largest}."
     needed: int
     largest: int
 
@@ -433,7 +434,7 @@ class TooFewCpus(Never, frozen=True):
 class HostMemoryTooSmall(Never, frozen=True):
     """No node has so much host memory."""
 
-    text = "The task needs {needed_mib} MiB of host memory; the largest node that would do otherwise has {largest_mib}."
+    text = "The task needs {needed_mib} MiB of host memory; the largest suitable node has {largest_mib}."
     needed_mib: int
     largest_mib: int
 
@@ -441,14 +442,14 @@ class HostMemoryTooSmall(Never, frozen=True):
 class NoNodeWithLabels(Never, frozen=True):
     """No node carries these labels."""
 
-    text = "No node that would do otherwise carries the labels {labels}."
+    text = "No suitable node carries the labels {labels}."
     labels: tuple[str, ...]
 
 
 class GangLargerThanYard(Never, frozen=True):
     """More nodes than there are."""
 
-    text = "The gang needs {needed} nodes; only {nodes} in the yard could ever take part."
+    text = "The task needs {needed} nodes at once; the yard has {nodes} that could take part."
     needed: int
     nodes: int
 
@@ -463,6 +464,10 @@ class NoRoom(NotNow, frozen=True):
     needed: float
     nodes: int
     free: int
+
+    def sentence(self) -> str:
+        """One node is not the emptiest of many."""
+        return super().sentence().replace("the emptiest of 1 suitable node has", "the only suitable node has")
 
 
 class NoCpuRoom(NotNow, frozen=True):
@@ -484,7 +489,10 @@ class GangIncomplete(NotNow, frozen=True):
 class NodesClosed(NotNow, frozen=True):
     """The nodes that could hold it are lost, cordoned or have broken GPUs."""
 
-    text = "It needs {needed} nodes; of {nodes} that could hold it, {open} are open and whole at the moment."
+    text = (
+        "It needs {needed} nodes; of {nodes} that could hold it, {open} can be used at the moment: "
+        "others are offline, cordoned or have GPUs that are out of use."
+    )
     needed: int
     nodes: int
     open: int
@@ -521,7 +529,7 @@ class TenantModelQuotaFull(NotNow, frozen=True):
 class BudgetSpent(NotNow, frozen=True):
     """The tenant's GPU-hours of this period are used up."""
 
-    text = "Tenant {tenant} has used its {gpu_hours} GPU-hours of this period; the next begins at {renews_at}."
+    text = "Tenant {tenant} has used its {gpu_hours} GPU-hours of this period, and waits for the next one."
     tenant: TenantId
     gpu_hours: float
     renews_at: float
@@ -537,9 +545,13 @@ class ReservedFor(NotNow, frozen=True):
 class WaitingForTasks(NotNow, frozen=True):
     """Its dependencies are not over."""
 
-    text = "It waits for {open} other tasks to end, the first of them is {first}."
+    text = "It waits for {open} other tasks to end, the first of them is task {first}."
     first: TaskId
     open: int
+
+    def sentence(self) -> str:
+        """One is not the first of many."""
+        return f"It waits for task {self.first} to end." if self.open == 1 else super().sentence()
 
 
 class OnHold(NotNow, frozen=True):
@@ -551,7 +563,7 @@ class OnHold(NotNow, frozen=True):
 class BackingOff(NotNow, frozen=True):
     """It failed and waits a little before the next attempt."""
 
-    text = "It waits until {until} before the next attempt."
+    text = "It waits a little before the next attempt."
     until: float
 
 

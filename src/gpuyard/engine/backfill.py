@@ -167,8 +167,11 @@ def earliest(
     steps = [(when, freed) for when, freed, _ in ends_on(state, bay, at, side) if when != UNKNOWN]
     for hold in holds:
         if hold.bays & bay.bit:
-            starts = max(hold.starts_at if hold.starts_at is not None else at, at)
             taken = need_of(hold.shape, bay)
+            if hold.starts_at is None:  # nobody knows when it starts, and so nobody knows when it ends
+                free = free.plus(taken, -1)
+                continue
+            starts = max(hold.starts_at, at)
             steps.append((starts, NOTHING.plus(taken, -1)))
             steps.append((starts + hold.task.left_seconds(at, side), taken))
     steps.sort(key=lambda step: step[0])

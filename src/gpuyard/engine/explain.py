@@ -3,7 +3,8 @@
 The reason is a refusal, typed and in words. The expected start comes from the same reservations the scheduler makes:
 tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
 side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
-no honest answer, and none is given. The search looks at `AHEAD` tasks at the most.
+no honest answer, and none is given; where somebody has outrun one, the answer is called a guess. The search looks at
+`AHEAD` tasks at the most.
 """
 
 from heapq import heapify, heappop, heappush
@@ -43,6 +44,8 @@ class Explanation(Value, frozen=True):
     starts_high: float | None = None
     nodes: tuple[NodeId, ...] = ()
     """Where, if that is promised already."""
+    guessed: bool = False
+    """Whether that start rests on a guess: a task in the way has outrun its estimate."""
 
     def sentence(self) -> str:
         """The reason in words."""
@@ -64,8 +67,11 @@ def explain(state: State, task_id: TaskId, now: float) -> Explanation:
     reason = _reason(state, task, shape, at)
     ahead = _ahead(state, task, shape, at) if task.group else []
     hold = state.holds.get(task_id)
-    low, likely, high = _band([_starts(state, task, shape, ahead, at, side) for side in SIDES])
-    return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, hold.nodes if hold else ())
+    starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
+    guessed = starts[-1] is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
+    low, likely, high = _band(starts)
+    nodes = hold.nodes if hold else ()
+    return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, nodes, guessed)
 
 
 def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:

@@ -11,8 +11,8 @@ from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 if TYPE_CHECKING:
     from gpuyard.engine.queue import Group
 
-Side = Literal["low", "likely", "high"]
-"""Of an estimate: soonest, likely, latest."""
+Side = Literal["low", "likely", "high", "said"]
+"""Of an estimate: soonest, likely, latest; and latest with no guess for a task that has outrun it."""
 
 UNKNOWN = float("inf")
 """The length of a run nobody has an idea of."""
@@ -124,20 +124,21 @@ class Task:
     def left_seconds(self, now: float, side: Side = "high") -> float:
         """How much longer it is thought to hold its GPUs, on one side of its estimate; never beyond its timeout.
 
-        A task that has outrun its estimate is thought to need a fifth of its age more, and at least a minute.
+        A task that has outrun its estimate is thought to need a fifth of its age more, and at least a minute; but for
+        the side `said`, on which nobody knows.
         """
         left = UNKNOWN
         if self.estimate is not None:
             served = self.served_at(now)
             left = _side(self.estimate, side) - served
             if left <= 0:
-                left = 0.0 if side == "low" else max(60.0, served / 5)
+                left = UNKNOWN if side == "said" else 0.0 if side == "low" else max(60.0, served / 5)
         if self.spec.timeout_seconds is not None:
             left = min(left, max(0.0, self.spec.timeout_seconds - self.ran_at(now)))
         return left
 
 
 def _side(estimate: Estimate, side: Side) -> float:
-    if side == "high":
-        return estimate.high_seconds
-    return estimate.seconds if side == "likely" else estimate.low_seconds
+    if side == "likely":
+        return estimate.seconds
+    return estimate.low_seconds if side == "low" else estimate.high_seconds

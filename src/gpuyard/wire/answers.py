@@ -91,6 +91,8 @@ class ExplainAnswer(Struct, frozen=True):
     starts_low: Instant | None
     starts_high: Instant | None
     nodes: list[str]
+    guessed: bool = False
+    """The start rests on a guess, as a task in the way has outrun its estimate."""
 
 
 # --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------

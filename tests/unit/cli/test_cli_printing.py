@@ -2,10 +2,7 @@
 
 import pytest
 
-from gpuyard.cli.explain import in_words
 from gpuyard.cli.printing import print_pairs, print_table, seconds_since, spoken_seconds
-from gpuyard.domain.values import TaskStatus
-from gpuyard.wire.answers import ExplainAnswer
 
 
 def test_a_table_in_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,40 +30,3 @@ def test_durations_are_short(seconds: float | None, words: str) -> None:
 def test_a_duration_ends_with_the_task() -> None:
     assert seconds_since("2026-01-01T00:00:00.500000Z", "2026-01-01T00:01:00.000000Z") == 59.5
     assert seconds_since(None) is None
-
-
-def explanation(**said: object) -> ExplainAnswer:
-    usual: dict[str, object] = {
-        "task_id": "task-7",
-        "status": TaskStatus.PENDING,
-        "reason": "No GPU is free.",
-        "reason_code": "NoRoom",
-        "ahead": 0,
-        "starts_at": None,
-        "starts_low": None,
-        "starts_high": None,
-        "nodes": [],
-    }
-    return ExplainAnswer(**{**usual, **said})  # type: ignore[arg-type]
-
-
-def test_why_a_task_waits_is_told_in_words() -> None:
-    assert in_words(explanation(ahead=1))[:2] == ["task-7 is pending. No GPU is free.", "1 task goes before it."]
-    assert "Nobody can say" in in_words(explanation())[-1]
-
-
-def test_an_expected_start_has_its_band() -> None:
-    told = in_words(
-        explanation(
-            starts_at="2026-01-02T00:00:00.000000Z",
-            starts_low="2026-01-01T00:00:00.000000Z",
-            starts_high="2026-01-03T00:00:00.000000Z",
-            nodes=["node-1"],
-        )
-    )
-    assert "on node-1, between" in told[-1]
-
-
-def test_a_task_that_runs_says_where() -> None:
-    told = in_words(explanation(status=TaskStatus.RUNNING, reason=None, nodes=["a", "b"]))
-    assert told == ["task-7 is running.", "Its GPUs are on a and b."]

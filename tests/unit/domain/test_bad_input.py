@@ -221,7 +221,10 @@ def test_what_the_tenants_own_quota_forbids_for_ever_is_refused(cluster: Cluster
     assert cluster.submits(task("large", gpus=3, tenant="small")) == no.QuotaForbids(TenantId("small"), 3, 2)
     refusal = cluster.submits(task("model", gpus=2, models=("H100",), tenant="small"))
     assert isinstance(refusal, no.QuotaForbids)
-    assert refusal.sentence() == "The task needs 2 GPUs of model H100 and tenant small may never have more than 1."
+    assert refusal.sentence() == (
+        "The task needs 2 GPUs of model H100 and tenant small may have no more than 1; "
+        "ask for fewer, or have the limit raised."
+    )
 
 
 NEVER: dict[str, tuple[Callable[[], object], no.Never]] = {
@@ -268,3 +271,24 @@ def test_the_engine_says_no_before_it_does_anything() -> None:
     engine = Engine()
     assert isinstance(engine.handle(command.CancelTask(TaskId(1)), 0.0), no.UnknownTask)
     assert engine.decide(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "sentence"),
+    [
+        (no.NoRoom(4, 1, 0), "It needs 4 GPUs on one node; the only suitable node has 0 free."),
+        (no.NoRoom(1, 3, 0), "It needs 1 GPU on one node; the emptiest of 3 suitable nodes has 0 free."),
+        (no.WaitingForTasks(TaskId(3), 1), "It waits for task 3 to end."),
+        (no.WaitingForTasks(TaskId(3), 2), "It waits for 2 other tasks to end, the first of them is task 3."),
+        (no.BackingOff(1_763_216_000.0), "It waits a little before the next attempt."),
+    ],
+)
+def test_a_reason_to_wait_reads_well(refusal: no.Refusal, sentence: str) -> None:
+    assert refusal.sentence() == sentence
+
+
+def test_no_reason_to_wait_shows_an_instant_as_a_number() -> None:
+    """The domain has no calendar: instants are in fields, for whoever has one."""
+    for kind in no.REFUSALS:
+        assert "{until}" not in kind.text, kind
+        assert "_at}" not in kind.text, kind

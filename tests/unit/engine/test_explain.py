@@ -111,6 +111,43 @@ def test_without_an_estimate_in_the_way_no_start_is_made_up(cluster: ClusterStor
     assert cluster.explains("next").starts_at is None
 
 
+def test_behind_a_task_whose_own_start_nobody_knows_no_start_is_made_up(cluster: ClusterStory) -> None:
+    cluster.submits(task("endless", gpus=2), task("short", gpus=2, estimate=10, runs_for=10))
+    cluster.submits(task("large", gpus=4, estimate=5))
+    cluster.submits(task("last", gpus=2, estimate=100))
+    assert cluster.explains("large").starts_at is None
+    assert cluster.explains("last").starts_at is None
+    cluster.passes(11)
+    assert not cluster.is_running("last")
+
+
+def test_nodes_that_are_promised_to_nobody_still_have_a_start(cluster: ClusterStory) -> None:
+    cluster.submits(task("endless", gpus=4))
+    cluster.has_nodes(1, gpus_each=3)
+    cluster.submits(task("short", gpus=3, estimate=10, runs_for=10))
+    cluster.submits(task("large", gpus=4, estimate=5))
+    cluster.submits(task("last", gpus=2, estimate=100))
+    assert cluster.explains("large").starts_at is None
+    assert cluster.explains("last").starts_at == 10.0
+    cluster.passes(10)
+    assert cluster.is_running("last")
+
+
+def test_a_start_behind_a_task_that_outran_its_estimate_is_a_guess(cluster: ClusterStory) -> None:
+    cluster.submits(task("late", gpus=4, estimate=10))
+    cluster.submits(task("next", gpus=4, estimate=10))
+    assert (cluster.explains("next").starts_at, cluster.explains("next").guessed) == (10.0, False)
+    cluster.passes(20)
+    assert (cluster.explains("next").starts_at, cluster.explains("next").guessed) == (80.0, True)
+
+
+def test_a_timeout_is_no_guess(cluster: ClusterStory) -> None:
+    cluster.submits(task("late", gpus=4, estimate=10, timeout_seconds=50))
+    cluster.submits(task("next", gpus=4, estimate=10))
+    cluster.passes(20)
+    assert (cluster.explains("next").starts_at, cluster.explains("next").guessed) == (50.0, False)
+
+
 def test_a_start_behind_others_at_a_quota_is_known_if_all_estimates_are(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.submits(task("now", gpus=4, estimate=10), task("next", gpus=4, estimate=10), task("last", estimate=10))

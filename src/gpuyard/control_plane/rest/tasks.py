@@ -142,6 +142,7 @@ async def explain_task(desk: Desk, call: Call) -> Answer:
             _instant_or_none(found.starts_low if found else None),
             _instant_or_none(found.starts_high if found else None),
             list(found.nodes) if found and found.nodes else told.node_ids,
+            found is not None and found.guessed,
         )
     )
 

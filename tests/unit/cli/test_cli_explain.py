@@ -1,0 +1,96 @@
+"""Why a task waits and when it starts, in words that say what they rest on."""
+
+import pytest
+
+from gpuyard.cli import explain
+from gpuyard.cli.explain import in_words
+from gpuyard.cli.printing import spoken_instant
+from gpuyard.domain.refusals import REFUSALS
+from gpuyard.domain.values import TaskStatus
+from gpuyard.engine.explain import AHEAD
+from gpuyard.wire.answers import ExplainAnswer
+
+EARLY, LIKELY, LATE = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
+
+
+def explanation(**said: object) -> ExplainAnswer:
+    usual: dict[str, object] = {
+        "task_id": "task-7",
+        "status": TaskStatus.PENDING,
+        "reason": "No GPU is free.",
+        "reason_code": "NoRoom",
+        "ahead": 0,
+        "starts_at": None,
+        "starts_low": None,
+        "starts_high": None,
+        "nodes": [],
+    }
+    return ExplainAnswer(**{**usual, **said})  # type: ignore[arg-type]
+
+
+def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_words_say_why() -> None:
+    assert in_words(explanation(ahead=1)) == [
+        "task-7 is pending. No GPU is free.",
+        "1 task goes before it.",
+        (
+            "Nobody can say when it starts: "
+            "a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)."
+        ),
+    ]
+
+
+def test_an_expected_start_says_that_it_rests_on_estimates() -> None:
+    told = in_words(explanation(starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, nodes=["node-1"]))
+
+    early, likely, late = map(spoken_instant, (EARLY, LIKELY, LATE))
+    assert told[1] == "No task goes before it."
+    assert told[2] == (
+        f"By the estimates of the tasks in its way it starts on node-1 at {likely}, between {early} and {late}."
+    )
+
+
+def test_without_a_band_there_is_one_instant() -> None:
+    told = in_words(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
+    assert told[2] == f"By the estimates of the tasks in its way it starts at {spoken_instant(LIKELY)}."
+
+
+def test_a_guess_is_called_one() -> None:
+    told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
+    assert told[2] == (
+        f"At a guess it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}: "
+        "a task in its way has run longer than its estimate."
+    )
+
+
+@pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForVictims"])
+def test_a_start_that_rests_on_no_estimate_does_not_speak_of_any(code: str) -> None:
+    told = in_words(explanation(reason_code=code, starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
+    assert told[-1] == f"It starts at {spoken_instant(LIKELY)}."
+
+
+@pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "NoNodesYet", "GangLargerThanYard"])
+def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
+    assert in_words(explanation(reason_code=code)) == [
+        "task-7 is pending. No GPU is free.",
+        "No node of today can hold it. It starts by itself once one that can joins; if none will, cancel it and ask for less.",
+    ]
+
+
+@pytest.mark.parametrize("code", ["OnHold", "WaitingForTasks"])
+def test_where_the_reason_says_what_it_waits_for_nothing_is_added(code: str) -> None:
+    assert in_words(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
+
+
+def test_of_what_is_in_the_way_only_what_is_known_is_said() -> None:
+    assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Nobody can say when it starts."
+    assert in_words(explanation(ahead=300))[-1] == "Nobody can say when it starts: too many tasks go before it."
+
+
+def test_the_words_are_about_reasons_there_are() -> None:
+    assert {kind.__name__ for kind in REFUSALS} >= explain.SAYS_ALL | explain.IN_THE_WAY | explain.NOT_BY_ESTIMATES
+    assert explain.MOST_AHEAD == AHEAD
+
+
+def test_a_task_that_runs_says_where() -> None:
+    told = in_words(explanation(status=TaskStatus.RUNNING, reason=None, nodes=["a", "b"]))
+    assert told == ["task-7 is running.", "Its GPUs are on a and b."]
