@@ -7,11 +7,11 @@ wrong is said in one sentence on standard error, with `--json` in one object; a 
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.complaints import Asked, complain, in_words_of_people
+from gpuyard.cli.complaints import Asked, complain, in_words_of_options, in_words_of_people
 from gpuyard.cli.hints import Verbs
 from gpuyard.domain.errors import GpuyardError
 
@@ -103,7 +103,9 @@ def main() -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except GpuyardError as error:
-        complain(str(error), code=error.code, field=getattr(error, "field", None), as_json=asked.as_json)
+        field = getattr(error, "field", None)
+        message = str(error) if asked.as_json else in_words_of_options(str(error), field, _options(called, words))
+        complain(message, code=error.code, field=field, as_json=asked.as_json)
         return FAILED
     except BrokenPipeError:
         return _nobody_reads()
@@ -118,6 +120,16 @@ def main() -> int:
         complain(_with_way_out(error, verb), code="WrongUse", field=_wrong_option(error), as_json=as_json)
         return WRONG_USE
     return code if isinstance(code, int) else DONE
+
+
+def _options(app: typer.Typer, words: list[str]) -> set[str]:
+    """What the verb that was called can be told."""
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+    return {name for parameter in command.params for name in parameter.opts}
 
 
 def _nobody_reads() -> int:

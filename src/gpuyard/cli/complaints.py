@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Collection
 
 _WORDS_OF_PEOPLE = (
     (r"is not a valid int(eger)?( range)?\b", "is not a whole number"),
@@ -11,6 +12,24 @@ _WORDS_OF_PEOPLE = (
     (r"Got unexpected extra argument\S* \((.*)\)", r"Too many words: \1"),
 )
 """What typer says, and what it means."""
+
+_OPTION_OF = {
+    "gpu_count": "--gpus",
+    "gpu_memory_mb": "--gpu-mem",
+    "gpu_fraction": "--fraction",
+    "cpu_count": "--cpus",
+    "memory_mb": "--mem",
+    "labels": "--label",
+    "estimated_seconds": "--estimate",
+    "depends_on": "--after",
+    "secrets": "--secret",
+    "tenant_id": "--tenant",
+    "username": "--user",
+    "max_gpus_by_model": "--max-by-model",
+    "gpu_hours_period": "--period",
+    "online_percent": "--online",
+}
+"""Fields of the API whose option has another name."""
 
 
 class Asked:
@@ -29,6 +48,18 @@ def complain(message: str, *, code: str, field: str | None = None, as_json: bool
     from gpuyard.wire.answers import Error, ErrorAnswer
 
     print(json.encode(ErrorAnswer(Error(code, message, field))).decode(), file=sys.stderr)
+
+
+def in_words_of_options(message: str, field: str | None, options: Collection[str]) -> str:
+    """What the scheduler refused, with fields of the API called by the option that says them, where there is one."""
+    base = re.split(r"[.\[]", field or "")[0]
+    option = _OPTION_OF.get(base, f"--{base.replace('_', '-')}")
+    if option in options and message.startswith(f"{field} "):
+        message = f"{option}{message.removeprefix(field or '')}"
+    for name, option in _OPTION_OF.items():
+        if option in options and "_" in name:
+            message = re.sub(rf"\b{name}\b", option, message)
+    return message
 
 
 def in_words_of_people(message: str) -> str:

@@ -1,6 +1,7 @@
 """`gpuyard login`: show once who you are."""
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -27,6 +28,8 @@ def login(
         store_token(address, None)
         typer.echo(f"No token is kept for {address}.")
         return
+    if username is None and not sys.stdin.isatty():
+        raise typer.BadParameter("give it, there is no terminal to ask on", param_hint="'NAME'")
     yard = connect(address, token="")
     told = yard.login(username or typer.prompt("Name", err=True), password())
     path = store_token(address, told.token)

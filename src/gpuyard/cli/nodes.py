@@ -61,10 +61,10 @@ def drain(
 ) -> None:
     """Place nothing new on a node, and move away what allows it."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.printing import counted, report
 
     told = yard.drain(node, force=force)
-    report(yard, f"{told.id} is {told.status}; it still has {len(told.tasks)} tasks.", as_json=as_json)
+    report(yard, f"{told.id} is {told.status}; it still has {counted(len(told.tasks), 'task')}.", as_json=as_json)
 
 
 @app.command()
@@ -79,9 +79,11 @@ def uncordon(node: NodeId, as_json: Json = False, server: Server = None, token: 
 
 @app.command()
 def remove(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
-    """Take a node out of the yard. Its agent may bring it back."""
+    """Take a node out of the yard. Its agent brings it back when it is started again."""
     yard = client(server, token)
     from gpuyard.cli.printing import report
 
     yard.remove_node(node)
-    report(yard, f"{node} was taken out of the yard.", as_json=as_json)
+    report(
+        yard, f"{node} was taken out of the yard; its agent brings it back when it is started again.", as_json=as_json
+    )

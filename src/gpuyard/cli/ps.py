@@ -27,7 +27,10 @@ def ps(
         str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Only of this priority.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Submitted since: 2h ago, or an instant of RFC 3339.")
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Submitted in the last 30m, 2h, 1d; or since 2026-01-31T12:00:00Z."
+        ),
     ] = None,
     limit: Annotated[
         int, typer.Option("-n", "--limit", metavar="N", min=1, max=1000, help="At most so many, the newest.")
@@ -63,13 +66,17 @@ def ps(
 
 def _instant(since: str | None) -> str | float | None:
     """A duration means so long ago."""
-    if since is None or not since[-1:].isalpha() or "T" in since:
+    if since is None or "T" in since or since.count("-") > 1:
         return since
     import time
 
     from gpuyard.cli.options import seconds_of
 
-    return time.time() - (seconds_of(since, "--since") or 0)
+    try:
+        return time.time() - (seconds_of(since, "--since") or 0)
+    except typer.BadParameter:
+        words = "is neither a duration such as 30m, 2h or 1d nor an instant such as 2026-01-31T12:00:00Z"
+        raise typer.BadParameter(f"{since!r} {words}", param_hint="'--since'") from None
 
 
 def _row(task: "Task") -> tuple[object, ...]:

@@ -402,7 +402,7 @@ class NoNodesYet(Never, frozen=True):
 class UnknownGpuModel(Never, frozen=True):
     """No node has this model."""
 
-    text = "No node has a GPU of model {asked}; there are {known}."
+    text = "No node has a GPU of model {asked}; the models here are {known}."
     asked: tuple[str, ...]
     known: tuple[str, ...]
 

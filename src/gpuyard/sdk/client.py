@@ -16,7 +16,7 @@ import msgspec
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
-from gpuyard.sdk.errors import NotNow, TaskFailed, TookTooLong, Unreachable
+from gpuyard.sdk.errors import NotFound, NotNow, TaskFailed, TookTooLong, Unreachable
 from gpuyard.sdk.tokens import stored_token
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef, id_of, number_of, visible_devices
 from gpuyard.sdk.waiting import Patience, rumours
@@ -44,6 +44,7 @@ IN_ONE_CALL = 5000
 """Tasks that go together in a batch; each such part is accepted as a whole."""
 LOOKED_AT_ONE_BY_ONE = 100
 _ONE = {"count": 1}
+EMPTY = "The name or id is empty; is a variable not set?"
 
 
 class TaskFields(TypedDict, total=False):
@@ -282,7 +283,7 @@ class Client:
                 return
         if waiting:
             words = f"task-{next(iter(waiting))} has" if len(waiting) == 1 else f"{len(waiting)} tasks have"
-            raise TookTooLong(f"{words} not ended within {timeout:g} seconds.")
+            raise TookTooLong(f"{words} not ended within {timeout:g} s.")
 
     def changes(self, task: TaskRef, *, idle_seconds: float = 5.0) -> Iterator[Task]:
         """A task whenever something happened to it, and every `idle_seconds`; the last time when it ended."""
@@ -415,7 +416,7 @@ class Client:
             patience.answered()
             if task.ended:
                 raise TaskFailed(task)
-        raise TookTooLong(f"{id_of(lease)} did not get its GPUs within {wait_seconds:g} seconds.")
+        raise TookTooLong(f"{id_of(lease)} did not get its GPUs within {wait_seconds:g} s.")
 
     def _lease_of(self, task: Task) -> Lease:
         known = self.connection.ask("GET", f"/api/v1/leases/{task.id}", LeaseAnswer)
@@ -532,6 +533,9 @@ def _of_task(task: TaskRef) -> str:
 
 
 def _quoted(part: str) -> str:
+    """A name or id as a part of an address; an empty one would make another address of it."""
+    if not part:
+        raise NotFound(EMPTY, status=404, code="EmptyName")
     return quote(part, safe="")
 
 

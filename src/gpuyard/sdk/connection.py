@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from select import select
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -155,6 +155,8 @@ class Connection:
             raise Unreachable(message, may_have_arrived=True) from None
         except (OSError, HTTPException) as error:
             line.close()
+            if _is_no_http(error):
+                raise NotAYard(self._no_http()) from None
             raise _Broken(str(error) or type(error).__name__) from None
         except BaseException:  # interrupted half-way: what comes next on this connection would answer another question
             line.close()
@@ -194,6 +196,8 @@ class Connection:
                 raise self._refusal(response, response.read())
         except (OSError, HTTPException) as error:
             line.close()
+            if _is_no_http(error):
+                raise NotAYard(self._no_http()) from None
             raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
         except BaseException:
             line.close()
@@ -233,6 +237,12 @@ class Connection:
         return (
             f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, "
             "or set GPUYARD_SERVER to the address of one that runs."
+        )
+
+    def _no_http(self) -> str:
+        return (
+            f"{self.server} does not speak HTTP; give the address a scheduler has for people, "
+            "port 8080 unless set otherwise: the other one is for agents."
         )
 
     def _target(self, path: str, query: Mapping[str, object] | None) -> str:
@@ -280,6 +290,13 @@ class Stream:
     def __del__(self) -> None:
         self._response.close()
         self._line.close()
+
+
+def _is_no_http(error: Exception) -> bool:
+    """Whether something else than an answer came; one that was cut off begins as one does."""
+    if isinstance(error, RemoteDisconnected) or not isinstance(error, BadStatusLine):
+        return False
+    return not "HTTP/".startswith(str(error.args[0])[:5])
 
 
 def _socket_of(response: HTTPResponse) -> socket.socket:

@@ -1,5 +1,6 @@
 """What goes wrong is said on standard error: a sentence for people, with --json one object for programs."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -111,3 +112,51 @@ def test_wrong_use_is_said_in_words_of_people(
     monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
     assert cli.main() == 2
     assert capsys.readouterr().err.endswith(f"{sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "message", "sentence"),
+    [
+        ("submit --cpus -1 true", "cpu_count", "cpu_count is -1; it must be more.", "--cpus is -1; it must be more."),
+        ("submit --array 0 true", "array.count", "array.count is 0.", "--array is 0."),
+        ("submit --after x true", "depends_on[0]", 'depends_on[0] is "x".', '--after is "x".'),
+        ("submit --on-lost x true", "on_lost", 'on_lost is "x".', '--on-lost is "x".'),
+        ("submit --cpus 0 true", None, "Give gpu_count or cpu_count.", "Give --gpus or --cpus."),
+        ("lease --fraction 3", "gpu_fraction", "gpu_fraction is 3.", "--fraction is 3."),
+        ("quota --online 0.5 --mode x", "mode", 'mode is "x".', '--mode is "x".'),
+        ("tokens create", "username", "username is missing.", "--user is missing."),
+        ("users remove a%b", "username", 'username is "a%b".', 'username is "a%b".'),
+    ],
+)
+def test_a_field_of_the_api_is_called_by_its_option(
+    words: str,
+    field: str | None,
+    message: str,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with partner(lambda line: line.say(refusal("OutOfRange", message, field), 400)) as server:
+        monkeypatch.setenv("GPUYARD_SERVER", server.url)
+        monkeypatch.setattr(sys, "argv", ["gpuyard", *words.split()])
+        assert cli.main() == 1
+    assert capsys.readouterr().err == f"gpuyard: {sentence}\n"
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2h ago", "-5m", "0"])
+def test_since_when_is_a_duration_or_an_instant(
+    since: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "ps", "--since", since, *NOBODY])
+    assert cli.main() == 2
+    words = "is neither a duration such as 30m, 2h or 1d nor an instant such as 2026-01-31T12:00:00Z"
+    assert f"'{since}' {words}" in capsys.readouterr().err
+
+
+def test_a_name_that_is_asked_for_where_nobody_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "login"])
+    assert cli.main() == 2
+    assert "there is no terminal to ask on" in capsys.readouterr().err

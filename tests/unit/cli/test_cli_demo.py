@@ -85,7 +85,7 @@ def test_the_picture_shows_nodes_queue_reasons_reservations_quotas_and_facts() -
         "online",
         "why it waits",
         "wishful",
-        "there are A100, L40S",
+        "the models here are A100, L40S",
         "reservations",
     ):
         assert words in picture

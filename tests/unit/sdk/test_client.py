@@ -145,7 +145,7 @@ def test_a_task_that_failed_is_an_error_only_for_those_who_check() -> None:
 
 
 def test_waiting_is_over_when_its_time_is() -> None:
-    too_long = pytest.raises(TookTooLong, match=r"task-7 has not ended within 0\.3 seconds")
+    too_long = pytest.raises(TookTooLong, match=r"task-7 has not ended within 0\.3 s")
     with partner(Story(asked_before_end=10**6, events=False)) as server, too_long:
         connect(server.url).wait(7, timeout=0.3)
 

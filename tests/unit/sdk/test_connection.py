@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,29 @@ def test_a_refusal_is_the_yards_own_sentence(status: int, kind: type[Refused]) -
 def test_somebody_else_at_the_address_is_told_from_a_yard(answer: bytes) -> None:
     with partner(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
         connect(server.url).task(7)
+
+
+def test_a_port_that_speaks_no_http_is_told_from_a_yard_at_once() -> None:
+    def greet(line: Answering) -> None:
+        line.wfile.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00\x00\x04\x00@\r\n")
+        line.hang_up()
+
+    with partner(greet) as server:
+        began = time.monotonic()
+        with pytest.raises(NotAYard, match=r"does not speak HTTP; .* the other one is for agents\.$"):
+            connect(server.url).nodes()
+        with pytest.raises(NotAYard, match="does not speak HTTP"):
+            list(connect(server.url).logs(7))
+        assert time.monotonic() - began < 5
+
+
+def test_an_empty_id_names_nothing_and_is_not_sent() -> None:
+    with partner(lambda line: line.say({})) as server:
+        yard = connect(server.url)
+        for ask in (yard.cancel, yard.task, yard.release_lease, yard.drain, yard.remove_user, yard.revoke_token):
+            with pytest.raises(NotFound, match="empty"):
+                ask("")
+    assert server.asked == []
 
 
 def test_a_page_for_an_error_is_no_refusal() -> None:
