@@ -149,6 +149,13 @@ def waiting(yard: Yard, name: str) -> Task:
     )
 
 
+def test_a_task_that_waits_for_another_try_says_what_happened_and_why_it_waits(yard: Yard) -> None:
+    task = yard.client().submit("exit 5", retries=9, name="flaky")
+    until(lambda: yard.client().task(task).attempts == 2, what="the second try")
+    assert waiting(yard, "flaky").reason == "It ended with exit code 5. It waits a little before the next attempt."
+    yard.client().cancel(task)
+
+
 def test_run_says_why_it_waits_and_where_it_started(yard: Yard, tmp_path: Path) -> None:
     with made_to_wait(yard, tmp_path, "run", "-n", "later", "-g", "4", "--", "echo", "mine") as run:
         task = waiting(yard, "later")

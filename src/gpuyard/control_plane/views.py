@@ -45,10 +45,18 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     key: str = ""
     digest: str = ""
 
+    @property
+    def waits(self) -> bool:
+        """Whether it stands in the queue: for its first attempt, or after one that is over."""
+        return self.status is TaskStatus.PENDING and (not self.attempts or self.cause is not None) and not self.stopping
+
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
         """What the API tells; `reason` is why it waits, where somebody asked the engine."""
+        before, code_before = self.reason()
         if reason is None:
-            reason, reason_code = self.reason()
+            reason, reason_code = before, code_before
+        elif before is not None:
+            reason = f"{before} {reason}"
         return answer_of(
             self.id,
             self.spec,

@@ -32,7 +32,7 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.errors import StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
-from gpuyard.domain.values import ENDED, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, TaskId, TenantId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
@@ -267,7 +267,7 @@ class Yard:
 
     async def encoded(self, view: TaskView) -> bytes:
         """A task's answer as JSON, with the reason it waits."""
-        if view.status is TaskStatus.PENDING and not view.cause and not view.attempts:
+        if view.waits:
             reason = (await self.explain(view.id)).reason
             if reason is not None:
                 return _encode(view.answer(reason.sentence(), reason.code))
@@ -294,7 +294,7 @@ class Yard:
         return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
 
     async def _reasons(self, views: Sequence[TaskView]) -> dict[TaskId, tuple[str, str]]:
-        waiting = [view.id for view in views if view.status is TaskStatus.PENDING and not view.attempts]
+        waiting = [view.id for view in views if view.waits]
         if not waiting:
             return {}
 
