@@ -52,14 +52,15 @@ def complain(message: str, *, code: str, field: str | None = None, as_json: bool
 
 def in_words_of_options(message: str, field: str | None, options: Collection[str]) -> str:
     """What the scheduler refused, with fields of the API called by the option that says them, where there is one."""
-    base = re.split(r"[.\[]", field or "")[0]
-    option = _OPTION_OF.get(base, f"--{base.replace('_', '-')}")
-    if option in options and message.startswith(f"{field} "):
-        message = f"{option}{message.removeprefix(field or '')}"
-    for name, option in _OPTION_OF.items():
-        if option in options and "_" in name:
-            message = re.sub(rf"\b{name}\b", option, message)
-    return message
+
+    def called(name: str) -> str:
+        option = _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
+        return option if option in options else name
+
+    if field and message.startswith(f"{field} "):  # of `array.count` and `depends_on[0]` the first word is the option
+        base = re.split(r"[.\[]", field)[0]
+        message = f"{called(base)}{message.removeprefix(field if called(base) != base else base)}"
+    return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: called(found[0]), message)
 
 
 def in_words_of_people(message: str) -> str:

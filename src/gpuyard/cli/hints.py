@@ -4,7 +4,6 @@ Words that other tools have for it are known by what they mean, as the nearest b
 (`undrain`); any other word gets the verb that is spelled most like it.
 """
 
-from difflib import get_close_matches
 from typing import Any
 
 from typer.core import TyperGroup
@@ -53,10 +52,11 @@ class Verbs(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def _hint(self, above: str, typed: str) -> str:
-        meanings = MEANT.get(above, {}).items()
-        meant = [ours for ours, words in meanings if typed in words.split()] or get_close_matches(
-            typed, self.commands, 1
-        )
+        from difflib import get_close_matches
+
+        meant = [ours for ours, words in MEANT.get(above, {}).items() if typed in words.split()]
+        meant = meant or get_close_matches(typed, self.commands, n=1)
         if meant:
-            return f"; did you mean '{f'{above} {meant[0]}'.rstrip()}'?"
+            path = f"{above} {meant[0]}".rstrip()
+            return f"; did you mean '{path}'?"
         return f"; there are {', '.join(sorted(self.commands))}" if len(self.commands) <= FEW else ""

@@ -124,6 +124,7 @@ def test_wrong_use_is_said_in_words_of_people(
         ("submit --cpus 0 true", None, "Give gpu_count or cpu_count.", "Give --gpus or --cpus."),
         ("lease --fraction 3", "gpu_fraction", "gpu_fraction is 3.", "--fraction is 3."),
         ("quota --online 0.5 --mode x", "mode", 'mode is "x".', '--mode is "x".'),
+        ("tenants set x --period 3", None, "gpu_hours_period needs gpu_hours.", "--period needs --gpu-hours."),
         ("tokens create", "username", "username is missing.", "--user is missing."),
         ("users remove a%b", "username", 'username is "a%b".', 'username is "a%b".'),
     ],
