@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import urllib.error
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.control_plane.rest.routes import ROUTES
 from gpuyard.sdk.client import NewTask
 from tests.acceptance.live import Cluster, cluster
 from tests.acceptance.waiting import until
@@ -39,12 +41,18 @@ def test_a_full_disk_refuses_writes_with_503_keeps_what_runs_and_goes_on_when_th
         client = yard.client()
         running = client.submit("sleep 600", gpu_count=1)
         until(lambda: client.task(running.id).status == "running")
+        waiting = client.submit("true", gpu_count=1, gpu_model="none-such")
+        lease = client.ask_for_lease(1)
+        client.add_user("ada", "correct horse", tenant_id="lab")
         ballast = small_disk / "ballast"
         _fill(ballast)
         status = until(lambda: (code := _submit(yard)) != 201 and code, what="a refusal")
         assert status == 503
         assert until(lambda: _ready(yard) == 503, what="/readyz says no")
         assert client.task(running.id).status == "running"
+        assert client.explain(waiting).reason_code == "UnknownGpuModel"
+        for path in _every_get(task=waiting.id, lease=lease.id):
+            assert _get(yard, path) == (503 if path == "/readyz" else 200), path
         ballast.unlink()
         assert until(lambda: _ready(yard) == 200, what="/readyz says yes")
         assert until(lambda: _submit(yard) == 201, what="a task is accepted")
@@ -111,8 +119,24 @@ def _submit(yard: Cluster) -> int:
 
 
 def _ready(yard: Cluster) -> int:
+    return _get(yard, "/readyz")
+
+
+def _get(yard: Cluster, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{yard.http}/readyz", timeout=3) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{yard.http}{path}", timeout=10) as answer:
+            answer.readline()
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def _every_get(task: str, lease: str) -> list[str]:
+    """All there is to read, about things that are there."""
+    known = {"tasks": task, "leases": lease, "nodes": "node-1", "tenants": "default", "users": "ada"}
+    names = {**known, "device": "0", "history": "0"}
+    return [
+        re.sub(r"(\w+)/\{\w+\}", lambda found: f"{found[1]}/{names[found[1]]}", route.path)
+        for route in ROUTES
+        if route.method == "GET"
+    ]

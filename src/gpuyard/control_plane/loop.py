@@ -96,6 +96,8 @@ class Loop:
         self._rebuild = rebuild
         self._sweep_seconds = sweep_seconds
         self._intake: deque[_Asked] = deque()
+        self._looking: set[asyncio.Future[Any]] = set()
+        """Questions that have no answer yet."""
         self._agreements: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
         self._woken = asyncio.Event()
         self._stopping = False
@@ -116,11 +118,13 @@ class Loop:
         return future
 
     def look(self, question: Callable[[State, float], T]) -> "asyncio.Future[T]":
-        """Ask the engine's state; the answer comes when everything it rests on is durable."""
+        """Ask the engine's state; the answer comes when everything it rests on is durable, `StorageFull` if it can not be."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
             return future
+        self._looking.add(future)
+        future.add_done_callback(self._looking.discard)
         self._intake.append(_Asked(future, question=question))
         self._woken.set()
         return future
@@ -253,6 +257,9 @@ class Loop:
                 if not self.full:
                     log.error("storage_full", message=str(error))
                 self.full = str(error)
+                for future in list(self._looking):
+                    if not future.done():
+                        future.set_exception(StorageFull(self.full))
                 if self._stopping:
                     raise
                 await asyncio.sleep(FULL_RETRY_SECONDS)

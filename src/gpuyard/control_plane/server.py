@@ -26,6 +26,7 @@ from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
+from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
@@ -140,7 +141,10 @@ async def _note_uses(access: AccessStore) -> None:
     """Write down now and then when tokens were used last."""
     while True:
         await asyncio.sleep(NOTE_USES_SECONDS)
-        await asyncio.to_thread(access.write_uses)
+        try:
+            await asyncio.to_thread(access.write_uses)
+        except StoreError as error:
+            log.warning("uses_not_written", message=str(error))  # they are kept, and written the next time
 
 
 async def _until_ready(yard: Yard, running: "asyncio.Task[None]") -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -40,6 +41,7 @@ from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.wire.strict import WrongInput
 
+T = TypeVar("T")
 ARCHIVE_SECONDS = 1.0
 KEEP_KEYS_SECONDS = 86_400.0
 """How long a request that is sent again is recognised."""
@@ -117,6 +119,8 @@ class Yard:
         """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
         self._keep_seconds = keep_seconds
         self._snapshot_at = journal.head.seq
+        self._copy: tuple[int, asyncio.Task[Engine]] | None = None
+        """An engine as the journal has it up to that fact, while there is no space left."""
         self._keys: dict[tuple[TenantId, str], tuple[str, asyncio.Future[list[TaskId] | Refusal]]] = {}
         self._new_keys: dict[tuple[TenantId, str], SubmitKey] = {}
 
@@ -251,9 +255,30 @@ class Yard:
         """Any other command, in somebody's name."""
         return await self.loop.tell(asked, by(who))
 
+    async def look(self, question: Callable[[State, float], T]) -> T:
+        """Ask the engine's state. With no space left it is ahead of what could be written: then the journal's is asked."""
+        try:
+            answer = await self.loop.look(question)
+        except StorageFull:
+            return question(await self._committed_state(), self.loop.clock())
+        self._copy = None
+        return answer
+
+    async def _committed_state(self) -> State:
+        """Read once for as long as nothing comes into the journal."""
+        seq = self.loop.committed
+        if self._copy is None or self._copy[0] != seq:
+            self._copy = (seq, asyncio.create_task(asyncio.to_thread(self._rebuild)))
+        try:
+            engine = await asyncio.shield(self._copy[1])
+        except Exception:
+            self._copy = None
+            raise
+        return engine.state
+
     async def explain(self, task: TaskId) -> Explanation:
         """Why a task waits and when it is expected to start."""
-        return await self.loop.look(lambda state, now: explain(state, task, now))
+        return await self.look(lambda state, now: explain(state, task, now))
 
     async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
         """What the API tells of a task, and whose it is."""
@@ -306,7 +331,7 @@ class Yard:
                     found[task] = (reason.sentence(), reason.code)
             return found
 
-        return await self.loop.look(ask)
+        return await self.look(ask)
 
     # --- beside the loop ---------------------------------------------------------------------------------------------
 

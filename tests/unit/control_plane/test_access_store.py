@@ -1,5 +1,6 @@
 """Users and tokens: what is kept, who gets in, and how soon a change is seen."""
 
+import asyncio
 import sqlite3
 import stat
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
+from gpuyard.control_plane import server
 from gpuyard.control_plane.access import refusals as no
 from gpuyard.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
@@ -343,6 +345,34 @@ def test_uses_are_noted_once_a_minute_and_written_when_told(yard: Yard) -> None:
     yard.store.write_uses()
     yard.restart()
     assert yard.store.tokens()[0].last_used_at == began + 75
+
+
+def test_uses_that_can_not_be_written_now_are_written_later(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "NOTE_USES_SECONDS", 0.01)
+    made = yard.token()
+
+    async def story() -> None:
+        noting = asyncio.create_task(server._note_uses(yard.store))
+        yard.store._database.execute("PRAGMA query_only = ON")
+        yard.store.find(made.secret, HERE)
+        await asyncio.sleep(0.1)
+        assert yard.store._used
+        yard.store._database.execute("PRAGMA query_only = OFF")
+        async with asyncio.timeout(10):
+            while yard.store._used:
+                await asyncio.sleep(0.01)
+        noting.cancel()
+
+    asyncio.run(story())
+    yard.restart()
+    assert yard.store.tokens()[0].last_used_at == yard.clock.now
+
+
+def test_a_store_that_can_not_be_written_can_be_closed(yard: Yard) -> None:
+    yard.store.find(yard.token().secret, HERE)
+    yard.store._database.execute("PRAGMA query_only = ON")
+    yard.restart()
+    assert yard.store.user("ann") is not None
 
 
 def test_looking_up_a_token_takes_microseconds(yard: Yard) -> None:

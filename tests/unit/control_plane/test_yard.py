@@ -19,6 +19,7 @@ from gpuyard.domain.events import AttemptEnded, EpochBegan, TaskEnded, TaskPlace
 from gpuyard.domain.refusals import QuotaForbids, Refusal
 from gpuyard.domain.task import Resources
 from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.engine.state import State
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, AgentsStub
@@ -305,6 +306,39 @@ def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_ro
             full = False
             assert await waiting == [TaskId(2)]
             assert await submit(yard, spec())
+
+    run(story)
+
+
+def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that was asked together with a write nobody can make durable: its answer must not know of it."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            (kept,) = await submit(yard, spec())
+            write, full = yard.journal.append, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            def tasks(state: State, now: float) -> list[TaskId]:  # noqa: ARG001
+                return list(state.tasks)
+
+            monkeypatch.setattr(yard.journal, "append", append)
+            waiting = asyncio.create_task(submit(yard, spec()))
+            asked_with_it = asyncio.create_task(yard.look(tasks))
+            await until(lambda: yard.loop.full)
+            assert await asked_with_it == [kept]
+            assert await yard.look(tasks) == [kept]
+            assert (await yard.explain(kept)).reason is not None
+            assert (await yard.page(Filters(), None, 10)).total == 1
+            full = False
+            (new,) = await waiting
+            assert await yard.look(tasks) == [kept, new]
 
     run(story)
 

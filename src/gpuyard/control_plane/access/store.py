@@ -29,7 +29,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from gpuyard.control_plane.access import refusals as no
 from gpuyard.control_plane.access.throttle import Throttle
 from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who
-from gpuyard.control_plane.database import Layout, open_database, speaking, transaction
+from gpuyard.control_plane.database import Layout, StoreError, open_database, speaking, transaction
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import TenantId, Value
 
@@ -134,11 +134,10 @@ class AccessStore:
             raise
 
     def close(self) -> None:
-        """Write what is not written yet, and let others open the file."""
-        try:
+        """Write when tokens were last used, if that is possible, and let others open the file."""
+        with suppress(StoreError):
             self.write_uses()
-        finally:
-            self._database.close()
+        self._database.close()
 
     # --- users --------------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ def gpus_in(milli: int) -> float:
 
 async def get_quota(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """As it is now."""
-    return say(await desk.yard.loop.look(_quota))
+    return say(await desk.yard.look(_quota))
 
 
 async def put_quota(desk: Desk, call: Call) -> Answer:

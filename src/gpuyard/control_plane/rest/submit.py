@@ -149,4 +149,4 @@ async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submissi
     def find(state: State, now: float) -> int | None:  # noqa: ARG001
         return next((place for place, it in enumerate(submissions) if fits(it.specs[0], state)), None)
 
-    return await desk.yard.loop.look(find)
+    return await desk.yard.look(find)

@@ -65,7 +65,7 @@ async def tenants_of(desk: Desk) -> list[TenantAnswer]:
     def ask(state: State, now: float) -> list[TenantAnswer]:  # noqa: ARG001
         return [_told(book.tenant, book.used, counts.get(name, {})) for name, book in sorted(state.tenants.items())]
 
-    return await desk.yard.loop.look(ask)
+    return await desk.yard.look(ask)
 
 
 def _told(tenant: Tenant, used_milli: int, counts: dict[TaskStatus, int]) -> TenantAnswer:
