@@ -4,8 +4,8 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
-from gpuyard.domain.commands import ReportEnded, ReportStarted
-from gpuyard.domain.values import Outcome, TaskId
+from gpuyard.domain.commands import CancelTask, ReportEnded, ReportStarted
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.values import Outcome, TaskId, TenantId
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub, agents_handler, node_of
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
@@ -135,6 +137,41 @@ def test_streams_end_when_the_scheduler_stops(tmp_path: Path) -> None:
         until(lambda: listeners(yard) == 1)
     assert events.response.read().endswith(b"\n\n")
     events.close()
+
+
+# --- streams of somebody who may not any more -------------------------------------------------------------------------
+
+CHANGES: dict[str, Callable[[AccessStore, str], object]] = {
+    "token-revoked": lambda access, name: access.revoke_token(access.tokens(name)[0].id),
+    "removed": lambda access, name: access.remove_user(name),
+    "disabled": lambda access, name: access.change_user(name, disabled=True),
+    "other-role": lambda access, name: access.change_user(name, role=Role.VIEWER),
+    "other-tenant": lambda access, name: access.change_user(name, tenant=TenantId("shop")),
+}
+
+
+@pytest.mark.parametrize("path", [EVENTS, f"{TASKS}/1/logs?follow=true"])
+def test_a_stream_breaks_off_within_seconds_when_its_reader_may_not_read_it_any_more(tmp_path: Path, path: str) -> None:
+    """It does not end as a whole one does: who follows a task must not take this for the task's end."""
+    with RestYard(tmp_path, local=False) as yard, ExitStack() as stack:
+        streams: dict[str, http.client.HTTPResponse] = {}
+        for name in (*CHANGES, "bystander"):
+            token = yard.token_of(name, Role.MEMBER, "lab")
+            if not streams:
+                yard.ask("POST", TASKS, {"gpu_count": 99, "command": "true"}, token=token)
+            connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=5)
+            stack.callback(connection.close)
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            response = streams[name] = stack.enter_context(connection.getresponse())
+            assert response.status == 200
+        for name, change in CHANGES.items():
+            assert not isinstance(change(yard.access, name), Refusal)
+        for name in CHANGES:
+            with pytest.raises((ConnectionError, http.client.IncompleteRead)):
+                streams[name].read()
+        yard.tell(CancelTask(TaskId(1)))
+        heard = next((line for line in streams["bystander"] if line.startswith(b"event: TaskEnded")), b"a whole end")
+        assert heard == (b"event: TaskEnded\n" if path == EVENTS else b"a whole end")
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

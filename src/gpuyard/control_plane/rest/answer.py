@@ -1,7 +1,11 @@
-"""What goes back: a whole answer with its length, or a flow of bytes that ends when there is no more or nobody reads."""
+"""What goes back: a whole answer with its length, or a flow of bytes.
+
+A flow ends when there is no more or nobody reads. It is broken off when something goes wrong on the way, or when whoever
+reads it may not any more: nobody is to take a part for the whole.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 import msgspec
@@ -13,6 +17,8 @@ TEXT = b"text/plain; charset=utf-8"
 HTML = b"text/html; charset=utf-8"
 EVENTS = b"text/event-stream"
 
+WELCOME_SECONDS = 1.0
+"""How often it is seen whether the reader of a flow may still read it."""
 _ALWAYS: Headers = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 """Answers hold what a tenant owns: no cache keeps them, and no browser guesses what they are."""
 
@@ -41,15 +47,17 @@ class Answer:
 class Flow:
     """Bit by bit, as fast as the other side reads."""
 
-    __slots__ = ("chunks", "headers", "kind")
+    __slots__ = ("chunks", "headers", "is_welcome", "kind")
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], kind: bytes, headers: Headers = ()) -> None:
         self.chunks = chunks
         self.kind = kind
         self.headers = headers
+        self.is_welcome: Callable[[], bool] = lambda: True
+        """Whether its reader may still read it."""
 
-    async def send(self, receive: Receive, send: Send, *, head_only: bool = False) -> None:
-        """Say it until it ends or the client goes, whichever is first."""
+    async def send(self, receive: Receive, send: Send, hang_up: Callable[[], None], *, head_only: bool = False) -> None:
+        """Say it until it ends, the client goes or is not welcome any more, whichever is first."""
         headers = [(b"content-type", self.kind), *_ALWAYS, *self.headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if head_only:
@@ -58,12 +66,16 @@ class Flow:
             return
         saying = asyncio.create_task(self._say(send))
         leaving = asyncio.create_task(_gone(receive))
+        falling = asyncio.create_task(self._out_of_favour())
         try:
-            await asyncio.wait((saying, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((saying, leaving, falling), return_when=asyncio.FIRST_COMPLETED)
             if saying.done():
-                saying.result()  # what went wrong on the way ends the connection, so that nobody takes a part for the whole
+                saying.result()  # what went wrong on the way ends the connection
+            elif falling.done():
+                hang_up()
+                await leaving
         finally:
-            for task in (saying, leaving):
+            for task in (saying, leaving, falling):
                 task.cancel()
                 with suppress(BaseException):
                     await task
@@ -76,6 +88,10 @@ class Flow:
         finally:
             await self.chunks.aclose()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _out_of_favour(self) -> None:
+        while self.is_welcome():
+            await asyncio.sleep(WELCOME_SECONDS)
 
 
 def say(value: object, status: int = 200, headers: Headers = ()) -> Answer:

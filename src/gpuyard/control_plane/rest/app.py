@@ -14,7 +14,7 @@ from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import TABLE, Denied, Reach, Who, forbidden
 from gpuyard.control_plane.rest.answer import Answer, Flow
-from gpuyard.control_plane.rest.asgi import ASGIApp, Receive, Scope, Send
+from gpuyard.control_plane.rest.asgi import HANG_UP, ASGIApp, Receive, Scope, Send
 from gpuyard.control_plane.rest.body import ClientGone
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.door import Door
@@ -52,7 +52,8 @@ class _App:
             if isinstance(answer, Answer):
                 await answer.send(send)
             else:
-                await answer.send(receive, send, head_only=scope["method"] == "HEAD")
+                hang_up = scope["extensions"][HANG_UP]
+                await answer.send(receive, send, hang_up, head_only=scope["method"] == "HEAD")
         except ClientGone:
             return
 
@@ -88,7 +89,10 @@ class _App:
         asked = read_query(route.query, query) if query else {}
         address = somebody.address if somebody else self._door.connection(scope).peer[0]
         call = Call(headers, receive, address=address, somebody=somebody, named=named, asked=asked)
-        return await route.handle(self._desk, call)
+        answer = await route.handle(self._desk, call)
+        if isinstance(answer, Flow):
+            answer.is_welcome = lambda: self._door.who(scope) == somebody
+        return answer
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The server begins: the monitor looks from time to time until the server ends."""

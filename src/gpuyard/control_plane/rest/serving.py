@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gpuyard.control_plane.rest.answer import encode
-from gpuyard.control_plane.rest.asgi import ASGIApp
+from gpuyard.control_plane.rest.asgi import HANG_UP, ASGIApp
 from gpuyard.control_plane.settings import Tls
 from gpuyard.wire.answers import Error, ErrorAnswer
 
@@ -93,6 +93,7 @@ class _Line(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {HANG_UP: self.transport.abort}  # type: ignore[dict-item]  # a function, and ours
         self._in_headers, self._header_bytes = True, 0
 
     def on_headers_complete(self) -> None:
