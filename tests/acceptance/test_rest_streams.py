@@ -49,14 +49,20 @@ class Events:
         self.response.readline()
 
     def next(self) -> dict[str, Any]:
-        """The next event; comments are passed over."""
+        """The next event, which must come before the stream says that nothing happens."""
         told: dict[str, str] = {}
         while "data" not in told:
-            name, _, value = self.response.readline().decode().rstrip("\n").partition(": ")
+            line = self.response.readline().decode()
+            assert line, "the stream has ended"
+            assert line != ": still here\n"
+            name, _, value = line.rstrip("\n").partition(": ")
             if name:
                 told[name] = value
         data: dict[str, Any] = json.loads(told["data"])
-        assert (int(told["id"]), told["event"]) == (data["seq"], data["fact"]["type"])
+        if told["event"] == "Gap":
+            assert int(told["id"]) == data["next"] - 1
+        else:
+            assert (int(told["id"]), told["event"]) == (data["seq"], data["fact"]["type"])
         return data
 
     def close(self) -> None:
@@ -123,6 +129,36 @@ def test_a_tenant_hears_of_its_own_tasks_only(tmp_path: Path) -> None:
             while not heard or f"task-{heard[-1]}" != last:
                 heard.append(events.next()["fact"]["task"])
         assert set(heard) == {2, 4, 6}
+
+
+def test_who_was_away_for_longer_than_facts_are_kept_is_told_what_is_missing(yard: RestYard) -> None:
+    journal = yard.yard.journal
+    journal.segment_facts = 10
+    for _ in range(3):
+        for _ in range(10):
+            yard.submit(gpu_count=99)
+        yard.inside(yard.yard._save_snapshot)
+    retired = journal.retire()
+    assert retired > 2
+    with listening(yard, Last_Event_ID="2") as events:
+        gap = events.next()
+        assert (gap["after"], gap["next"]) == (2, retired + 1)
+        assert gap["message"].startswith(f"Facts 3 to {retired} are not kept here any more")
+        last = yard.yard.loop.committed
+        assert [events.next()["seq"] for _ in range(retired, last)] == list(range(retired + 1, last + 1))
+    with listening(yard, Last_Event_ID=str(retired)) as events:
+        assert events.next()["seq"] == retired + 1
+
+
+def test_who_has_seen_more_than_there_is_gets_what_comes_after_being_told(yard: RestYard) -> None:
+    """An old copy of the data was restored: numbers are given out again."""
+    last = yard.yard.loop.committed
+    with listening(yard, Last_Event_ID="1000") as events:
+        gap = events.next()
+        assert (gap["after"], gap["next"]) == (1000, last + 1)
+        assert "was an old copy restored?" in gap["message"]
+        yard.submit()
+        assert events.next()["seq"] == last + 1
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1e3", "9" * 30])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuyard.domain.errors import JournalError
+from gpuyard.domain.errors import FactsRetired, JournalError
 from gpuyard.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
 from gpuyard.domain.values import NodeId, TaskId
 from gpuyard.journal.port import Journal
@@ -181,8 +181,9 @@ def test_what_both_snapshots_cover_is_retired_and_the_rest_stays(journal: Journa
     assert list(journal.read(older.seq)) == as_records(held(3, 4), after=2)
     assert journal.newest_snapshot() is not None
     if retired:
-        with pytest.raises(JournalError, match="were retired"):
+        with pytest.raises(FactsRetired, match="were retired") as gone:
             journal.read()
+        assert gone.value.oldest == retired + 1
     assert journal.append(held(5)).seq == 5
 
 
@@ -191,6 +192,19 @@ def test_the_newest_facts_are_kept_on_request(journal: Journal) -> None:
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
     journal.retire(keep=6)
     assert [record.seq for record in journal.read(4)] == [5, 6, 7, 8, 9, 10]
+
+
+def test_a_reader_whose_facts_are_retired_meanwhile_reads_them_all_the_same_or_is_told(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path, segment_facts=1)
+    for task in range(1, 11):
+        journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
+    reader = journal.read()
+    assert next(reader).seq == 1
+    assert journal.retire() == 8 + 1
+    with pytest.raises(FactsRetired) as gone:
+        list(reader)
+    assert gone.value.oldest == 10
+    journal.close()
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite, a segment a batch"])

@@ -2,6 +2,7 @@
 
     GpuyardError
     ├── JournalError
+    │   ├── FactsRetired       caller: asked for facts that are not kept any more; go on from the oldest that is
     │   ├── JournalDamaged     outside: the disk or somebody changed what was written; trying again does not help
     │   ├── JournalFromFuture  caller: a newer gpuyard wrote it; use that version
     │   ├── JournalLocked      caller: another scheduler writes it; stop that one
@@ -26,6 +27,18 @@ class GpuyardError(Exception):
 
 class JournalError(GpuyardError):
     """The journal can not be used."""
+
+
+class FactsRetired(JournalError):
+    """These facts are not kept any more. Start from the newest snapshot, or look in the archive."""
+
+    def __init__(self, after: int, oldest: int) -> None:
+        super().__init__(
+            f"Facts up to {oldest - 1} were retired, so the journal can not be read from fact {after + 1}. "
+            "Start from the newest snapshot, or look in the archive."
+        )
+        self.oldest = oldest
+        """The first fact that is still there."""
 
 
 class JournalDamaged(JournalError):

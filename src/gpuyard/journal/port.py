@@ -24,7 +24,10 @@ class Journal(Protocol):
         ...
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """The facts with higher numbers than `after`, up to the head of this moment, each checked against the chain."""
+        """The facts with higher numbers than `after`, up to the head of this moment, each checked against the chain.
+
+        `FactsRetired` says that they are not all there any more, at once or when the reader comes to where they were.
+        """
         ...
 
     def save_snapshot(self, snapshot: Snapshot) -> None:

@@ -1,8 +1,10 @@
 """Facts as they become durable, as server-sent events: one stream, which can be taken up again where it broke off.
 
 Every event carries the number of its fact as its id. A client that comes back with `Last-Event-ID` gets what it missed
-from the journal, then what happens from then on; no fact is left out and none comes twice. One who reads too slowly is
-let go, and comes back in the same way. Who sees one tenant only gets the facts about that tenant's tasks.
+from the journal, then what happens from then on; no fact is left out and none comes twice. Where the journal does not
+hold what comes next any more, or does not reach as far as the client says, an event `Gap` says so and the stream goes on
+behind it. One who reads too slowly is let go, and comes back in the same way. Who sees one tenant only gets the facts
+about that tenant's tasks.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import tenant_of_task
 from gpuyard.control_plane.rest.query import Parameter, counted
 from gpuyard.domain import events as fact
+from gpuyard.domain.errors import FactsRetired
 from gpuyard.domain.values import TaskId, TenantId
 from gpuyard.journal.records import Record
 from gpuyard.wire.limits import Instant, instant_of
@@ -51,6 +54,16 @@ class EventData(Struct, frozen=True):
     at: Instant
     by: str
     fact: fact.Event
+
+
+class GapData(Struct, frozen=True):
+    """What stands in the event `Gap`: facts are missing."""
+
+    after: int
+    """The last fact the client had."""
+    next: int
+    """The stream goes on with this one."""
+    message: str
 
 
 async def get_events(desk: Desk, call: Call) -> Flow:
@@ -107,6 +120,9 @@ class _Sight:
 async def _events(desk: Desk, sight: _Sight, after: int) -> AsyncGenerator[bytes, None]:
     yard = desk.yard
     yield b"retry: 2000\n\n"
+    if after > yard.loop.committed:
+        yield _gap(after, yard.loop.committed + 1, f"There is no fact {after} here; was an old copy restored?")
+        after = yard.loop.committed
     while yard.loop.committed - after > CHUNK:
         async for chunk, last in _from_journal(desk, sight, after, CHUNK):
             after = last
@@ -139,9 +155,23 @@ async def _from_journal(
     desk: Desk, sight: _Sight, after: int, most: int | None
 ) -> AsyncGenerator[tuple[bytes, int], None]:
     """Facts behind a number, with the number of the last one."""
-    records = await asyncio.to_thread(lambda: list(islice(desk.yard.journal.read(after), most)))
+    try:
+        records = await _read(desk, after, most)
+    except FactsRetired as gone:
+        last = gone.oldest - 1
+        yield _gap(after, gone.oldest, f"Facts {after + 1} to {last} are not kept here any more."), last
+        records = await _read(desk, last, most)
     if records:
         yield _told(await sight.of(records)), records[-1].seq
+
+
+async def _read(desk: Desk, after: int, most: int | None) -> list[Record]:
+    return await asyncio.to_thread(lambda: list(islice(desk.yard.journal.read(after), most)))
+
+
+def _gap(after: int, goes_on_with: int, why: str) -> bytes:
+    data = GapData(after, goes_on_with, f"{why} The stream goes on with fact {goes_on_with}.")
+    return b"id: %d\nevent: Gap\ndata: %s\n\n" % (goes_on_with - 1, encode(data))
 
 
 def _told(records: Sequence[Record]) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.domain.errors import JournalError
+from gpuyard.domain.errors import FactsRetired, JournalError
 from gpuyard.journal.chain import link
 from gpuyard.journal.codec import CODEC, Codec
 from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
@@ -47,10 +47,7 @@ class MemoryJournal:
         """The facts after this number, up to the head of this moment."""
         self._check_open()
         if after < self._retired:
-            raise JournalError(
-                f"Facts up to {self._retired} were retired, so the journal can not be read from fact {after + 1}. "
-                "Start from the newest snapshot."
-            )
+            raise FactsRetired(after, self._retired + 1)
         rows = self._rows[after - self._retired :]
         return (self._codec.decode(seq, payload) for seq, (payload, _) in enumerate(rows, start=after + 1))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from gpuyard.domain.errors import JournalError, StorageFull
+from gpuyard.domain.errors import FactsRetired, JournalError, StorageFull
 from gpuyard.journal import snapshots
 from gpuyard.journal.chain import link
 from gpuyard.journal.codec import CODEC, Codec
@@ -132,10 +132,7 @@ class SqliteJournal:
             self._check_usable()
             paths, until = list(self._paths), self._head.seq
         if after + 1 < segment.first_seq(paths[0]):
-            raise JournalError(
-                f"Facts up to {segment.first_seq(paths[0]) - 1} were retired, so the journal can not be read from "
-                f"fact {after + 1}. Start from the newest snapshot, or look in the archive."
-            )
+            raise FactsRetired(after, segment.first_seq(paths[0]))
         return self._decoded(paths, after, until) if after < until else iter(())
 
     def verify(self) -> int:
@@ -217,9 +214,15 @@ class SqliteJournal:
         return path if not wal.path_of(path).exists() or segment.absorb_log(path) else None
 
     def _decoded(self, paths: Sequence[Path], after: int, until: int) -> Iterator[Record]:
-        decode = self._codec.decode
-        for seq, payload, _ in segment.walk(paths, after, until):
-            yield decode(seq, payload)
+        decode, seq = self._codec.decode, after
+        try:
+            for seq, payload, _ in segment.walk(paths, after, until):
+                yield decode(seq, payload)
+        except JournalError as error:
+            oldest = segment.first_seq(self._paths[0])
+            if seq + 1 < oldest:  # retired while it was being read
+                raise FactsRetired(seq, oldest) from error
+            raise
 
     def _commit(self, rows: Sequence[segment.Row]) -> None:
         try:
