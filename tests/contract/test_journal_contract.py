@@ -12,6 +12,7 @@ from gpuyard.domain.events import Event, PriorityChanged, ReservationMade, TaskH
 from gpuyard.domain.values import NodeId, TaskId
 from gpuyard.journal.port import Journal
 from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
+from gpuyard.journal.stores import wal
 from gpuyard.journal.stores.memory import MemoryJournal
 from gpuyard.journal.stores.sqlite import SqliteJournal
 
@@ -204,6 +205,27 @@ def test_a_reader_whose_facts_are_retired_meanwhile_reads_them_all_the_same_or_i
     with pytest.raises(FactsRetired) as gone:
         list(reader)
     assert gone.value.oldest == 10
+    journal.close()
+
+
+def test_a_reader_that_comes_a_moment_too_late_makes_no_empty_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = SqliteJournal.open(tmp_path, segment_facts=1)
+    for task in range(1, 4):
+        journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
+    log_of = wal.path_of
+
+    def retired_now(path: Path) -> Path:
+        monkeypatch.setattr(wal, "path_of", log_of)
+        journal.retire()
+        return log_of(path)
+
+    reader = journal.read()
+    monkeypatch.setattr(wal, "path_of", retired_now)
+    with pytest.raises(FactsRetired):
+        next(reader)
+    assert not (tmp_path / "facts-000000000001.sqlite").exists()
     journal.close()
 
 

@@ -180,7 +180,7 @@ def reader(path: Path) -> Iterator[sqlite3.Connection]:
     if cut:
         raise damaged(path, first_seq(path), "the file is cut short")
     try:
-        with closing(_connect(path, "mode=ro" if log_there else "immutable=1")) as connection:
+        with closing(_connect(path, "mode=ro" if log_there else "mode=ro&immutable=1")) as connection:
             yield connection
     except SQLITE_SAYS as error:
         raise _unreadable(path, first_seq(path), error) from error
