@@ -203,6 +203,7 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         sweep_seconds=float(settings.schedule_seconds),
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
         snapshot_folder=settings.snapshot_dir,
+        retired_folder=settings.retired_dir,
         keep_seconds=float(settings.storage.retention),
     )
     return yard, access

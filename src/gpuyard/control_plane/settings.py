@@ -130,6 +130,8 @@ class Storage(Section, frozen=True):
     data_dir: FilePath = "/var/lib/gpuyard"
     snapshot_dir: FilePath = ""
     """Empty: `snapshots` below the data folder."""
+    retired_dir: FilePath = ""
+    """Where facts go that no snapshot needs any more, compressed; empty: they are dropped."""
     shared_storage: FilePath = ""
     retention: Seconds = Seconds(30 * 86400)
     """How long ended tasks can be asked for."""
@@ -272,6 +274,11 @@ class ServerSettings(Section, frozen=True):
     def snapshot_dir(self) -> Path:
         """The folder of the readable snapshots."""
         return Path(self.storage.snapshot_dir) if self.storage.snapshot_dir else self.data_dir / "snapshots"
+
+    @property
+    def retired_dir(self) -> Path | None:
+        """The folder of retired facts; none: they are dropped."""
+        return Path(self.storage.retired_dir) if self.storage.retired_dir else None
 
     def tenant_entry(self, tenant: str) -> TenantEntry:
         """What the file says of a tenant; of one it does not name, what it says of `default`."""

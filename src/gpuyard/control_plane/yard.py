@@ -30,7 +30,7 @@ from gpuyard.control_plane.stream import Stream
 from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
-from gpuyard.domain.errors import StorageFull
+from gpuyard.domain.errors import JournalError, StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
@@ -91,6 +91,7 @@ class Yard:
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
+        retired_folder: Path | None = None,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
     ) -> None:
@@ -115,6 +116,7 @@ class Yard:
         self.failed: BaseException | None = None
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
+        self._retired_folder = retired_folder
         self._request_key = request_key
         """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
         self._keep_seconds = keep_seconds
@@ -400,7 +402,10 @@ class Yard:
             beside.replace(shown)
 
     def _tidy(self) -> None:
-        self.journal.retire()
+        try:
+            self.journal.retire(into=self._retired_folder)
+        except JournalError as error:
+            log.warning("facts_stay", message=str(error))  # the journal grows, and it is tried again
         now = time.time()
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn

@@ -30,12 +30,12 @@ class JournalError(GpuyardError):
 
 
 class FactsRetired(JournalError):
-    """These facts are not kept any more. Start from the newest snapshot, or look in the archive."""
+    """These facts are not kept here any more. Start from the newest snapshot, or look where retired ones are kept."""
 
     def __init__(self, after: int, oldest: int) -> None:
         super().__init__(
             f"Facts up to {oldest - 1} were retired, so the journal can not be read from fact {after + 1}. "
-            "Start from the newest snapshot, or look in the archive."
+            "Start from the newest snapshot, or look where retired ones are kept."
         )
         self.oldest = oldest
         """The first fact that is still there."""

@@ -93,6 +93,11 @@ def test_by_default_only_this_machine_is_served() -> None:
     assert settings.snapshot_dir == Path("/var/lib/gpuyard/snapshots")
 
 
+def test_retired_facts_are_dropped_unless_a_folder_is_named_for_them() -> None:
+    assert load_server_settings(None, {}).retired_dir is None
+    assert load_server_settings(None, {"GPUYARD_STORAGE__RETIRED_DIR": "/srv/x"}).retired_dir == Path("/srv/x")
+
+
 def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
     settings = load(tmp_path, FILE_OF_003)
     assert settings.http_address.host == "0.0.0.0"

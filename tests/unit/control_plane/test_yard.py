@@ -14,12 +14,13 @@ import pytest
 from gpuyard.control_plane.archive import Filters
 from gpuyard.control_plane.yard import Submission
 from gpuyard.domain.commands import CancelTask
-from gpuyard.domain.errors import StorageFull
+from gpuyard.domain.errors import FactsRetired, StorageFull
 from gpuyard.domain.events import AttemptEnded, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
 from gpuyard.domain.refusals import QuotaForbids, Refusal
 from gpuyard.domain.task import Resources
 from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.engine.state import State
+from gpuyard.journal.stores.sqlite import read_folder
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, AgentsStub
@@ -339,6 +340,28 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
             full = False
             (new,) = await waiting
             assert await yard.look(tasks) == [kept, new]
+
+    run(story)
+
+
+def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, retired_folder=tmp_path / "retired") as (yard, _):
+            yard.journal.segment_facts = 1
+            (task,) = await submit(yard, spec())
+            for _ in range(3):
+                await yard.tell(CancelTask(task), ADMIN)
+                (task,) = await submit(yard, spec())
+                await yard._save_snapshot()
+            (tmp_path / "retired").write_text("in the way")
+            yard._tidy()
+            assert next(yard.journal.read()).seq == 1, "what can not be packed stays"
+            (tmp_path / "retired").unlink()
+            yard._tidy()
+            with pytest.raises(FactsRetired):
+                yard.journal.read()
+        ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.fact, TaskEnded)]
+        assert {it.by for it in ended} == {"local:root@127.0.0.1"}
 
     run(story)
 

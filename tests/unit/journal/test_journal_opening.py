@@ -2,7 +2,10 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -277,22 +280,74 @@ def test_the_older_snapshot_still_has_the_facts_it_needs_after_retiring(tmp_path
     journal.close()
 
 
-def test_an_archive_can_be_read_later(tmp_path: Path) -> None:
+@pytest.fixture
+def retired(tmp_path: Path) -> Path:
+    """A folder of six retired facts."""
     journal = SqliteJournal.open(tmp_path / "journal", segment_facts=2)
     for task in range(1, 8):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
-        journal.retire(archive=tmp_path / "archive")
+        journal.retire(into=tmp_path / "retired")
+    journal.close()
+    return tmp_path / "retired"
+
+
+def test_retired_facts_are_packed_for_their_owner_alone_and_can_be_read_later(retired: Path) -> None:
+    packed = [
+        "facts-000000000001.sqlite.gz",
+        "facts-000000000003.sqlite.gz",
+        "facts-000000000005.sqlite.gz",
+    ]
+    assert names(retired) == packed
+    assert [record.seq for record in read_folder(retired)] == [1, 2, 3, 4, 5, 6]
+    assert [record.seq for record in read_folder(retired, after=3)] == [4, 5, 6]
+    assert names(retired) == packed
+    assert retired.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in retired.iterdir())
+
+
+def test_retired_facts_may_be_unpacked_and_thinned_out_from_the_oldest_on(retired: Path) -> None:
+    subprocess.run(["gunzip", retired / "facts-000000000003.sqlite.gz"], check=True)
+    assert [record.seq for record in read_folder(retired)] == [1, 2, 3, 4, 5, 6]
+    (retired / "facts-000000000001.sqlite.gz").unlink()
+    assert [record.seq for record in read_folder(retired)] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:40], lambda content: b"x" + content[1:]])
+def test_a_damaged_packed_segment_is_named(retired: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = retired / "facts-000000000003.sqlite.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    reader = read_folder(retired)
+    assert [next(reader).seq, next(reader).seq] == [1, 2]
+    with pytest.raises(JournalDamaged, match=r"facts-000000000003\.sqlite\.gz in .*retired is damaged at fact 3"):
+        next(reader)
+
+
+def test_facts_that_can_not_be_packed_stay_in_the_journal(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=2)
+    for task in range(1, 8):
+        journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
+    (tmp_path / "retired").write_text("no folder")
+    with pytest.raises(JournalError, match="retired"):
+        journal.retire(into=tmp_path / "retired")
+    assert tasks_in(journal) == [1, 2, 3, 4, 5, 6, 7]
+    (tmp_path / "retired").unlink()
+    assert journal.retire(into=tmp_path / "retired") == 6
     journal.close()
 
-    assert names(tmp_path / "archive") == [
-        "facts-000000000001.sqlite",
-        "facts-000000000003.sqlite",
-        "facts-000000000005.sqlite",
+
+def test_retired_facts_are_printed_a_line_each(retired: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "gpuyard.journal.read", retired, "--after", "4"], capture_output=True, check=True
+    )
+    told = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [(line["seq"], line["at"], line["fact"]) for line in told] == [
+        (5, 5.0, {"type": "TaskHeld", "task": 5}),
+        (6, 6.0, {"type": "TaskHeld", "task": 6}),
     ]
-    before = names(tmp_path / "archive")
-    assert [record.seq for record in read_folder(tmp_path / "archive")] == [1, 2, 3, 4, 5, 6]
-    assert [record.seq for record in read_folder(tmp_path / "archive", after=3)] == [4, 5, 6]
-    assert names(tmp_path / "archive") == before
+    wrong = subprocess.run(
+        [sys.executable, "-m", "gpuyard.journal.read", retired / "x"], capture_output=True, check=False
+    )
+    assert (wrong.returncode, wrong.stderr.decode()) == (1, f"There is no journal in {retired / 'x'}.\n")
 
 
 def test_a_live_journal_can_be_read_by_others(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
 
 
 class MemoryJournal:
-    """See gpuyard.journal.port.Journal. What is retired is gone, with or without an archive."""
+    """See gpuyard.journal.port.Journal. What is retired is gone, with or without a folder to pack it into."""
 
     def __init__(self, codec: Codec = CODEC) -> None:
         self._codec = codec
@@ -73,7 +73,7 @@ class MemoryJournal:
         state: Any = msgspec.json.decode(document)
         return Snapshot(position, state)
 
-    def retire(self, keep: int = 0, archive: Path | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
+    def retire(self, keep: int = 0, into: Path | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
         """Drop what both snapshots cover, except the newest `keep` facts."""
         self._check_open()
         if len(self._snapshots) < 2:

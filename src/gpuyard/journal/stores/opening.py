@@ -78,7 +78,7 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> F
     if earliest and not usable:
         raise JournalDamaged(
             f"The journal in {folder} begins with fact {earliest + 1}, and no snapshot of what was before can be used. "
-            + " ".join([*notes, "Restore the folder from a backup, with its archive if there is one."])
+            + " ".join([*notes, "Restore the folder from a backup, with its retired segments if they are kept."])
         )
 
     witnesses = [("the head file", noted), *(("a snapshot", position) for position in usable)]

@@ -2,7 +2,8 @@
 
 A segment says which position it follows, so segments chain like the facts in them. It is made under another name and
 renamed when it is whole. All stay in write-ahead mode; SQLite removes the log when the last connection closes cleanly,
-and a segment without a log is one plain file that can be copied, moved and read anywhere.
+and a segment without a log is one plain file that can be copied, moved and read anywhere. A retired one may be packed
+with gzip (facts-….sqlite.gz): it can still be read, and nothing more.
 
 Nothing that is read is believed: the schema must be ours to the letter, the numbers must have no gap, every payload
 must fit its hash and every hash the one before it.
@@ -11,12 +12,16 @@ Do not open a segment with anything but SQLite while this process has a connecti
 process has on a file when it closes any descriptor of it, and SQLite's locks would go with them.
 """
 
+import gzip
 import sqlite3
+import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 
 from gpuyard.domain.errors import JournalDamaged, JournalError, JournalFromFuture, StorageFull
 from gpuyard.journal.chain import link
@@ -29,6 +34,7 @@ WAY_OUT = (
     "Restore the folder from a backup, or keep what can still be read: "
     "python -m gpuyard.journal.salvage FOLDER NEW_FOLDER."
 )
+PACKED = ".gz"
 _PATTERN = "facts-*.sqlite"
 _CHUNK = 4096
 _SMALLEST_PAGE = 512
@@ -58,9 +64,16 @@ def listed(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(_PATTERN) if path.stem.removeprefix("facts-").isdecimal())
 
 
+def listed_with_packed(folder: Path) -> list[Path]:
+    """The segments in a folder, packed or not, oldest first; one that is there in both ways as it is not packed."""
+    packed = {first_seq(path): path for path in folder.glob(_PATTERN + PACKED)}
+    both = packed | {first_seq(path): path for path in listed(folder)}
+    return [both[seq] for seq in sorted(both)]
+
+
 def first_seq(path: Path) -> int:
     """The number of a segment's first fact, there or still to come."""
-    return int(path.stem.removeprefix("facts-"))
+    return int(path.name.partition(".")[0].removeprefix("facts-"))
 
 
 def damaged(path: Path, seq: int, what: str) -> JournalDamaged:
@@ -172,18 +185,31 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reader(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that changes nothing, not even by closing."""
-    with as_journal_errors(path.parent):
-        # SQLite takes a file without a first page for a new database, and throws the log beside it away.
-        cut = path.stat().st_size < _SMALLEST_PAGE
-        log_there = wal.path_of(path).exists()
-    if cut:
-        raise damaged(path, first_seq(path), "the file is cut short")
-    try:
-        with closing(_connect(path, "mode=ro" if log_there else "mode=ro&immutable=1")) as connection:
-            yield connection
-    except SQLITE_SAYS as error:
-        raise _unreadable(path, first_seq(path), error) from error
+    """A connection that changes nothing, not even by closing. A packed segment is unpacked for as long."""
+    with _unpacked(path) if path.suffix == PACKED else nullcontext(path) as file:
+        with as_journal_errors(path.parent):
+            # SQLite takes a file without a first page for a new database, and throws the log beside it away.
+            cut = file.stat().st_size < _SMALLEST_PAGE
+            log_there = wal.path_of(file).exists()
+        if cut:
+            raise damaged(path, first_seq(path), "the file is cut short")
+        try:
+            with closing(_connect(file, "mode=ro" if log_there else "mode=ro&immutable=1")) as connection:
+                yield connection
+        except SQLITE_SAYS as error:
+            raise _unreadable(path, first_seq(path), error) from error
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    with TemporaryDirectory(prefix="gpuyard-") as folder:
+        plain = Path(folder) / path.stem
+        with as_journal_errors(path.parent), gzip.open(path) as packed, plain.open("wb") as file:
+            try:
+                copyfileobj(packed, file)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise damaged(path, first_seq(path), f"it can not be unpacked ({error})") from error
+        yield plain
 
 
 def start_of(path: Path, connection: sqlite3.Connection) -> Position:
@@ -248,7 +274,7 @@ def _from(paths: Sequence[Path], after: int) -> Sequence[Path]:
         there = f"the first that is there is {first_seq(paths[0])}" if paths else "nothing is there"
         raise JournalError(
             f"The journal can not be read from fact {after + 1}: {there}. "
-            "Start from the newest snapshot, or look in the archive."
+            "Start from the newest snapshot, or look where retired ones are kept."
         )
     return paths[begun[-1] :]
 

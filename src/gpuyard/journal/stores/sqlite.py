@@ -12,7 +12,7 @@ Only `append` uses the connection that writes. Whatever reads has a connection o
 and retiring may go on in other threads. How a folder is judged before it is opened stands in opening.py.
 """
 
-import errno
+import gzip
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,9 @@ from gpuyard.journal.records import Entry, Position, Record, Snapshot
 from gpuyard.journal.stores import head, opening, segment, wal
 
 SEGMENT_FACTS = 65_536
-"""A segment of some 15 MB: small enough to retire often, large enough that a year's archive is no crowd of files."""
+"""A segment of some 15 MB: small enough to retire often, large enough that those of a year are no crowd."""
+_GZIP_LEVEL = 6
+"""A fifth of the size, in a fifth of a second."""
 
 
 class SqliteJournal:
@@ -171,16 +173,15 @@ class SqliteJournal:
                 return snapshot
         return None
 
-    def retire(self, keep: int = 0, archive: Path | None = None) -> int:
-        """Drop or archive the segments that both snapshots cover, oldest first, except the newest `keep` facts."""
+    def retire(self, keep: int = 0, into: Path | None = None) -> int:
+        """Drop or pack the segments that both snapshots cover, oldest first, except the newest `keep` facts."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
             while path := self._oldest_covered(keep):
-                if archive is None:
-                    path.unlink()
-                    sync_folder(self._folder)
-                else:
-                    _move(path, archive)
+                if into is not None:
+                    _pack(path, into)
+                path.unlink()
+                sync_folder(self._folder)
                 with self._mutex:
                     self._paths.remove(path)
                     count += segment.first_seq(self._paths[0]) - segment.first_seq(path)
@@ -265,35 +266,30 @@ class SqliteJournal:
 
 
 def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) -> Iterator[Record]:
-    """Read the facts of a journal or an archive without opening it for writing; by default from the first that is there.
+    """Read a journal, or a folder of retired facts, without opening it for writing; by default from the first that is there.
 
     It needs no lock and no witness: a live journal can be read too, up to what is committed.
     """
-    paths = segment.listed(folder)
+    paths = segment.listed_with_packed(folder)
     if not paths:
         raise JournalError(f"There is no journal in {folder}.")
     for seq, payload, _ in segment.walk(paths, segment.first_seq(paths[0]) - 1 if after is None else after):
         yield codec.decode(seq, payload)
 
 
-def _move(path: Path, archive: Path) -> None:
-    """Move a full segment to the archive, which may be on another disk; it is always in one place or the other."""
-    archive.mkdir(parents=True, exist_ok=True)
-    target = archive / path.name
-    try:
-        path.rename(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        beside = target.with_name(target.name + ".new")
+def _pack(path: Path, folder: Path) -> None:
+    """Put a full segment into a folder, compressed; whoever is killed here begins again."""
+    packed = folder / (path.name + segment.PACKED)
+    beside = packed.with_name(packed.name + ".new")
+    with as_journal_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            shutil.copyfile(path, beside)
+            beside.touch(mode=0o600)
+            with path.open("rb") as plain, gzip.open(beside, "wb", _GZIP_LEVEL) as file:
+                shutil.copyfileobj(plain, file)
             sync_file(beside)
-            beside.replace(target)
+            beside.replace(packed)
         except OSError:
             beside.unlink(missing_ok=True)
             raise
-        sync_folder(archive)
-        path.unlink()
-    sync_folder(archive)
-    sync_folder(path.parent)
+        sync_folder(folder)
