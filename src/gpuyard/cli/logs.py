@@ -5,8 +5,9 @@ Our own code speaks through structlog. What libraries say through `logging` come
 
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -67,10 +68,26 @@ class _Factory:
     """Gives every logger the one output."""
 
     def __init__(self, out: Out) -> None:
-        self._logger = structlog.BytesLogger(out)  # type: ignore[arg-type]  # it writes and flushes, no more
+        self._logger = structlog.BytesLogger(_Steady(out))  # type: ignore[arg-type]  # it writes and flushes, no more
 
     def __call__(self, *_: object) -> structlog.BytesLogger:
         return self._logger
+
+
+class _Steady:
+    """A log that can not be written for the moment loses lines; whoever writes it goes on."""
+
+    def __init__(self, out: Out) -> None:
+        self._out = out
+
+    def write(self, line: bytes, /) -> int:
+        with suppress(OSError):
+            return self._out.write(line)
+        return 0
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._out.flush()
 
 
 def _out(output: str) -> Out:
@@ -89,33 +106,37 @@ class RotatingFile:
         self._path = path
         self._largest = largest_bytes
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = path.open("ab")
-        self._size = self._file.tell()
+        self._open()
 
     def write(self, line: bytes, /) -> int:
         """Append; begin a new file first if this one is full."""
         if self._size + len(line) > self._largest and self._size:
             self._put_aside()
-        self._size += len(line)
-        return self._file.write(line)
+        written = self._file.write(line)
+        self._size += written
+        return written
 
     def flush(self) -> None:
-        """Let it be seen."""
-        self._file.flush()
+        """Nothing waits to be seen."""
 
     def close(self) -> None:
         """Close it."""
         self._file.close()
 
+    def _open(self) -> None:
+        self._file = self._path.open("ab", buffering=0)
+        self._size = self._file.tell()
+
     def _put_aside(self) -> None:
-        self._file.close()
         for number in range(OLD_FILES, 1, -1):
             older = self._path.with_name(f"{self._path.name}.{number - 1}")
             if older.exists():
                 older.replace(self._path.with_name(f"{self._path.name}.{number}"))
-        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-        self._file = self._path.open("ab")
-        self._size = 0
+        with suppress(FileNotFoundError):  # somebody removed it
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        full = self._file
+        self._open()
+        full.close()
 
 
 class _Forward(logging.Handler):

@@ -61,6 +61,25 @@ def test_a_log_that_can_not_be_written_is_a_sentence(tmp_path: Path) -> None:
         set_up("info", "json", str(tmp_path / "file" / "a.log"))
 
 
+@pytest.mark.parametrize("output", ["stdout", "/dev/full"])
+def test_a_full_disk_does_not_end_who_writes_a_log(output: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-c", f"{SPEAK}\nsys.stderr.write('goes on')", "info", "json", output]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert done.stderr.startswith(b"goes on")
+
+
+def test_a_log_that_somebody_removed_is_begun_anew_when_it_would_have_been_put_aside(tmp_path: Path) -> None:
+    file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
+    file.write(b"lost\n")
+    (tmp_path / "a.log").unlink()
+    for number in range(12):
+        file.write(b"line %03d\n" % number)
+    file.close()
+
+    assert (tmp_path / "a.log").read_text() == "line 010\nline 011\n"
+
+
 def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
     file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
     for number in range(200):
