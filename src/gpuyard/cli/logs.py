@@ -1,6 +1,7 @@
 """Where a scheduler and an agent write what they do: JSON or text, to standard output or a file that does not grow for ever.
 
-Our own code speaks through structlog. What libraries say through `logging` comes out in the same shape.
+Our own code speaks through structlog. What libraries say through `logging` comes out in the same shape. A call that
+carries `lines` is a line for each of them: whoever has much to say at once pays once for saying it.
 """
 
 import logging
@@ -54,14 +55,41 @@ def _processors(form: str) -> list[Processor]:
     ]
     if form == "json":
         return [*common, structlog.processors.format_exc_info, _as_json]
-    plain = structlog.dev.ConsoleRenderer(
-        colors=False, exception_formatter=structlog.dev.plain_traceback, pad_event_to=24, sort_keys=False
-    )
-    return [*common, plain, lambda _logger, _name, line: str(line).encode(errors="replace")]
+    return [*common, _as_text]
 
 
 def _as_json(_logger: Any, _name: str, event: EventDict) -> bytes:
-    return msgspec.json.encode(event, enc_hook=str)
+    lines = event.pop("lines", None)
+    if lines is None:
+        return _encode(event)
+    del event["event"]
+    return b"\n".join([_encode({**line, **event}) for line in lines])
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _as_text(logger: Any, name: str, event: EventDict) -> bytes:
+    lines = event.pop("lines", None)
+    if lines is None:
+        text = str(_render(logger, name, event))
+    else:  # they are many, and the renderer takes its time
+        begin = f"{event['timestamp']} [{event['level']:<9}]"
+        text = "\n".join([f"{begin} {_words(**line)}" for line in lines])
+    return text.encode(errors="replace")
+
+
+_render = structlog.dev.ConsoleRenderer(
+    colors=False, exception_formatter=structlog.dev.plain_traceback, pad_event_to=24, sort_keys=False
+)
+
+
+def _words(event: str, **more: object) -> str:
+    said = [
+        f"{name}={value if isinstance(value, str) and ' ' not in value else repr(value)}"
+        for name, value in more.items()
+    ]
+    return f"{event:<24} {' '.join(said)}"
 
 
 class _Factory:

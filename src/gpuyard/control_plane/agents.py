@@ -180,7 +180,7 @@ class Agents:
         self.sessions[spec.id] = session
         self._instances[spec.id] = request.instance
         self._hear_from(spec.id)
-        log.info("agent_registered", node=spec.id, gpus=len(spec.gpus), version=request.version, attempts=len(there))
+        log.info("agent_registered", node_id=spec.id, gpus=len(spec.gpus), version=request.version, attempts=len(there))
         return pb.Welcome(
             yard=state.yard,
             epoch=state.epoch,
@@ -434,10 +434,11 @@ class Agents:
             return
         for node, view in list(self._views.nodes.items()):
             if not view.lost and now - self._last_heard.setdefault(node, now) > self._offline_after_seconds:
-                log.warning("agent_offline", node=node, silent_seconds=round(now - self._last_heard[node], 1))
                 if (session := self.sessions.get(node)) is not None:
                     session.close()
-                await self._loop.tell(command.LoseNode(node))
+                silent_seconds = round(now - self._last_heard[node], 1)
+                if not isinstance(await self._loop.tell(command.LoseNode(node)), Refusal):
+                    log.warning("agent_offline", node_id=node, silent_seconds=silent_seconds)
 
     def begin_anew(self) -> None:
         """Have every agent register again: a command may not have been said, and reconciling says it."""

@@ -19,6 +19,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from gpuyard.control_plane import chronicle
 from gpuyard.control_plane.access.who import Via, Who
 from gpuyard.control_plane.agents import Agents
 from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
@@ -176,6 +177,7 @@ class Yard:
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._note_key(event, record.at)
         self.stream.publish(records)
+        chronicle.tell(records, views)
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 

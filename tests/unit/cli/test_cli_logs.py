@@ -55,6 +55,31 @@ def test_text_has_no_colours_and_goes_where_it_is_told(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in written
 
 
+FACTS = """
+import sys, structlog
+from gpuyard.cli.logs import set_up
+set_up(*sys.argv[1:])
+structlog.get_logger().info("facts", lines=[
+    {"event": "task_submitted", "task_id": "task-7", "gpus": ["a/0"]}, {"event": "task_failed", "reason": "Two words."}
+])
+"""
+
+
+def test_what_is_said_of_many_facts_at_once_is_a_line_for_each() -> None:
+    def facts(form: str) -> list[str]:
+        command = [sys.executable, "-c", FACTS, "info", form, "stdout"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout.splitlines()
+
+    first, second = map(json.loads, facts("json"))
+    assert (first["event"], first["level"], first["task_id"]) == ("task_submitted", "info", "task-7")
+    assert (second["event"], second["timestamp"]) == ("task_failed", first["timestamp"])
+    assert [line.partition("Z ")[2] for line in facts("text")] == [
+        "[info     ] task_submitted           task_id=task-7 gpus=['a/0']",
+        "[info     ] task_failed              reason='Two words.'",
+    ]
+
+
 def test_a_log_that_can_not_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NoLog, match="can not be written"):

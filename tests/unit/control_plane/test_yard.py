@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from gpuyard.control_plane.archive import Filters
 from gpuyard.control_plane.yard import Submission
@@ -340,6 +341,36 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
             full = False
             (new,) = await waiting
             assert await yard.look(tasks) == [kept, new]
+
+    run(story)
+
+
+def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            write, full = yard.journal.append, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append", append)
+            with capture_logs() as said:
+                waiting = asyncio.create_task(submit(yard, spec(), spec()))
+                await until(lambda: yard.loop.full)
+                assert not any(call["event"] == "facts" for call in said)
+                full = False
+                await waiting
+            told = [(line["event"], line["task_id"]) for call in said for line in call.get("lines", ())]
+            assert told == [
+                ("task_submitted", "task-1"),
+                ("task_submitted", "task-2"),
+                ("task_pending", "task-1"),
+                ("task_pending", "task-2"),
+            ]
 
     run(story)
 

@@ -1,0 +1,117 @@
+"""What the log says of facts: a line for each that an operator follows, under names that stay.
+
+The facts of a commit are told in one call, and whoever writes the log makes a line of each (cli/logs.py). One call for
+each would cost half as much again as all the rest of accepting a task.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from gpuyard.control_plane.views import Views
+from gpuyard.domain import events as fact
+from gpuyard.domain.values import MILLI, TaskId, TaskStatus
+from gpuyard.journal.records import Record
+from gpuyard.wire.tasks import spoken_task_id
+
+FAILURES = frozenset({TaskStatus.FAILED, TaskStatus.TIMEOUT})
+
+Line = dict[str, Any]
+log = structlog.get_logger()
+
+
+def tell(records: Sequence[Record], views: Views) -> None:
+    """Say what there is to say of facts that were committed together, and that the views know of."""
+    if not log.is_enabled_for(logging.INFO):
+        return
+    lines: list[Line] = []
+    unplaced: dict[TaskId, Line] = {}
+    for record in records:
+        event = record.fact
+        line_of = _LINES.get(type(event))
+        if line_of is not None:
+            lines.append(line_of(event, record, views))
+        if isinstance(event, fact.TaskSubmitted):
+            unplaced[event.task] = {"event": "task_pending", "task_id": spoken_task_id(event.task)}
+        elif isinstance(event, fact.TaskPlaced | fact.TaskEnded):
+            unplaced.pop(event.task, None)
+    lines.extend(unplaced.values())
+    if lines:
+        log.info("facts", lines=lines)
+
+
+def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:  # noqa: ARG001
+    spec = event.spec
+    ask = spec.resources
+    return {
+        "event": "task_submitted",
+        "task_id": spoken_task_id(event.task),
+        "tenant_id": spec.tenant,
+        "class": spec.task_class,
+        "priority": spec.priority,
+        "gpu_count": ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI,
+        "by": record.by,
+    }
+
+
+def _placed(event: fact.TaskPlaced, record: Record, views: Views) -> Line:  # noqa: ARG001
+    return {
+        "event": "task_scheduled",
+        "task_id": spoken_task_id(event.task),
+        "attempt": event.attempt,
+        "node_ids": event.placement.nodes,
+        "gpus": [f"{part.node}/{gpu}" for part in event.placement.slices for gpu in part.gpus],
+    }
+
+
+def _requeued(event: fact.TaskRequeued, record: Record, views: Views) -> Line:  # noqa: ARG001
+    return {"event": "task_pending", "task_id": spoken_task_id(event.task), "reason": event.cause.why}
+
+
+def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:
+    view = views.tasks[event.task]
+    started_at = view.started_at
+    return {
+        "event": "task_failed" if event.status in FAILURES else "task_finished",
+        "task_id": spoken_task_id(event.task),
+        "tenant_id": view.spec.tenant,
+        "status": event.status,
+        "reason": event.cause.why,
+        "exit_code": view.exit_code,
+        "attempts": view.attempts,
+        "run_seconds": None if started_at is None else round(record.at - started_at, 3),
+    }
+
+
+def _split(event: fact.SplitSet, record: Record, views: Views) -> Line:  # noqa: ARG001
+    split = event.split
+    return {
+        "event": "quota_updated",
+        "online_percent": split.online_percent,
+        "batch_percent": split.batch_percent,
+        "mode": split.mode,
+        "by": record.by,
+    }
+
+
+def _tenant(event: fact.TenantSet, record: Record, views: Views) -> Line:  # noqa: ARG001
+    tenant = event.tenant
+    return {
+        "event": "quota_updated",
+        "tenant_id": tenant.id,
+        "max_gpus": tenant.max_gpus,
+        "guaranteed_gpus": tenant.guaranteed_gpus,
+        "by": record.by,
+    }
+
+
+_LINES: dict[type[fact.Event], Callable[[Any, Record, Views], Line]] = {
+    fact.TaskSubmitted: _submitted,
+    fact.TaskPlaced: _placed,
+    fact.TaskRequeued: _requeued,
+    fact.TaskEnded: _ended,
+    fact.SplitSet: _split,
+    fact.TenantSet: _tenant,
+}
