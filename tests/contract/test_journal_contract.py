@@ -188,13 +188,6 @@ def test_what_both_snapshots_cover_is_retired_and_the_rest_stays(journal: Journa
     assert journal.append(held(5)).seq == 5
 
 
-def test_the_newest_facts_are_kept_on_request(journal: Journal) -> None:
-    for task in range(1, 11):
-        journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
-    journal.retire(keep=6)
-    assert [record.seq for record in journal.read(4)] == [5, 6, 7, 8, 9, 10]
-
-
 def test_a_reader_whose_facts_are_retired_meanwhile_reads_them_all_the_same_or_is_told(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_facts=1)
     for task in range(1, 11):

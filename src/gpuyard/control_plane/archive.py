@@ -242,27 +242,18 @@ class Archive:
             (count,) = database.execute(f"SELECT {counted} FROM {table} {_where(conditions)}", values).fetchone()  # noqa: S608
         return int(count)
 
-    def retain(self, max_rows: int | None = None, finished_since: float | None = None, step: int = 500) -> int:
-        """Remove tasks above that number or that ended before that instant, the longest ended first, one step of them.
+    def retain(self, finished_since: float, step: int = 500) -> int:
+        """Remove tasks that ended before that instant, the longest ended first, one step of them.
 
         Says how many it removed; nothing is left to do when that is less than `step`. The file does not shrink, its
         room is used again.
         """
         with self._write() as database:
-            doomed = 0
-            if max_rows is not None:
-                (count,) = database.execute("SELECT coalesce(sum(count), 0) FROM counts").fetchone()
-                doomed = min(step, max(0, count - max_rows))
-            if finished_since is not None and doomed < step:
-                (old,) = database.execute(
-                    "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE finished_at < ? LIMIT ?)", (finished_since, step)
-                ).fetchone()
-                doomed = max(doomed, old)
-            if doomed:
-                database.execute(
-                    "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks ORDER BY finished_at, id LIMIT ?)", (doomed,)
-                )
-        return doomed
+            return database.execute(
+                "DELETE FROM tasks WHERE id IN "
+                "(SELECT id FROM tasks WHERE finished_at < ? ORDER BY finished_at, id LIMIT ?)",
+                (finished_since, step),
+            ).rowcount
 
     # --- idempotency keys ---------------------------------------------------------------------------------------------
 

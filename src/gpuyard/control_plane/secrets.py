@@ -54,11 +54,7 @@ class SecretStore:
         """Leave one plain file."""
         self._database.close()
 
-    def put(self, tasks: Iterable[TaskId], values: Mapping[str, str]) -> None:
-        """Keep these values for each of the tasks (an array has them in common)."""
-        self.put_each(dict.fromkeys(tasks, values))
-
-    def put_each(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:
+    def put(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:
         """Keep the values of each task, all with one write to disk."""
         rows = [(task, msgspec.json.encode(dict(values))) for task, values in by_task.items() if values]
         if not rows:

@@ -114,7 +114,7 @@ class Yard:
             offline_after_seconds=offline_after_seconds,
         )
         self.ready = False
-        self.failed: BaseException | None = None
+        self.stopping = False
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
         self._retired_folder = retired_folder
@@ -142,7 +142,7 @@ class Yard:
                 for task in beside:
                     task.cancel()
         finally:
-            self.ready = False
+            self.ready, self.stopping = False, True
 
     async def _begin(self, version: str) -> None:
         await self.loop.tell(command.BeginEpoch(version))
@@ -150,7 +150,7 @@ class Yard:
 
     async def stop(self, patience_seconds: float) -> None:
         """Say good-bye to the nodes, put everything away, and end."""
-        self.ready = False
+        self.ready, self.stopping = False, True
         with suppress(StorageFull, TimeoutError):  # then it ends as if it were killed: what is durable is durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(patience_seconds))
@@ -189,7 +189,7 @@ class Yard:
         digest = hmac.digest(self._request_key, body, "sha256").hex() if key else ""
         if key and (known := self._known_request(tenant, key, digest)) is not None:
             numbers = await asyncio.shield(known)
-            return numbers if isinstance(numbers, Refusal) else await self._views_of(numbers)
+            return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
         answer: asyncio.Future[list[TaskId] | Refusal] = asyncio.get_running_loop().create_future()
         if key:
             self._keys[tenant, key] = (digest, answer)
@@ -206,7 +206,7 @@ class Yard:
                     if submission.secrets:
                         secrets[given[-1]] = submission.secrets
             if secrets:
-                self.secrets.put_each(secrets)
+                self.secrets.put(secrets)
             return command.SubmitTasks(tuple(tasks), key, digest)
 
         try:
@@ -241,13 +241,8 @@ class Yard:
             raise WrongInput("KeyUsedBefore", message, "Idempotency-Key", status=409)
         return before[1]
 
-    async def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
-        found = []
-        for task in tasks:
-            view = self.views.tasks.get(task)
-            if view is not None:
-                found.append(view)
-        return found
+    def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
+        return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
 
     def _note_key(self, event: fact.TaskSubmitted, at: float) -> None:
         name = (event.spec.tenant, event.key)

@@ -38,8 +38,8 @@ class Journal(Protocol):
         """The newest snapshot that can be used."""
         ...
 
-    def retire(self, keep: int = 0, into: Path | None = None) -> int:
-        """Take out facts that both kept snapshots cover, except the newest `keep`; return how many.
+    def retire(self, into: Path | None = None) -> int:
+        """Take out facts that both kept snapshots cover; return how many.
 
         They are dropped, or packed into a folder. A store may keep more than asked, up to one segment. With
         fewer than two snapshots nothing is retired: should the newest be damaged, the older one needs the facts since.

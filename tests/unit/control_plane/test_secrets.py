@@ -25,16 +25,17 @@ def store(tmp_path: Path) -> SecretStore:
 
 
 def test_each_task_gets_its_values_back(store: SecretStore) -> None:
-    store.put([ONE, TWO], {"KEY": "v", "пароль": "密码\n"})
-    store.put_each({THREE: {"KEY": "w"}, TaskId(4): {}})
+    store.put({ONE: {"KEY": "v", "пароль": "密码\n"}, TWO: {"KEY": "x"}})
+    store.put({THREE: {"KEY": "w"}, TaskId(4): {}})
 
-    assert store.get(ONE) == store.get(TWO) == {"KEY": "v", "пароль": "密码\n"}
+    assert store.get(ONE) == {"KEY": "v", "пароль": "密码\n"}
+    assert store.get(TWO) == {"KEY": "x"}
     assert store.get(THREE) == {"KEY": "w"}
     assert store.get(TaskId(4)) == store.get(TaskId(99)) == {}
 
 
 def test_what_one_caller_does_with_the_values_changes_nothing_for_the_next(store: SecretStore) -> None:
-    store.put([ONE], {"KEY": "v"})
+    store.put({ONE: {"KEY": "v"}})
     store.get(ONE).clear()
     assert store.get(ONE) == {"KEY": "v"}
 
@@ -42,7 +43,7 @@ def test_what_one_caller_does_with_the_values_changes_nothing_for_the_next(store
 def test_values_are_there_after_a_restart_until_their_task_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "secrets.sqlite"
     store = SecretStore.open(path)
-    store.put([ONE, TWO], {"KEY": "v"})
+    store.put({task: {"KEY": "v"} for task in (ONE, TWO)})
     store.drop([TWO, TaskId(99)])
     store.close()
 
@@ -52,14 +53,14 @@ def test_values_are_there_after_a_restart_until_their_task_has_ended(tmp_path: P
 
 
 def test_what_belongs_to_no_open_task_is_swept_at_start(store: SecretStore) -> None:
-    store.put([ONE, TWO, THREE], {"KEY": "v"})
+    store.put({task: {"KEY": "v"} for task in (ONE, TWO, THREE)})
 
     assert store.sweep({TWO}) == 2
     assert [store.get(task) for task in (ONE, TWO, THREE)] == [{}, {"KEY": "v"}, {}]
 
 
 def test_dropped_values_are_no_longer_in_the_file(store: SecretStore, tmp_path: Path) -> None:
-    store.put([ONE, TWO], {"KEY": HIDDEN})
+    store.put({task: {"KEY": HIDDEN} for task in (ONE, TWO)})
     assert HIDDEN.encode() in content(tmp_path)
     store.drop([ONE])
     store.sweep(set())
@@ -69,12 +70,12 @@ def test_dropped_values_are_no_longer_in_the_file(store: SecretStore, tmp_path: 
 
 
 def test_nobody_else_may_read_the_file(store: SecretStore, tmp_path: Path) -> None:
-    store.put([ONE], {"KEY": "v"})
+    store.put({ONE: {"KEY": "v"}})
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
 
 
 def test_values_are_in_no_picture_of_the_store(store: SecretStore) -> None:
-    store.put([ONE], {"KEY": HIDDEN})
+    store.put({ONE: {"KEY": HIDDEN}})
     assert HIDDEN not in f"{store!r} {store} {vars(store)}"
 
 
@@ -84,7 +85,7 @@ import sys
 from pathlib import Path
 from gpuyard.control_plane.secrets import SecretStore
 store = SecretStore.open(Path(sys.argv[1]))
-store.put([1], {"KEY": "v"})
+store.put({1: {"KEY": "v"}})
 print(flush=True)
 sys.stdin.read()
 """

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gpuyard.control_plane.archive import Filters
+from gpuyard.control_plane.rest.health import health_of
 from gpuyard.control_plane.yard import Submission
 from gpuyard.domain.commands import CancelTask
 from gpuyard.domain.errors import FactsRetired, StorageFull
@@ -371,6 +372,19 @@ def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
                 ("task_pending", "task-1"),
                 ("task_pending", "task-2"),
             ]
+
+    run(story)
+
+
+def test_a_yard_says_whether_it_works_or_stops(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            assert health_of(yard).status == "ok"
+            stopping = asyncio.create_task(yard.stop(0.0))
+            await asyncio.sleep(0)
+            assert health_of(yard).status == "stopping"
+            await stopping
+            assert health_of(yard).status == "stopping"
 
     run(story)
 

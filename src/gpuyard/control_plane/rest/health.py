@@ -4,6 +4,7 @@ from gpuyard import __version__
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.errors import Unavailable
+from gpuyard.control_plane.yard import Yard
 from gpuyard.wire.answers import HealthAnswer
 
 _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "NotReady"}
@@ -11,24 +12,23 @@ _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "No
 
 async def get_health(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """200 as long as somebody can answer; the status says the rest."""
-    return say(health_of(desk))
+    return say(health_of(desk.yard))
 
 
 async def get_ready(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """200 only if work is accepted."""
-    health = health_of(desk)
+    health = health_of(desk.yard)
     if health.status != "ok":
         raise Unavailable(_CODES[health.status], health.message or "")
     return say(health)
 
 
-def health_of(desk: Desk) -> HealthAnswer:
+def health_of(yard: Yard) -> HealthAnswer:
     """In one word, and a sentence if that is not ok."""
-    yard = desk.yard
     if yard.loop.full:
         return HealthAnswer("storage_full", __version__, yard.loop.full)
     if yard.ready:
         return HealthAnswer("ok", __version__)
-    if yard.failed is not None:
-        return HealthAnswer("stopping", __version__, f"The scheduler failed and ends: {yard.failed}")
-    return HealthAnswer("starting", __version__, "The scheduler is starting or stopping; try again in a few seconds.")
+    if yard.stopping:
+        return HealthAnswer("stopping", __version__, "The scheduler stops; try again when it is back.")
+    return HealthAnswer("starting", __version__, "The scheduler is starting; try again in a few seconds.")

@@ -73,13 +73,12 @@ class MemoryJournal:
         state: Any = msgspec.json.decode(document)
         return Snapshot(position, state)
 
-    def retire(self, keep: int = 0, into: Path | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
-        """Drop what both snapshots cover, except the newest `keep` facts."""
+    def retire(self, into: Path | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
+        """Drop what both snapshots cover."""
         self._check_open()
         if len(self._snapshots) < 2:
             return 0
-        covered = min(self._snapshots[0][0].seq, self._head.seq - keep)
-        count = max(0, covered - self._retired)
+        count = self._snapshots[0][0].seq - self._retired
         del self._rows[:count]
         self._retired += count
         return count

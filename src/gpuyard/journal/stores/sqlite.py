@@ -173,11 +173,11 @@ class SqliteJournal:
                 return snapshot
         return None
 
-    def retire(self, keep: int = 0, into: Path | None = None) -> int:
-        """Drop or pack the segments that both snapshots cover, oldest first, except the newest `keep` facts."""
+    def retire(self, into: Path | None = None) -> int:
+        """Drop or pack the segments that both snapshots cover, oldest first."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
-            while path := self._oldest_covered(keep):
+            while path := self._oldest_covered():
                 if into is not None:
                     _pack(path, into)
                 path.unlink()
@@ -201,15 +201,14 @@ class SqliteJournal:
                 self._noted.close()
                 os.close(self._lock)
 
-    def _oldest_covered(self, keep: int) -> Path | None:
+    def _oldest_covered(self) -> Path | None:
         with self._mutex:
             self._check_usable()
             # The last segment stays, whoever covers it: it is being written.
             if len(self._snapshots) < 2 or len(self._paths) < 2:
                 return None
             path, after = self._paths[:2]
-            covered = min(self._snapshots[0].seq, self._head.seq - keep)
-            if segment.first_seq(after) - 1 > covered:
+            if segment.first_seq(after) - 1 > self._snapshots[0].seq:
                 return None
         # A reader may have kept its log from being absorbed; then the segment goes the next time.
         return path if not wal.path_of(path).exists() or segment.absorb_log(path) else None
