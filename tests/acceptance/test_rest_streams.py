@@ -221,6 +221,7 @@ class Agent:
         self._spec = yard.node(node, 1)
         self._output = output
         self.chunk_bytes = 50_000
+        self.more_to_come = False
         self.sent = 0
         """Bytes of output handed to the line."""
         self.readers = 0
@@ -276,6 +277,8 @@ class Agent:
             part = output[at : min(at + self.chunk_bytes, end)]
             self.sent += len(part)
             yield pb.LogChunk(request=asked.request, data=part, offset=at)
+        if self.more_to_come:
+            await asyncio.Event().wait()
 
 
 BINARY = bytes(range(256)) * 1000
@@ -359,6 +362,25 @@ def test_a_slow_reader_holds_back_the_node_and_one_who_leaves_ends_it(agent: tup
     response.close()
     connection.close()
     until(lambda: player.readers == 0)
+
+
+def test_output_breaks_off_when_its_node_goes_and_that_is_no_bug_of_ours(
+    agent: tuple[RestYard, Agent], caplog: pytest.LogCaptureFixture
+) -> None:
+    yard, player = agent
+    player._output[1, 1], player.more_to_come = b"so far\n", True
+    yard.submit(priority="high")
+    start(yard)
+    connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=PATIENCE_SECONDS)
+    connection.request("GET", f"{TASKS}/1/logs?follow=true")
+    with connection.getresponse() as response:
+        assert response.readline() == b"so far\n"
+        for session in yard.yard.agents.sessions.values():
+            yard._loop.call_soon_threadsafe(session.close)
+        with pytest.raises((ConnectionError, http.client.IncompleteRead)):
+            response.read()
+    connection.close()
+    assert not caplog.records
 
 
 def test_output_that_can_not_be_had_gets_a_sentence(agent: tuple[RestYard, Agent]) -> None:

@@ -44,6 +44,10 @@ class Answer:
         await send({"type": "http.response.body", "body": self.body})
 
 
+class Unwelcome(Exception):
+    """Whoever reads a flow may not any more."""
+
+
 class Flow:
     """Bit by bit, as fast as the other side reads."""
 
@@ -56,8 +60,8 @@ class Flow:
         self.is_welcome: Callable[[], bool] = lambda: True
         """Whether its reader may still read it."""
 
-    async def send(self, receive: Receive, send: Send, hang_up: Callable[[], None], *, head_only: bool = False) -> None:
-        """Say it until it ends, the client goes or is not welcome any more, whichever is first."""
+    async def send(self, receive: Receive, send: Send, *, head_only: bool = False) -> None:
+        """Say it until it ends or the client goes. What goes wrong on the way is raised, as is `Unwelcome`."""
         headers = [(b"content-type", self.kind), *_ALWAYS, *self.headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if head_only:
@@ -65,15 +69,14 @@ class Flow:
             await send({"type": "http.response.body", "body": b""})
             return
         saying = asyncio.create_task(self._say(send))
-        leaving = asyncio.create_task(_gone(receive))
+        leaving = asyncio.create_task(gone(receive))
         falling = asyncio.create_task(self._out_of_favour())
         try:
             await asyncio.wait((saying, leaving, falling), return_when=asyncio.FIRST_COMPLETED)
             if saying.done():
-                saying.result()  # what went wrong on the way ends the connection
+                saying.result()
             elif falling.done():
-                hang_up()
-                await leaving
+                raise Unwelcome
         finally:
             for task in (saying, leaving, falling):
                 task.cancel()
@@ -99,6 +102,7 @@ def say(value: object, status: int = 200, headers: Headers = ()) -> Answer:
     return Answer(status, encode(value), JSON, headers)
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
+    """Wait until the client is not there any more."""
     while (await receive())["type"] != "http.disconnect":
         continue

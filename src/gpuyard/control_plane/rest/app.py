@@ -13,7 +13,7 @@ from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import TABLE, Denied, Reach, Who, forbidden
-from gpuyard.control_plane.rest.answer import Answer, Flow
+from gpuyard.control_plane.rest.answer import Answer, Flow, Unwelcome, gone
 from gpuyard.control_plane.rest.asgi import HANG_UP, ASGIApp, Receive, Scope, Send
 from gpuyard.control_plane.rest.body import ClientGone
 from gpuyard.control_plane.rest.call import Call, Desk
@@ -52,10 +52,18 @@ class _App:
             if isinstance(answer, Answer):
                 await answer.send(send)
             else:
-                hang_up = scope["extensions"][HANG_UP]
-                await answer.send(receive, send, hang_up, head_only=scope["method"] == "HEAD")
+                await self._flow(answer, scope, receive, send)
         except ClientGone:
             return
+
+    async def _flow(self, flow: Flow, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await flow.send(receive, send, head_only=scope["method"] == "HEAD")
+        except Exception as problem:
+            if not isinstance(problem, Unwelcome):
+                answer_to(problem)  # too late for the client; if it is a bug, the log has it
+            scope["extensions"][HANG_UP]()
+            await gone(receive)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | Flow:
         try:
