@@ -241,13 +241,13 @@ def join_token(settings: ServerSettings) -> str:
 
 def _drawn(path: Path) -> str:
     """A secret of this yard, drawn at the first call and readable by its owner only."""
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        token = token_urlsafe(24)
-        path.touch(mode=0o600)
-        path.write_text(token + "\n")
-        return token
+    drawn = path.read_text().strip() if path.exists() else ""
+    if not drawn:
+        drawn = token_urlsafe(24)
+        path.touch()
+        path.chmod(0o600)
+        path.write_text(drawn + "\n")
+    return drawn
 
 
 def _add_users(access: AccessStore, settings: ServerSettings) -> None:

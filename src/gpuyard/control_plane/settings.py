@@ -154,7 +154,7 @@ class Auth(Section, frozen=True):
     token_lifetime: Seconds = Seconds(86400)
     """Of tokens that a login gives."""
     join_token: str = ""
-    """Agents must show it. Empty: they may join over loopback only."""
+    """Agents must show it. Empty: one is drawn and kept in the data folder."""
 
 
 class UserEntry(Section, frozen=True):
