@@ -60,6 +60,34 @@ def test_a_full_disk_refuses_writes_with_503_keeps_what_runs_and_goes_on_when_th
         assert client.wait(running, timeout=30).status == "cancelled"
 
 
+def test_a_scheduler_on_a_full_disk_stops_when_told_and_says_why_it_does_not_start(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    with cluster(tmp_path, storage={"data_dir": str(small_disk)}) as yard:
+        client = yard.client()
+        kept = client.submit("sleep 600", gpu_count=1)
+        until(lambda: client.task(kept.id).status == "running")
+        _fill(small_disk / "ballast")
+        until(lambda: _submit(yard) == 503, what="a refusal")
+        yard.stop_server()
+        assert _ended(yard) == 0
+        _fill(small_disk / "ballast too")  # closing its files has made some room
+        yard.start_server()
+        assert _ended(yard) == 1
+        (sentence,) = (tmp_path / "scheduler.err").read_text().splitlines()
+        assert sentence.startswith("gpuyard: There is no space left")
+        for ballast in small_disk.glob("ballast*"):
+            ballast.unlink()
+        yard.start_server()
+        yard.ready(1)
+        assert client.task(kept.id).status == "running"
+
+
+def _ended(yard: Cluster) -> int:
+    assert yard.server is not None
+    return yard.server.wait(30)
+
+
 def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=1) as yard:
         client = yard.client()

@@ -10,10 +10,11 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -84,57 +85,84 @@ async def serve(
     """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
     if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
         raise CanNotServe(sentence)
-    stop = until or asyncio.Event()
+    told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
         yard, access = _open(settings, stack)
         http = stack.enter_context(_listen(settings.http_address))
-        server = _grpc_server(yard)
-        port = _bind(server, settings)
-        await _wait_for(yard, settings, access, server, http, port, stop, started, default_mode)
+        agents = _grpc_server(yard)
+        port = _bind(agents, settings)
+        running = asyncio.create_task(yard.run(__version__))
+        try:
+            ready = asyncio.create_task(_until_ready(yard))
+            await _first_of(ready, running, told)
+            ready.cancel()
+            if yard.ready and not told.done():
+                await _apply(yard, settings, default_mode)
+                await asyncio.to_thread(_add_users, access, settings)
+                _settle_memory()
+                async with _served(yard, running, access, settings, agents, http) as serving:
+                    address = _address_of(http)
+                    log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
+                    started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
+                    await _first_of(running, serving, told)
+        finally:
+            told.cancel()
+            await _stop(yard, running)
+    log.info("scheduler_stopped")
 
 
-async def _wait_for(
+@asynccontextmanager
+async def _served(
     yard: Yard,
-    settings: ServerSettings,
+    running: "asyncio.Task[None]",
     access: AccessStore,
-    server: "grpc.aio.Server",
+    settings: ServerSettings,
+    agents: "grpc.aio.Server",
     http: socket.socket,
-    port: int,
-    stop: asyncio.Event,
-    started: Callable[[str, int], None],
-    default_mode: QuotaMode,
-) -> None:
-    """Serve until `stop`, or until the loop fails, which is the end of the process."""
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Both ports are open, also while the yard says good-bye."""
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
-    app = make_app(yard, access, Gate(access), doorplate, settings)
-    tls = settings.server.tls
-    web = http_server(app, tls=tls)
-    running = asyncio.create_task(yard.run(__version__))
-    await _until_ready(yard, running)
-    await _apply(yard, settings, default_mode)
-    await asyncio.to_thread(_add_users, access, settings)
+    web = http_server(make_app(yard, access, Gate(access), doorplate, settings), tls=settings.server.tls)
+    await agents.start()
+    serving = asyncio.create_task(web.serve(sockets=[http]))
+    noting = asyncio.create_task(_note_uses(access))
+    try:
+        yield serving
+    finally:
+        noting.cancel()
+        try:
+            await _stop(yard, running)
+        finally:
+            web.should_exit = True
+            await agents.stop(1.0)
+            await serving
+
+
+async def _stop(yard: Yard, running: "asyncio.Task[None]") -> None:
+    """End a yard that runs; of one that failed, raise why."""
+    if not running.done():
+        await yard.stop(PATIENCE_SECONDS)
+    await running
+
+
+async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _until_ready(yard: Yard) -> None:
+    while not yard.ready:
+        await asyncio.sleep(0.001)
+
+
+def _settle_memory() -> None:
     gc.collect()
     gc.freeze()  # what was recovered stays: no collection need look at it again
     gc.set_threshold(*COLLECT_AFTER)
-    await server.start()
-    serving = asyncio.create_task(web.serve(sockets=[http]))
-    noting = asyncio.create_task(_note_uses(access))
-    host, http_port = http.getsockname()[:2]
-    log.info("scheduler_started", http=f"{host}:{http_port}", grpc_port=port, yard=yard.loop.engine.state.yard)
-    started(f"{'https' if tls.cert else 'http'}://{f'[{host}]' if ':' in host else host}:{http_port}", port)
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({running, serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        noting.cancel()
-        if not running.done():
-            await yard.stop(PATIENCE_SECONDS)
-        web.should_exit = True
-        await server.stop(1.0)
-        await serving
-        await running
-    log.info("scheduler_stopped")
+
+
+def _address_of(http: socket.socket) -> str:
+    host, port = http.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _note_uses(access: AccessStore) -> None:
@@ -145,13 +173,6 @@ async def _note_uses(access: AccessStore) -> None:
             await asyncio.to_thread(access.write_uses)
         except StoreError as error:
             log.warning("uses_not_written", message=str(error))  # they are kept, and written the next time
-
-
-async def _until_ready(yard: Yard, running: "asyncio.Task[None]") -> None:
-    while not yard.ready:
-        if running.done():
-            running.result()
-        await asyncio.sleep(0.001)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

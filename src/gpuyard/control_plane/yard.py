@@ -133,12 +133,10 @@ class Yard:
         """Until `stop`."""
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [
-                    group.create_task(work)
-                    for work in (self.agents.watch(), self._keep_archive(), self._keep_snapshots())
-                ]
-                group.create_task(self._begin(version))
-                await self.loop.run()
+                works = (self.agents.watch(), self._keep_archive(), self._keep_snapshots(), self._begin(version))
+                beside = [group.create_task(work) for work in works]
+                with suppress(StorageFull):  # it was told to stop while it waited for room
+                    await self.loop.run()
                 for task in beside:
                     task.cancel()
         finally:
