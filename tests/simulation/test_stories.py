@@ -520,3 +520,33 @@ def test_the_promise_in_the_explanation_is_the_one_the_scheduler_keeps(cluster: 
     assert cluster.explains("large").starts_at == made[0].starts_at == 60.0
     cluster.runs_out()
     assert cluster.started_at("large") == 60.0
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_fall_of_a_running_task_gives_others_their_chance(cluster: ClusterStory) -> None:
+    cluster.decides_by(policy="levels", preemption_min_run_seconds=0.0)
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.submits(task("first", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
+    cluster.passes(700)
+    cluster.submits(task("second", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
+    assert cluster.running() == ["second"]
+    cluster.passes(600)
+    assert cluster.running() == ["second"]  # both have fallen once, and nobody stops its equals
+    cluster.passes(2400 - 600)
+    assert cluster.running() == ["first"]
+    cluster.passes(2400 - 700)
+    assert cluster.running() == ["first"]
+    cluster.runs_out()
+    assert [cluster.status(name) for name in ("first", "second")] == [TaskStatus.SUCCESS] * 2
+
+
+def test_the_weakest_are_stopped_first(cluster: ClusterStory) -> None:
+    cluster.has_nodes(2, gpus_each=4)
+    cluster.submits(task("low", gpus=4, priority=10, preemption=Preemption.REQUEUE))
+    cluster.passes(3600)
+    cluster.submits(task("middle", gpus=4, priority=20, preemption=Preemption.REQUEUE))
+    cluster.passes(300)
+    cluster.submits(task("high", gpus=4, priority=90))
+    assert cluster.running() == ["middle", "high"]

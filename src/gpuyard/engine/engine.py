@@ -112,7 +112,22 @@ class Engine:
             if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
                 self._emit(fact.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
             elif state.policy.changes_at is not None:
-                state.queue.wake_all()
+                self._weaken(task, at)
+
+    def _weaken(self, task: Task, at: float) -> None:
+        """A running task may be weaker than it was: those who could use its nodes are asked again."""
+        state, before = self.state, task.rank
+        phase = task.phase
+        assert isinstance(phase, Running)
+        if state.policy.rank is None or state.policy.rank(task, at, state.settings) == before:
+            return  # a timer of an earlier run
+        state.watch_rank(task, at)
+        bays = state.index.bays_of(phase.placement.nodes)
+        for line in state.queue.lines.values():
+            line.shape.refresh(state.index)
+            if line.shape.eligible & bays:
+                state.queue.wake(line)
+        state.queue.loosen_all()
 
     def _promise_again(self, task: Task) -> None:
         """The promised instant has passed and the nodes are not free: say anew when they will be.

@@ -2,14 +2,15 @@
 
 Two rights to stop a running task, and it must have allowed it in both cases:
 
-- the policy says the waiting task outranks it (`policy.outranks`), unless ours borrows and the other's class does not;
+- the policy ranks it weaker than the waiting task (`policy.rank`), unless ours borrows and the other's class does not;
 - the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own.
 
 A task that a quota stops may take GPUs only from those the same quota counts: its own class, its own tenant.
 
 What a stop costs is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed effort for
-one that is suspended or saves itself. On each node the cheapest victims are taken until there is room, then those that
-turned out not to be needed are spared; the cheapest node wins. The search looks at `search_depth` nodes.
+one that is suspended or saves itself. On each node the weakest victims are taken until there is room, of equally weak ones
+the cheapest, then those that turned out not to be needed are spared. The node wins whose strongest victim is weakest; of
+equal ones the cheapest. The search looks at `search_depth` nodes.
 
 Against thrashing: nobody is stopped before it ran `preemption_min_run_seconds`, nor more than `preemption_limit` times,
 and a victim never has the right to stop the one it was stopped for. While victims are being stopped, the place is
@@ -18,10 +19,11 @@ held for the task they were stopped for, which asks for no further ones meanwhil
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from gpuyard.domain.causes import Why
-from gpuyard.domain.values import MILLI, NodeId, Preemption, TenantId
+from gpuyard.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.engine.backfill import Amount, need_of
 from gpuyard.engine.phases import HOLDING, Running, Stopping
 from gpuyard.engine.state import Hold, State
@@ -48,22 +50,23 @@ def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid |
     rights = _Rights(state, task, shape, at)
     if not rights.any:
         return None, None
-    here: list[tuple[float, int, Bay, list[Task]]] = []
+    here: list[tuple[float, float, int, Bay, list[Task]]] = []
     closed = shape.too_dear(rights.left_milli)
-    for bay in islice(_candidates(state, shape, closed), max(state.settings.search_depth, 2 * shape.nodes)):
-        found = _cheapest(state, bay, shape, rights, at)
+    for bay in islice(_candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)):
+        found = _weakest(state, bay, shape, rights, at)
         if found is not None:
-            here.append((sum(loss(victim, at) for victim in found), len(found), bay, found))
+            strongest = min((rights.rank(victim) for victim in found), default=inf)
+            here.append((-strongest, sum(loss(victim, at) for victim in found), len(found), bay, found))
     if len(here) < shape.nodes:
         return None, rights.retry_at
-    here.sort(key=lambda way: (*way[:2], way[2].number))
+    here.sort(key=lambda way: (*way[:3], way[3].number))
     chosen = here[: shape.nodes]
-    victims = tuple({victim.id: victim for way in chosen for victim in way[3]}.values())
+    victims = tuple({victim.id: victim for way in chosen for victim in way[4]}.values())
     if not victims or not rights.still_hold(victims):
         return None, rights.retry_at
     why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
     return Raid(
-        sum(loss(victim, at) for victim in victims), tuple(way[2].host.spec.id for way in chosen), victims, why
+        sum(loss(victim, at) for victim in victims), tuple(way[3].host.spec.id for way in chosen), victims, why
     ), None
 
 
@@ -79,7 +82,13 @@ class _Rights:
 
     def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
         self._state, self._task, self._at = state, task, at
-        self._outranks = state.policy.outranks
+        policy = state.policy
+        self._rank = policy.rank
+        self._above = policy.rank(task, at, state.settings) + policy.margin if policy.rank else inf
+        """Weaker than this is who the policy lets it stop."""
+        self._ranks: dict[TaskId, float] = {}
+        self._in_steps = policy.changes_at is not None
+        """Whether every running task knows its rank: it is then asked of many nodes whether anybody is weak enough."""
         self.retry_at: float | None = None
         need = shape.need_milli
         mine = state.classes[task.class_index]
@@ -87,7 +96,7 @@ class _Rights:
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
         self._borrows = mine.limit > mine.guarantee and mine.used + need > mine.guarantee
         self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
-        self.any = self._outranks is not None or self._class_claim or self._tenant_claim
+        self.any = self._rank is not None or self._class_claim or self._tenant_claim
         self.left_milli = min(mine.limit - mine.used, tenant.limit - tenant.used)
         """What the quotas have left, without anybody being stopped."""
         self.class_missing = max(0, mine.used + need - mine.limit)
@@ -121,7 +130,27 @@ class _Rights:
         theirs = self._state.classes[victim.class_index]
         if self._borrows and victim.class_index != self._task.class_index and theirs.used <= theirs.guarantee:
             return False
-        return self._outranks is not None and self._outranks(self._task, victim, self._at, self._state.settings)
+        return self.rank(victim) > self._above
+
+    def may_find_prey(self, node: NodeId) -> bool:
+        """Whether it is worth looking at a node: cheap, and never no where there is somebody to stop."""
+        if node not in self._state.prey:
+            return False
+        if not self._in_steps or self._class_claim or self._tenant_claim:
+            return True
+        above = self._above
+        return any(victim.rank > above for victim in self._state.on_node[node].values())
+
+    def rank(self, victim: Task) -> float:
+        """How weakly a running task holds on to its GPUs; 0 where the policy does not say."""
+        if self._rank is None:
+            return 0.0
+        if self._in_steps:
+            return victim.rank
+        found = self._ranks.get(victim.id)
+        if found is None:
+            found = self._ranks[victim.id] = self._rank(victim, self._at, self._state.settings)
+        return found
 
     def _by_quota(self, victim: Task) -> bool:
         state = self._state
@@ -154,7 +183,7 @@ class _Rights:
         return True
 
 
-def _candidates(state: State, shape: Shape, closed: BaySet) -> Iterator[Bay]:
+def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> Iterator[Bay]:
     """Open bays, one a node, that are not yet being cleared for somebody, those with most free GPUs first."""
     claimed = closed
     for hold in state.holds.values():
@@ -166,7 +195,11 @@ def _candidates(state: State, shape: Shape, closed: BaySet) -> Iterator[Bay]:
         for number in members(wanted ^ (wanted & claimed)):
             bay = state.index.bay(number)
             node = bay.host.spec.id
-            if node not in seen and bay.usable.bit_count() >= shape.gpus and (node in state.prey or shape.nodes > 1):
+            if (
+                node not in seen
+                and bay.usable.bit_count() >= shape.gpus
+                and (rights.may_find_prey(node) or shape.nodes > 1)
+            ):
                 seen.add(node)
                 yield bay
 
@@ -178,14 +211,14 @@ def will_be_cleared(state: State, hold: Hold, node: NodeId) -> bool:
     return any(_free_without(bay, victims).covers(need_of(hold.shape, bay)) for bay in bays)
 
 
-def _cheapest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
-    """The cheapest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
+def _weakest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
+    """The weakest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
     need, host = need_of(shape, bay), bay.host
     free = Amount(bay.free, host.cpus_free, host.memory_free)
     if free.covers(need) and rights.are_enough(()):
         return []
     running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
-    running.sort(key=lambda victim: (loss(victim, at), victim.id))
+    running.sort(key=lambda victim: (-rights.rank(victim), loss(victim, at), victim.id))
     chosen: list[Task] = []
     for victim in running:
         if free.covers(need) and rights.are_enough(chosen):

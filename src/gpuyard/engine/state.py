@@ -314,9 +314,17 @@ class State:
         if task.spec.timeout_seconds is not None:
             heappush(self.timers, (at + task.spec.timeout_seconds - task.attempt_seconds, task.id))
         if self.policy.changes_at is not None:
-            changes_at = self.policy.changes_at(task, at, self.settings)
-            if changes_at is not None:
-                heappush(self.timers, (changes_at, task.id))
+            self.watch_rank(task, at)
+
+    def watch_rank(self, task: Task, at: float) -> None:
+        """Note how weakly a running task holds on to its GPUs, and when that changes."""
+        policy = self.policy
+        assert policy.rank is not None
+        assert policy.changes_at is not None
+        task.rank = policy.rank(task, at, self.settings)
+        changes_at = policy.changes_at(task, at, self.settings)
+        if changes_at is not None:
+            heappush(self.timers, (changes_at, task.id))
 
     def _suspending(self, event: fact.AttemptSuspending, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -584,7 +592,7 @@ class State:
         """Whether anything waiting could stop anything running."""
         if not self.prey or not self.settings.preemption:
             return False
-        return self.policy.outranks is not None or self.reclaims
+        return self.policy.rank is not None or self.reclaims
 
     def _asks(self, task: Task) -> tuple[Resources, BaySet]:
         """What a waiting task needs; a suspended one as many cards of the same kind, on the nodes where its memory is."""

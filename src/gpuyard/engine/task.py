@@ -43,6 +43,7 @@ class Task:
         "preemptions",
         "presumed",
         "priority",
+        "rank",
         "ready",
         "round",
         "served_seconds",
@@ -92,6 +93,8 @@ class Task:
         """Run time that brought it forward: what its next attempt need not do again."""
         self.gpu_seconds = 0.0
         """All service it got, whatever came of it."""
+        self.rank = 0.0
+        """How weakly it holds on to its GPUs while it runs, under a policy whose ranks change in steps."""
         self.key = 0.0
         """Its place in the order of the queue, smallest first; set when it is queued."""
         self.group: Group | None = None

@@ -46,6 +46,7 @@ CONTENDERS = {
         Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
         Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
         Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
+        Contender("levels", replace(AT_ONCE, policy="levels")),
         Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
     )
 }

@@ -69,9 +69,9 @@ def key(policy: str, one: Task, now: float = 0.0) -> float:
 
 
 def outranks(policy: str, one: Task, other: Task, now: float) -> bool:
-    right = POLICIES[policy].outranks
-    assert right is not None
-    return right(one, other, now, SETTINGS)
+    rank, margin = POLICIES[policy].rank, POLICIES[policy].margin
+    assert rank is not None
+    return rank(other, now, SETTINGS) > rank(one, now, SETTINGS) + margin
 
 
 def tenant_key(book: TenantBook, now: float) -> float:
@@ -93,7 +93,7 @@ def test_a_key_does_not_depend_on_when_it_is_asked_while_the_task_waits(
     assert key(policy, one, times[0]) == key(policy, one, times[1])
 
 
-@pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.outranks))
+@pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.rank))
 @given(one=tasks, other=tasks, now=st.floats(0, 1e7))
 def test_no_two_have_the_right_to_stop_each_other(policy: str, one: Task, other: Task, now: float) -> None:
     assert not (outranks(policy, one, other, now) and outranks(policy, other, one, now))
@@ -234,3 +234,27 @@ def test_tiresias_has_nothing_to_say_about_what_does_not_run() -> None:
     one = waiting(0.0)
     assert isinstance(one.phase, Waiting)
     assert policy.changes_at(one, 0.0, SETTINGS) is None
+
+
+# --- levels -----------------------------------------------------------------------------------------------------------
+
+
+def test_levels_stop_what_has_run_for_longer_and_nothing_of_their_own() -> None:
+    fresh, old = waiting(5.0), waiting(0.0, served_seconds=700.0)
+    young, hour, day = (running(0.0, served_seconds=served) for served in (100.0, 3600.0, 86400.0))
+    rights = [outranks("levels", one, other, 0.0) for one in (fresh, old) for other in (young, hour, day)]
+    assert rights == [False, True, True, False, True, True]
+    assert key("levels", waiting(9.0)) < key("levels", old)
+    assert key("levels", fresh) < key("levels", waiting(9.0))
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e7))
+def test_levels_say_exactly_when_a_running_task_falls(since: float, served: float) -> None:
+    policy = POLICIES["levels"]
+    one = running(since, served_seconds=served)
+    assert policy.rank is not None
+    assert policy.changes_at is not None
+    falls_at = policy.changes_at(one, since, SETTINGS)
+    assert falls_at is not None
+    assert policy.rank(one, falls_at, SETTINGS) == policy.rank(one, since, SETTINGS) + 1
+    assert policy.rank(one, falls_at - 0.1, SETTINGS) <= policy.rank(one, since, SETTINGS)

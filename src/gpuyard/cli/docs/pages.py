@@ -127,7 +127,7 @@ def policies() -> str:
                     f"[`{name}`](#{name})",
                     _first_sentence(name),
                     _yes(policy.starts_all),
-                    _yes(policy.outranks is not None),
+                    _yes(policy.rank is not None),
                 )
                 for name, policy in POLICIES.items()
             ),

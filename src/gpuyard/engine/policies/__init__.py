@@ -5,11 +5,12 @@ A policy answers up to four questions, all of them pure:
 - `key(task, now, settings)`: its place among the waiting, smallest first. It is asked when the task is queued and must
   be the same whenever it is asked while the task waits, so a policy with ageing says "since when", not "for how long".
 - `tenant_key(book, now, settings)`: comes before the key if there is one, and may change at any time (fair share).
-- `outranks(waiting, running, now, settings)`: may the one stop the other to get its GPUs?
-- `changes_at(running, now, settings)`: when does a running task's answer to `outranks` change by itself?
+- `rank(task, now, settings)`: how weakly it holds on to GPUs. A waiting task may stop running ones whose rank is higher
+  than its own by more than `margin`, the highest first.
+- `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
 """
 
-from gpuyard.engine.policies import fair_share, fifo, priority, sjf, srtf, tiresias
+from gpuyard.engine.policies import fair_share, fifo, levels, priority, sjf, srtf, tiresias
 from gpuyard.engine.policies.policy import Policy
 
 POLICIES: dict[str, Policy] = {
@@ -18,5 +19,6 @@ POLICIES: dict[str, Policy] = {
     "fair_share": fair_share.POLICY,
     "sjf": sjf.POLICY,
     "srtf": srtf.POLICY,
+    "levels": levels.POLICY,
     "tiresias": tiresias.POLICY,
 }

@@ -17,5 +17,6 @@ class Policy:
     """The promise of liveness: every task that could run starts in the end, if the yard keeps freeing GPUs."""
     key: Callable[[Task, float, Settings], float]
     tenant_key: Callable[[TenantBook, float, Settings], float] | None = None
-    outranks: Callable[[Task, Task, float, Settings], bool] | None = None
+    rank: Callable[[Task, float, Settings], float] | None = None
+    margin: float = 0.0
     changes_at: Callable[[Task, float, Settings], float | None] | None = None

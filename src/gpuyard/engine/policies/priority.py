@@ -24,8 +24,8 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.submitted_at - _points(task) * settings.ageing_seconds
 
 
-def _outranks(waiting: Task, running: Task, now: float, settings: Settings) -> bool:  # noqa: ARG001
-    return _points(waiting) > _points(running)
+def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    return -_points(task)
 
 
-POLICY: Policy = Policy("priority", starts_all=True, key=_key, outranks=_outranks)
+POLICY: Policy = Policy("priority", starts_all=True, key=_key, rank=_rank)

@@ -6,19 +6,24 @@ two tasks of like length from stopping each other in turn. Long tasks can wait f
 Reference: Schrage, "A Proof of the Optimality of the Shortest Remaining Processing Time Discipline", 1968.
 """
 
+from math import inf, log2
+
 from gpuyard.domain.settings import Settings
 from gpuyard.engine.policies.policy import Policy
 from gpuyard.engine.task import Task
 
 MARGIN = 2.0
+LEAST_SECONDS = 1e-3
+"""What is about to end has this long still."""
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     return task.left_seconds(now, "likely")
 
 
-def _outranks(waiting: Task, running: Task, now: float, settings: Settings) -> bool:  # noqa: ARG001
-    return waiting.left_seconds(now, "likely") * MARGIN < running.left_seconds(now, "likely")
+def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    left = task.left_seconds(now, "likely")
+    return log2(max(left, LEAST_SECONDS)) if left < inf else inf
 
 
-POLICY: Policy = Policy("srtf", starts_all=False, key=_key, outranks=_outranks)
+POLICY: Policy = Policy("srtf", starts_all=False, key=_key, rank=_rank, margin=log2(MARGIN))

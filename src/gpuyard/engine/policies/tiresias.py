@@ -29,8 +29,8 @@ def _key(task: Task, now: float, settings: Settings) -> float:
     return task.submitted_at + (SECOND_QUEUE if _fell(task, now, settings) else 0.0)
 
 
-def _outranks(waiting: Task, running: Task, now: float, settings: Settings) -> bool:
-    return not _fell(waiting, now, settings) and _fell(running, now, settings)
+def _rank(task: Task, now: float, settings: Settings) -> float:
+    return float(_fell(task, now, settings))
 
 
 def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
@@ -40,4 +40,4 @@ def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
     return now + (settings.tiresias_threshold_gpu_seconds - running.gpu_seconds_at(now)) / gpus if gpus else None
 
 
-POLICY: Policy = Policy("tiresias", starts_all=False, key=_key, outranks=_outranks, changes_at=_changes_at)
+POLICY: Policy = Policy("tiresias", starts_all=False, key=_key, rank=_rank, changes_at=_changes_at)
