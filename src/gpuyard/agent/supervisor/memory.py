@@ -78,10 +78,21 @@ class Memory:
         return held, boot == proc.boot_id()
 
     def begin(self, held: dict[Key, Attempt]) -> None:
-        """Write the file anew with what is held, and go on behind it."""
+        """Write the file anew with what is held, and go on behind it.
+
+        On a full disk go on behind what is there: what is held stays noted until there is space.
+        """
+        try:
+            self._write_anew(held)
+        except OSError:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._size = os.fstat(self._descriptor).st_size
+            self._pending = _lines(held)
+            self._is_torn = True
+
+    def _write_anew(self, held: dict[Key, Attempt]) -> None:
         beside = self._path.with_name(self._path.name + ".new")
-        lines = [Boot(proc.boot_id()), *(Is(attempt) for attempt in held.values())]
-        content = b"".join(_encoder.encode(line) + b"\n" for line in lines)
+        content = b"".join(line + b"\n" for line in _lines(held))
         descriptor = os.open(beside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(os.dup(descriptor), "wb") as file:
@@ -89,6 +100,7 @@ class Memory:
             beside.replace(self._path)
         except OSError:
             os.close(descriptor)
+            beside.unlink(missing_ok=True)
             raise
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -127,5 +139,10 @@ class Memory:
     def compact(self, held: dict[Key, Attempt]) -> None:
         """Begin anew where the file has grown long, and only as it grows again: what is held may be much itself."""
         if self._size > self._compact_at:
-            self.begin(held)
+            self._write_anew(held)
             self._compact_at = max(COMPACT_BYTES, 2 * self._size)
+
+
+def _lines(held: dict[Key, Attempt]) -> list[bytes]:
+    """All there is to remember."""
+    return [_encoder.encode(line) for line in (Boot(proc.boot_id()), *(Is(attempt) for attempt in held.values()))]
