@@ -86,6 +86,21 @@ def test_a_scheduler_on_a_full_disk_stops_when_told_and_says_why_it_does_not_sta
 def _ended(yard: Cluster) -> int:
     assert yard.server is not None
     return yard.server.wait(30)
+def test_a_node_with_a_full_disk_is_still_there_and_obeys(tmp_path: Path, small_disk: Path) -> None:
+    with cluster(tmp_path, nodes=0) as yard:
+        yard.start_agent("node-1", work_dir=str(small_disk))
+        client = yard.ready(1)
+        stays, goes = (client.submit("sleep 600", gpu_count=1) for _ in range(2))
+        until(lambda: all(client.task(task.id).status == "running" for task in (stays, goes)))
+        ballast = small_disk / "ballast"
+        _fill(ballast)
+        yard.kill(yard.agents["node-1"])
+        yard.start_agent("node-1", work_dir=str(small_disk))
+        client.cancel(goes)
+        assert client.wait(goes, timeout=10).status == "cancelled"
+        assert (client.task(stays.id).status, client.task(stays.id).attempts) == ("running", 1)
+        ballast.unlink()
+        assert client.wait(client.submit("true", gpu_count=1), timeout=30).status == "success"
 
 
 def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at_once(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from pathlib import Path
 from secrets import token_hex
 
 import msgspec
+import structlog
+
+log = structlog.get_logger()
 
 
 class Memory(msgspec.Struct):
@@ -29,14 +32,19 @@ class Witness:
             self.memory = msgspec.json.decode(self._path.read_bytes(), type=Memory)
         except (OSError, msgspec.MsgspecError):  # new, or cut in half by a crash: then it is a new agent
             self.memory = Memory(token_hex(16))
-            self.save()
-        self._saved = msgspec.json.encode(self.memory)
+        self._saved = b""
+        self.save()
 
     def save(self) -> None:
-        """Write it if something changed."""
+        """Write it if something changed. On a full disk it is only remembered, and written when it is saved again."""
         content = msgspec.json.encode(self.memory)
-        if content != getattr(self, "_saved", b""):
-            beside = self._path.with_suffix(".new")
+        if content == self._saved:
+            return
+        beside = self._path.with_suffix(".new")
+        try:
             beside.write_bytes(content)
             beside.replace(self._path)
-            self._saved = content
+        except OSError as error:
+            log.warning("not_written_down", path=str(self._path), message=str(error))
+            return
+        self._saved = content

@@ -7,6 +7,7 @@ import pytest
 
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ending, Phase
+from gpuyard.agent.witness import Witness
 from tests.unit.agent.small_disk import SmallDisk, mounted
 from tests.unit.agent.supervised import Supervised
 
@@ -55,3 +56,13 @@ def test_what_ends_on_a_full_disk_is_written_down_when_there_is_room(disk: Small
     end = held[ends]
     assert isinstance(end, said.Ended)
     assert end.ending == Ending.STOPPED
+
+
+def test_what_a_node_is_a_witness_of_is_written_down_when_there_is_room(disk: SmallDisk) -> None:
+    witness = Witness(disk.folder / "node")
+    witness.memory.epoch = 3
+    disk.fill()
+    witness.save()
+    disk.make_room()
+    witness.save()
+    assert Witness(disk.folder / "node").memory == witness.memory
