@@ -8,6 +8,7 @@ tenant, the first that came; others are refused unless the administrator said th
 import os
 import pwd
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -62,7 +63,13 @@ class Identities:
                 "executor.users of the node's settings or tenants.NAME.user of the scheduler's, "
                 "or set executor.shared_user to run its tasks as root."
             )
-        if not by_owner and not self._shared_user and (first := self._whoever_came_first(tenant)) != tenant:
+        if by_owner or self._shared_user:
+            return own_account()
+        try:
+            first = self._whoever_came_first(tenant)
+        except OSError as error:
+            return f"It can not be written down whom the agent's own user serves on this node, so it serves nobody: {error.strerror}."
+        if first != tenant:
             return (
                 f"This node runs tasks as its agent's own user, who serves tenant {first} already; tenant {tenant} could "
                 "reach its files and processes. Map tenants to system users in executor.users (with the agent as root), "
@@ -86,11 +93,12 @@ class Identities:
         return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
 
     def _whoever_came_first(self, tenant: str) -> str:
-        try:
-            with self._first_tenant.open("x", encoding="utf-8") as file:
-                file.write(tenant)
-        except FileExistsError:
-            return self._first_tenant.read_text(encoding="utf-8")
+        with suppress(FileNotFoundError):
+            if first := self._first_tenant.read_text(encoding="utf-8"):
+                return first
+        beside = self._first_tenant.with_suffix(".new")
+        beside.write_text(tenant, encoding="utf-8")
+        beside.replace(self._first_tenant)
         return tenant
 
 

@@ -49,6 +49,22 @@ def test_a_second_tenant_is_refused_with_a_way_out(tmp_path: Path) -> None:
     assert isinstance(after_a_restart.account("physics", by_owner=False), Account)
 
 
+@pytest.mark.usefixtures("not_root")
+def test_a_file_that_names_nobody_keeps_nobody_out(tmp_path: Path) -> None:
+    (tmp_path / "tenant").touch()  # an agent that was killed while it wrote, or had no space to
+    identities = Identities({}, False, tmp_path / "tenant")
+    assert isinstance(identities.account("physics", by_owner=False), Account)
+    assert isinstance(identities.account("biology", by_owner=False), str)
+
+
+@pytest.mark.usefixtures("not_root")
+def test_where_it_can_not_be_written_down_who_came_first_nobody_comes(tmp_path: Path) -> None:
+    identities = Identities({}, False, tmp_path / "no-such-folder" / "tenant")
+    refusal = identities.account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "can not be written down" in refusal
+
+
 def test_tenants_share_the_user_where_the_administrator_said_so(tmp_path: Path) -> None:
     identities = Identities({}, True, tmp_path / "tenant")
     assert isinstance(identities.account("physics", by_owner=False), Account)
