@@ -364,7 +364,11 @@ class Agent:
 
     async def _beat(self, line: Line, seconds: float) -> None:
         while True:
-            beat = await self._heartbeat()
+            try:
+                beat = await self._heartbeat()
+            except Exception:  # whatever is wrong with what it measures, the node is there
+                log.exception("not_measured")
+                beat = pb.Heartbeat(at=time.time())
             strays = [key for key in self._strays if key in self.held]
             beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt) for key in strays)
             for key in strays:

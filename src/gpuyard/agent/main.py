@@ -30,6 +30,10 @@ from gpuyard.domain.values import GpuHealth
 from gpuyard.wire import agents_pb2 as pb
 
 MIB = 1024 * 1024
+MEASURE_SECONDS = 1.0
+"""How long a heartbeat waits for the driver."""
+HANGS_SECONDS = 20.0
+"""A driver that says nothing for so long is not one whose cards can be given out."""
 PRUNE_SECONDS = 600.0
 KEEP_OUTPUT_BYTES = 20 * 1024 * MIB
 KEEP_OUTPUT_SECONDS = 30 * 86_400.0
@@ -114,6 +118,8 @@ class Node:
         self._mark = ""
         self._measured_at = float("-inf")
         self._gpus: list[pb.GpuUse] = []
+        self._measuring: asyncio.Task[pb.Heartbeat] | None = None
+        self._asked_at = 0.0
 
     def agent(self, processes: Processes) -> Agent:
         """The line to the scheduler, for this node."""
@@ -170,7 +176,23 @@ class Node:
         ]
         if all(card.virtual for card in self._cards):
             return self._measure(occupants)
-        return await asyncio.to_thread(self._measure, occupants)  # a driver may take its time
+        if self._measuring is None:
+            self._measuring = asyncio.create_task(asyncio.to_thread(self._measure, occupants))
+            self._asked_at = time.monotonic()
+        await asyncio.wait({self._measuring}, timeout=MEASURE_SECONDS)
+        if not self._measuring.done():
+            return self._not_measured_yet()
+        measured, self._measuring = self._measuring, None
+        return measured.result()
+
+    def _not_measured_yet(self) -> pb.Heartbeat:
+        """The driver takes its time. The node is there all the same; its cards are not, when that takes too long."""
+        silent_seconds = time.monotonic() - self._asked_at
+        if silent_seconds < HANGS_SECONDS:
+            return pb.Heartbeat(at=time.time(), gpus=self._gpus)
+        why = f"The driver has not answered for {silent_seconds:.0f} s."
+        gpus = [pb.GpuUse(index=card.index, health=pb.GpuUse.OFFLINE, why=why) for card in self._cards]
+        return pb.Heartbeat(at=time.time(), gpus=gpus)
 
     def _measure(self, occupants: list[Occupant]) -> pb.Heartbeat:
         host = telemetry.host(self._folder)

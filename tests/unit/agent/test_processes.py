@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard.agent.processes import Processes, SupervisorDoesNotStart
-from gpuyard.agent.supervisor import mark, place, proc
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ended, Ending, Event, Holding, Key, Launch
-from tests.unit.agent.supervised import ENV, is_alive, name_of
+from tests.unit.agent.supervised import ENV, end_everything_of, is_alive
 
 PATIENCE_SECONDS = 30.0
 
@@ -21,12 +20,7 @@ PATIENCE_SECONDS = 30.0
 def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "work"
     yield folder
-    own = place.mark_of(folder)
-    for pid in proc.all_processes():
-        if mark.owner(own, pid) is not None or (
-            name_of(pid) == "gpuyard-superv" and str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ):
-            os.kill(pid, signal.SIGKILL)
+    end_everything_of(folder)
 
 
 class Listener:

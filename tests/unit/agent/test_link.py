@@ -1,0 +1,74 @@
+"""The agent's line to its scheduler, spoken with one that is only played."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuyard.agent import main
+from gpuyard.agent.settings import load_agent_settings
+from gpuyard.wire import agents_pb2 as pb
+from tests.unit.agent.fake_smi import TWO_CARDS, fake_smi
+from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, meanwhile, node, played
+from tests.unit.agent.supervised import end_everything_of
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path) -> Iterator[Path]:
+    work_dir = tmp_path / "work"
+    work_dir.mkdir()
+    yield work_dir
+    end_everything_of(work_dir / "supervisor")
+
+
+def test_a_node_that_can_not_measure_itself_says_all_the_same_that_it_is_there(work_dir: Path) -> None:
+    times = 0
+
+    async def fails_at_first() -> pb.Heartbeat:
+        nonlocal times
+        times += 1
+        if times < 3:
+            raise OSError("the driver is gone")
+        return pb.Heartbeat(at=float(times))
+
+    async def story() -> None:
+        async with node(work_dir, fails_at_first) as (scheduler, _), asyncio.timeout(PATIENCE_SECONDS):
+            for _ in range(3):
+                await scheduler.heartbeats.get()
+            assert len(scheduler.registrations) == 1
+
+    asyncio.run(story())
+
+
+def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_smi(work_dir, TWO_CARDS)
+    monkeypatch.setenv("PATH", str(work_dir), prepend=":")
+    monkeypatch.setattr(main, "HANGS_SECONDS", 1.0)
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            env = {
+                "GPUYARD_AGENT__ID": "node-1",
+                "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",
+                "GPUYARD_SCHEDULER__MASTER_ADDRESS": address,
+                "GPUYARD_GPU__DETECTION_METHOD": "nvidia-smi",
+                "GPUYARD_GPU__HEALTH_CHECK_INTERVAL": "100ms",
+                "GPUYARD_EXECUTOR__WORK_DIR": str(work_dir),
+            }
+            async with meanwhile(main.run(load_agent_settings(None, env))), asyncio.timeout(PATIENCE_SECONDS):
+                healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+                assert healths == {pb.GpuUse.OK}
+                (work_dir / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 5\n")
+                began = time.monotonic()
+                while healths != {pb.GpuUse.OFFLINE}:
+                    healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+                assert time.monotonic() - began < 4.0, "the node was silent for as long as the driver"
+                fake_smi(work_dir, TWO_CARDS)
+                while healths != {pb.GpuUse.OK}:
+                    healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+
+    asyncio.run(story())
