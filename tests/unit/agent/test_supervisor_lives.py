@@ -15,6 +15,7 @@ from gpuyard.agent.supervisor import memory, place
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.attempt import Attempt
 from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.holder import Holder
 from gpuyard.agent.supervisor.messages import Ending, Key, Launch, Phase
 from tests.unit.agent.supervised import ENV, Supervised, is_alive, until
 
@@ -275,6 +276,15 @@ def test_the_fence_holds_after_the_supervisor_was_killed(supervised: Supervised)
     assert held.end.ending == Ending.FENCED
 
 
+def test_the_fence_holds_for_what_outlives_its_command_and_its_supervisor(supervised: Supervised) -> None:
+    key, pid = fenced(supervised, 2.0, "setsid -f sh -c 'echo $$; exec sleep 600'; exec sleep 600")
+    away, watcher = supervised.pid_said(key), supervised.watcher()
+    supervised.kill()
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(away))
+    until(lambda: not is_alive(watcher))
+
+
 def test_a_new_supervisor_renews_what_a_killed_one_fenced(supervised: Supervised) -> None:
     key, pid = fenced(supervised, 3.0)
     old_watcher = supervised.watcher()
@@ -308,6 +318,46 @@ def test_a_watcher_that_was_killed_is_replaced(supervised: Supervised) -> None:
     os.kill(first, signal.SIGKILL)
     until(lambda: supervised.watchers() and first not in supervised.watchers())
     assert supervised.holds()[key].phase == Phase.RUNNING
+
+
+def test_a_part_of_a_gang_does_not_start_after_its_lease(tmp_path: Path) -> None:
+    holder = Holder(tmp_path)
+    holder.begin()
+    key = Key(1, 1)
+    holder.handle([said.Renew(0.05), Launch(key, shell="true", env=ENV, fence=True, wait=True)])
+    lease_end = now() + 0.05
+    until(lambda: now() > lease_end)
+    holder.handle([said.Start(key)])
+    prepared, end = holder.end_turn()
+    assert isinstance(prepared, said.Prepared)
+    assert isinstance(end, said.Ended)
+    assert (end.ending, "lease" in end.message) == (Ending.FENCED, True)
+
+
+def begin_with_slots(folder: Path, slots: int) -> None:
+    """Start a supervisor that can fence only so many."""
+    program = (
+        "from gpuyard.agent.supervisor import __main__, fence; "
+        f"fence.SLOTS = {slots}; raise SystemExit(__main__.main(['--folder', {str(folder)!r}]))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_more_than_can_be_fenced_are_refused_and_all_that_are_fenced_are_taken_over(tmp_path: Path) -> None:
+    begin_with_slots(tmp_path / "work", 4)
+    supervised = Supervised(tmp_path / "work")
+    try:
+        keys = [supervised.key() for _ in range(6)]
+        launches = (Launch(key, shell="exec sleep 600", env=ENV, fence=True) for key in keys)
+        supervised.send(said.Renew(600), *launches)
+        for key in keys[4:]:
+            assert "can not fence any more" in supervised.hears(said.NotLaunched, key).message
+        supervised.kill()
+        begin_with_slots(tmp_path / "work", 4)
+        phases = {held.key: held.phase for held in supervised.begin().attempts}
+        assert [phases[key] for key in keys[:4]] == [Phase.RUNNING] * 4
+    finally:
+        supervised.clean_up()
 
 
 def test_without_fenced_attempts_there_is_no_watcher(supervised: Supervised) -> None:

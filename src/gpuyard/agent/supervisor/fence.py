@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 from gpuyard.agent.supervisor import proc
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
-from gpuyard.agent.supervisor.mark import owned
+from gpuyard.agent.supervisor.mark import owner
 from gpuyard.agent.supervisor.messages import Key
 
 SLOTS = 4096
@@ -173,20 +173,18 @@ def watch(table: Table, mark: str, bell: int, supervisor: int) -> None:
     poll.register(supervisor, select.POLLIN)
     is_alone = False
     while table.generation == generation:
-        fenced = [entry for entry in table.fenced() if proc.is_alive(entry.pid, entry.born)]
-        if not fenced and is_alone:
+        fenced = list(table.fenced())
+        left_seconds = table.lease_end - now()
+        if left_seconds <= 0:
+            struck = _strike(table, mark, fenced)
+            # Look again: one of them may have been forking, or a supervisor that was stopped has not taken it out yet.
+            seconds = 0.1 if struck else 1.0
+        else:
+            struck = False
+            seconds = min(1.0, left_seconds) if is_alone else left_seconds
+        if is_alone and not struck and not _somebody_lives(mark, fenced):
             return
-        seconds: float | None = None
-        if fenced:
-            seconds = table.lease_end - now()
-            if seconds <= 0:
-                _strike(table, mark, fenced)
-                seconds = 0.1  # look again: it may have been forking
-            elif is_alone:
-                seconds = min(1.0, seconds)
-        elif not table_is_clear(table):
-            seconds = 1.0  # it ended, and a supervisor that was stopped has not taken it out yet
-        for descriptor, _ in poll.poll(None if seconds is None else 1000 * seconds):
+        for descriptor, _ in poll.poll(1000 * seconds if fenced else None):
             if descriptor == bell:
                 os.eventfd_read(bell)
             else:
@@ -194,17 +192,34 @@ def watch(table: Table, mark: str, bell: int, supervisor: int) -> None:
                 poll.unregister(supervisor)
 
 
-def table_is_clear(table: Table) -> bool:
-    """Whether no slot is in use: asked by the watcher, which does not keep the list of free ones."""
-    return next(table.fenced(), None) is None
-
-
-def _strike(table: Table, mark: str, fenced: list[Fenced]) -> None:
-    processes = proc.all_processes()
+def _strike(table: Table, mark: str, fenced: list[Fenced]) -> bool:
+    """End everything that is left of these. Whether there was anything."""
+    processes, marked = _look(mark) if fenced else ({}, {})
     groups = Cgroups(mark)
+    found = False
     for entry in fenced:
-        table.strike(entry.slot)
-        marked = owned(mark, entry.key, processes)
-        members = proc.family(processes, entry.pid, entry.born, marked)
-        proc.signal_all(members, processes, signal.SIGKILL)
-        groups.kill(entry.key)
+        members = proc.family(processes, entry.pid, entry.born, marked.get(entry.key, ()))
+        if members:
+            found = True
+            table.strike(entry.slot)
+            proc.signal_all(members, processes, signal.SIGKILL)
+            groups.kill(entry.key)
+    return found
+
+
+def _somebody_lives(mark: str, fenced: list[Fenced]) -> bool:
+    """Whether anything is left of these; a command may be over and what it started may not be."""
+    if any(proc.is_alive(entry.pid, entry.born) for entry in fenced):
+        return True
+    processes, marked = _look(mark) if fenced else ({}, {})
+    return any(proc.family(processes, entry.pid, entry.born, marked.get(entry.key, ())) for entry in fenced)
+
+
+def _look(mark: str) -> tuple[dict[int, proc.Process], dict[Key, list[int]]]:
+    """The process table, and who in it carries the mark of which attempt."""
+    processes = proc.all_processes()
+    marked: dict[Key, list[int]] = {}
+    for pid in processes:
+        if (key := owner(mark, pid)) is not None:
+            marked.setdefault(key, []).append(pid)
+    return processes, marked

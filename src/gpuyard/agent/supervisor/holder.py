@@ -72,30 +72,27 @@ class Holder:
 
     def begin(self) -> None:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
-        before = list(self._table.fenced())
-        struck = {(entry.pid, entry.born) for entry in before if entry.struck}
+        struck = self._find_slots()
         held, same_boot = self._memory.read()
         self._attempts |= held
         for attempt in self._attempts.values():
             if attempt.end is None:
                 self._open.add(attempt.key)
                 self._take_over(attempt, struck, same_boot)
-        for entry in before:  # only now, so that at no moment a fenced attempt stands in no slot
-            self._table.take(entry.slot)
+        self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
         self._sweep()
 
     def continue_from(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], watcher_pid: int) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
-        before = list(self._table.fenced())
-        struck = {(entry.pid, entry.born) for entry in before if entry.struck}
+        struck = self._find_slots()
         self._waiting = {launch.key: launch for launch in waiting}
         for attempt in attempts:
             self._attempts[attempt.key] = attempt
             if attempt.end is not None:
                 continue
             self._open.add(attempt.key)
-            if (attempt.pid, attempt.born) in struck:
+            if attempt.key in struck:
                 attempt.stopping = Ending.FENCED
             if attempt.command_ended:
                 self._kin.sweeping[attempt.key] = attempt
@@ -105,15 +102,14 @@ class Holder:
                     self._watch_adopted(attempt)
             self._fence(attempt)
             self._set_timer(attempt)
-        for entry in before:
-            self._table.take(entry.slot)
+        self._free_slots_of_nobody()
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
         self._memory.begin(self._attempts)
         self.reap()
 
-    def _take_over(self, attempt: Attempt, struck: set[tuple[int, proc.Born]], same_boot: bool) -> None:
+    def _take_over(self, attempt: Attempt, struck: set[Key], same_boot: bool) -> None:
         attempt.ours = False
         if not same_boot:
             attempt.message = LOST_MACHINE
@@ -125,6 +121,7 @@ class Holder:
             return
         if attempt.command_ended:
             self._kin.sweeping[attempt.key] = attempt
+            self._fence(attempt)
             self._set_timer(attempt)
             return
         if attempt.phase is Phase.WAITING:
@@ -133,18 +130,18 @@ class Holder:
             return
         if not attempt.pid and (found := self._kin.find_command(attempt.key)) is not None:
             attempt.pid, attempt.born = found.pid, (found.began, found.began)
-        if (attempt.pid, attempt.born) in struck:
+        if attempt.key in struck:
             attempt.stopping = Ending.FENCED
         attempt.message = LOST_CODE if attempt.pid else LOST_BEGINNING
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             self._kin.commands[attempt.pid] = attempt
             self._watch_adopted(attempt)
-            self._fence(attempt)
         else:
             if attempt.pid:
                 attempt.message = LOST_TRACE
             attempt.command_ended = True
             self._kin.sweeping[attempt.key] = attempt
+        self._fence(attempt)
         self._set_timer(attempt)
 
     def _watch_adopted(self, attempt: Attempt) -> None:
@@ -213,11 +210,9 @@ class Holder:
         runs: list[Launch] = []
         for launch in launches:
             attempt = self._attempts[launch.key]
-            if launch.fence and self._table.lease_end <= now():
-                self._too_late(attempt)
-            elif launch.fence and self._table.is_full:
-                self._not_launched(attempt, "Its node can not fence any more attempts at once.")
-            elif launch.wait:
+            if self._is_fenced_off(attempt):
+                continue
+            if launch.wait:
                 self._fence(attempt)
                 attempt.port = _free_port()
                 self._waiting[launch.key] = launch
@@ -249,6 +244,8 @@ class Holder:
             return
         for launch in launches:
             attempt = self._attempts[launch.key]
+            if self._is_fenced_off(attempt):  # others have begun, or time has passed, since it was asked for
+                continue
             env = launch.env | {
                 "GPUYARD_TASK_ID": str(launch.key.task),
                 "GPUYARD_ATTEMPT": str(launch.key.attempt),
@@ -534,13 +531,36 @@ class Holder:
 
     # --- the fence ----------------------------------------------------------------------------------------------------
 
+    def _find_slots(self) -> set[Key]:
+        """Go on with the slots of the one before us, so that no fenced attempt is without one. Which ones were struck."""
+        fenced = list(self._table.fenced())
+        self._slots = {entry.key: entry.slot for entry in fenced}
+        return {entry.key for entry in fenced if entry.struck}
+
+    def _free_slots_of_nobody(self) -> None:
+        for key in self._slots.keys() - self._open:
+            self._table.take(self._slots.pop(key))
+
+    def _is_fenced_off(self, attempt: Attempt) -> bool:
+        """Whether it may not begin, since it is fenced and there is no lease or no room in the table; so it has ended."""
+        if not attempt.fence:
+            return False
+        if self._table.lease_end <= now():
+            self._too_late(attempt)
+        elif self._table.is_full:
+            self._not_launched(attempt, "Its node can not fence any more attempts at once.")
+        else:
+            return False
+        return True
+
     def _fence(self, attempt: Attempt) -> None:
         if attempt.fence:
             self._fenced[attempt.key] = attempt
         if not attempt.fence or not attempt.pid:
             return
         was_empty = self._table.is_empty
-        self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
+        if attempt.key not in self._slots:
+            self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
         if self._watcher is None:
             self._table.generation += 1  # a watcher of an earlier supervisor may go
             self._fork_watcher()
