@@ -71,6 +71,9 @@ class Processes:
         for command in commands:
             if isinstance(command, KeyedCommand):
                 self._unanswered.setdefault(command.key, []).append(command)
+            elif isinstance(command, said.Forget):  # a launch that is said again behind this would run again
+                for key in command.keys:
+                    self._unanswered.pop(key, None)
         self._queue.extend(commands)
         if not self._flush_is_due and self._writer is not None:
             self._flush_is_due = True

@@ -10,7 +10,8 @@ import pytest
 
 from gpuyard.agent.processes import Processes, SupervisorDoesNotStart
 from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor.messages import Ended, Ending, Event, Holding, Key, Launch
+from gpuyard.agent.supervisor import place
+from gpuyard.agent.supervisor.messages import Command, Ended, Ending, Event, Holding, Key, Launch
 from tests.unit.agent.supervised import ENV, end_everything_of, is_alive
 
 PATIENCE_SECONDS = 30.0
@@ -124,6 +125,41 @@ def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
             await listener.close()
 
     asyncio.run(story())
+
+
+def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> None:
+    key = Key(1, 1)
+    over = said.Held(key, said.Phase.ENDED, 1.0, end=Ended(key, Ending.SUCCEEDED, 0, None, 1.0))
+    lives: list[list[Command]] = []
+    over_and_gone = asyncio.Semaphore(0)
+
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A supervisor that says what it holds, answers nothing, and dies of `Replace`."""
+        life: list[Command] = []
+        lives.append(life)
+        writer.write(said.frame([Holding((over,) if len(lives) == 2 else (), 1, "")]))
+        frames = said.Frames()
+        while said.Replace() not in life and (data := await reader.read(1 << 16)):
+            life += [command for body in frames.feed(data) for command in said.decode_commands(body)]
+        writer.close()
+        await writer.wait_closed()
+        over_and_gone.release()
+
+    async def story() -> None:
+        folder.mkdir()
+        async with await asyncio.start_unix_server(play, folder / place.SOCKET):
+            async with Processes(folder) as processes:
+                listener = Listener(processes)
+                for commands in ([Launch(key, argv=("true",), env=ENV)], [said.Forget((key,))], []):
+                    await listener.hears(Holding)
+                    processes.send(*commands, said.Replace())
+                await listener.hears(Holding)
+                await listener.close()
+            for _ in lives:
+                await over_and_gone.acquire()
+
+    asyncio.run(story())
+    assert [any(isinstance(command, Launch) for command in life) for life in lives] == [True, True, False, False]
 
 
 def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:

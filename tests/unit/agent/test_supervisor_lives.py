@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -210,6 +211,56 @@ def test_what_ends_during_the_replacement_is_not_missed(supervised: Supervised) 
     codes = [held.end.exit_code for held in supervised.holds().values() if isinstance(held.end, said.Ended)]
     assert sorted(code for code in codes if code is not None) == list(range(10))
     assert len(keys) == 10
+
+
+ENDS_BEFORE_ANYBODY_LISTENS = """
+import os, sys
+from pathlib import Path
+from gpuyard.agent.supervisor import __main__, place, proc
+from gpuyard.agent.supervisor.attempt import Attempt
+from gpuyard.agent.supervisor.holder import Holder
+from gpuyard.agent.supervisor.messages import Key
+from gpuyard.agent.supervisor.server import Server
+
+folder = Path(sys.argv[1])
+ready, go = os.pipe()
+before = proc.tick()
+pid = os.fork()
+if pid == 0:
+    os.close(go)
+    os.read(ready, 1)
+    os._exit(7)
+holder = Holder(folder)
+holder.continue_from([Attempt(Key(1, 1), 1.0, pid=pid, born=(before, proc.tick()))], [], 0)
+os.close(go)
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+listener = __main__._listen(folder)
+print("up", flush=True)
+Server(folder, os.open(folder / place.LOCK, os.O_CREAT), listener, holder).run()
+"""
+
+
+def test_what_ends_while_the_new_code_sets_itself_up_is_not_missed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDS_BEFORE_ANYBODY_LISTENS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as resumed:
+        assert resumed.stdout is not None
+        resumed.stdout.readline()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line, place.socket_address(tmp_path) as address:
+            line.connect(address)
+            line.settimeout(10.0)
+            line.sendall(said.frame([said.Subscribe()]))
+            events: list[said.Event] = []
+            frames = said.Frames()
+            try:
+                while not any(isinstance(event, said.Ended) for event in [*events, *_ends_in(events)]):
+                    for body in frames.feed(line.recv(1 << 16)):
+                        events += said.decode_events(body)
+            finally:
+                resumed.kill()
+
+
+def _ends_in(events: list[said.Event]) -> list[said.Ended | said.NotLaunched | None]:
+    return [held.end for event in events if isinstance(event, said.Holding) for held in event.attempts]
 
 
 # --- fenced

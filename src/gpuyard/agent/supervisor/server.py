@@ -100,6 +100,7 @@ class Server:
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
+        os.write(self._bell, bytes([signal.SIGCHLD]))  # of a child that ended before anybody listened
 
     def _heed_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
