@@ -135,6 +135,45 @@ def test_a_torn_line_is_passed_over(supervised: Supervised) -> None:
     assert [held.key for held in supervised.begin().attempts] == [key]
 
 
+def test_a_line_of_rubbish_is_passed_over(supervised: Supervised) -> None:
+    key = supervised.launches("exit 3")
+    supervised.end_of(key)
+    supervised.kill()
+    with (supervised.folder / place.LOG).open("ab") as log:
+        log.write(b'{"type":"Is","attempt":{"key":[7,1],"at":1.0,"output":"\xff"}}\n\0\0\0\n')
+    assert [held.key for held in supervised.begin().attempts] == [key]
+
+
+@pytest.mark.parametrize("fence", [False, True])
+def test_what_runs_is_found_without_any_notes(supervised: Supervised, fence: bool) -> None:
+    supervised.send(said.Renew(600))
+    key = supervised.runs("setsid -f sleep 600; exec sleep 600", fence=fence)
+    pid = supervised.holds()[key].pid
+    supervised.kill()
+    (supervised.folder / place.LOG).unlink()
+    (held,) = supervised.begin().attempts
+    assert (held.key, held.phase, held.pid, held.fence) == (key, Phase.RUNNING, pid, fence)
+    supervised.send(said.Stop(key))
+    assert supervised.end_of(key).ending == Ending.STOPPED
+
+
+def test_more_are_adopted_than_there_are_descriptors(supervised: Supervised) -> None:
+    keys = [supervised.launches("exec sleep 600") for _ in range(80)]
+    for key in keys:
+        supervised.hears(said.Launched, key)
+    supervised.kill()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+    try:
+        holding = supervised.begin()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert {held.phase for held in holding.attempts} == {Phase.RUNNING}
+    for held in holding.attempts:
+        os.kill(held.pid, signal.SIGKILL)
+    assert {supervised.end_of(key).ending for key in keys} == {Ending.LOST}
+
+
 def test_no_environment_and_no_command_is_written_down(supervised: Supervised) -> None:
     supervised.runs("exec sleep 600 # the-command", env=ENV | {"TOKEN": "do-not-write-this-down"})
     written = b"".join(path.read_bytes() for path in supervised.folder.iterdir() if path.is_file())

@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 from gpuyard.agent.supervisor import proc
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
-from gpuyard.agent.supervisor.mark import owner
+from gpuyard.agent.supervisor.mark import owners
 from gpuyard.agent.supervisor.messages import Key
 
 SLOTS = 4096
@@ -218,8 +218,4 @@ def _somebody_lives(mark: str, fenced: list[Fenced]) -> bool:
 def _look(mark: str) -> tuple[dict[int, proc.Process], dict[Key, list[int]]]:
     """The process table, and who in it carries the mark of which attempt."""
     processes = proc.all_processes()
-    marked: dict[Key, list[int]] = {}
-    for pid in processes:
-        if (key := owner(mark, pid)) is not None:
-            marked.setdefault(key, []).append(pid)
-    return processes, marked
+    return processes, owners(mark, processes)

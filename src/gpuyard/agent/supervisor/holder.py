@@ -36,6 +36,8 @@ from gpuyard.agent.supervisor.timers import Timers
 OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
+MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
+"""Descriptors spent on adopted commands; the others are for clients and outputs."""
 
 LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
 LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
@@ -65,20 +67,24 @@ class Holder:
         self._timers = Timers()
         self._events: list[said.Event] = []
         self._checked_output_at = 0.0
-        self.pidfds: dict[int, int] = {}
-        """Descriptors that tell of the end of adopted commands, with their pid: for the server's selector."""
+        self.pidfds: dict[int, Attempt] = {}
+        """Descriptors that tell of the end of adopted commands, for the server's selector."""
+        self._unwatched: list[Attempt] = []
+        """Adopted ones for which there was no descriptor left; they are looked at now and then."""
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
         struck = self._find_slots()
-        held, same_boot = self._memory.read()
-        self._attempts |= held
+        self._attempts, same_boot = self._memory.read()
+        commands = self._kin.find_commands()
+        for key in commands.keys() - self._attempts.keys():  # the notes were lost or damaged, and it runs all the same
+            self._attempts[key] = Attempt(key, time.time(), fence=key in self._slots)
         for attempt in self._attempts.values():
             if attempt.end is None:
                 self._open.add(attempt.key)
-                self._take_over(attempt, struck, same_boot)
+                self._take_over(attempt, commands.get(attempt.key), attempt.key in struck, same_boot)
         self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
         self._sweep()
@@ -109,7 +115,7 @@ class Holder:
         self._memory.begin(self._attempts)
         self.reap()
 
-    def _take_over(self, attempt: Attempt, struck: set[Key], same_boot: bool) -> None:
+    def _take_over(self, attempt: Attempt, found: proc.Process | None, struck: bool, same_boot: bool) -> None:
         attempt.ours = False
         if not same_boot:
             attempt.message = LOST_MACHINE
@@ -128,9 +134,9 @@ class Holder:
             attempt.message = LOST_GANG
             self._finish(attempt, Ending.LOST)
             return
-        if not attempt.pid and (found := self._kin.find_command(attempt.key)) is not None:
+        if not attempt.pid and found is not None:
             attempt.pid, attempt.born = found.pid, (found.began, found.began)
-        if attempt.key in struck:
+        if struck:
             attempt.stopping = Ending.FENCED
         attempt.message = LOST_CODE if attempt.pid else LOST_BEGINNING
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
@@ -145,12 +151,19 @@ class Holder:
         self._set_timer(attempt)
 
     def _watch_adopted(self, attempt: Attempt) -> None:
+        if len(self.pidfds) >= MOST_PIDFDS:
+            self._unwatched.append(attempt)
+            return
         try:
-            self.pidfds[os.pidfd_open(attempt.pid)] = attempt.pid
+            self.pidfds[os.pidfd_open(attempt.pid)] = attempt
         except ProcessLookupError:
-            self._kin.commands.pop(attempt.pid, None)
-            attempt.command_ended = True
-            self._kin.sweeping[attempt.key] = attempt
+            self._lose_adopted(attempt)
+
+    def _lose_adopted(self, attempt: Attempt) -> None:
+        if self._kin.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
+            del self._kin.commands[attempt.pid]
+        attempt.command_ended = True
+        self._kin.sweeping[attempt.key] = attempt
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -383,6 +396,15 @@ class Holder:
             self._checked_output_at = at
             for attempt in self._kin.commands.values():
                 _trim(attempt)
+            self._look_at_unwatched()
+
+    def _look_at_unwatched(self) -> None:
+        over = [attempt for attempt in self._unwatched if not proc.is_alive(attempt.pid, attempt.born)]
+        for attempt in over:
+            self._unwatched.remove(attempt)
+            self._lose_adopted(attempt)
+        if over:
+            self._sweep()
 
     def _extend(self, key: Key, seconds_left: float) -> None:
         attempt = self._attempts.get(key)
@@ -475,24 +497,21 @@ class Holder:
 
     def adopted_ended(self, descriptor: int) -> None:
         """An adopted command is over."""
-        attempt = self._kin.commands.pop(self.pidfds.pop(descriptor), None)
+        self._lose_adopted(self.pidfds.pop(descriptor))
         os.close(descriptor)
-        if attempt is not None:
-            attempt.command_ended = True
-            self._kin.sweeping[attempt.key] = attempt
-            self._sweep()
+        self._sweep()
 
     def _sweep(self) -> None:
         """Finish those whose command is over and who left nothing behind; end what the others left."""
         if not self._kin.sweeping:
             return
         self._kin.look_for_leftovers()
+        if any(attempt.kill_at is not None for attempt in self._kin.sweeping.values()):
+            self._kin.look_anew()
         for attempt in list(self._kin.sweeping.values()):
             if self._kin.left_nothing(attempt):
                 self._finish(attempt, self._own_ending(attempt))
                 continue
-            if attempt.kill_at is not None:
-                self._kin.look_anew()
             left = self._kin.family(attempt)
             if not left:
                 self._finish(attempt, self._own_ending(attempt))

@@ -27,6 +27,7 @@ class Kin:
         self._leftovers: dict[int, Key | None] = {}
         """Children that others left to us, and whose they are; none: they hide it."""
         self._table: dict[int, proc.Process] | None = None
+        self._marked: dict[Key, list[int]] | None = None
         self.commands: dict[int, Attempt] = {}
         """By pid: commands that were not waited for yet, ours and adopted ones."""
         self.sweeping: dict[Key, Attempt] = {}
@@ -44,7 +45,13 @@ class Kin:
 
     def look_anew(self) -> None:
         """What was read is old."""
-        self._table = None
+        self._table = self._marked = None
+
+    def _carry_mark_of(self, attempt: Attempt) -> list[int]:
+        """Who carries the mark of an attempt; all marks are read at once, as the table is."""
+        if self._marked is None:
+            self._marked = mark.owners(self._mark, self.table())
+        return self._marked.get(attempt.key, [])
 
     def waited_for(self, pid: int) -> Attempt | None:
         """A child is gone; the attempt whose command it was."""
@@ -73,7 +80,7 @@ class Kin:
         self.look_for_leftovers()
         table = self.table()
         if not attempt.ours:
-            roots = mark.owned(self._mark, attempt.key, table)
+            roots = self._carry_mark_of(attempt)
         elif attempt.command_ended:
             roots = self._roots(attempt)
         else:  # what hides its owner is left alone until something it may belong to is over
@@ -86,12 +93,12 @@ class Kin:
         """Send a signal to members of a family just asked for."""
         proc.signal_all(set(pids), self.table(), number)
 
-    def find_command(self, key: Key) -> proc.Process | None:
-        """The command of an attempt whose start was not noted any more: whoever leads a session and carries its mark."""
-        leaders = [found.pid for found in self.table().values() if found.pid == found.session and not found.is_over]
-        for pid in mark.owned(self._mark, key, leaders):
-            return self.table()[pid]
-        return None
+    def find_commands(self) -> dict[Key, proc.Process]:
+        """Of each attempt that runs, whoever leads a session and carries its mark, the oldest one: with or without notes."""
+        leaders = [found for found in self.table().values() if found.pid == found.session and not found.is_over]
+        leaders.sort(key=lambda found: found.began)
+        marked = mark.owners(self._mark, (leader.pid for leader in leaders))
+        return {key: self.table()[pids[0]] for key, pids in marked.items()}
 
     def _owner(self, pid: int) -> Key | None:
         open_ones = {attempt.key for attempt in self.commands.values()} | self.sweeping.keys()

@@ -25,7 +25,10 @@ def owner(mark: str, pid: int) -> Key | None:
     return Key(int(task), int(attempt))
 
 
-def owned(mark: str, key: Key, pids: Iterable[int]) -> list[int]:
-    """Those that carry the mark of one attempt."""
-    wanted = value(mark, key).encode()
-    return [pid for pid in pids if proc.variable(pid, NAME.encode()) == wanted]
+def owners(mark: str, pids: Iterable[int]) -> dict[Key, list[int]]:
+    """Who of these carries the mark of which attempt."""
+    found: dict[Key, list[int]] = {}
+    for pid in pids:
+        if (key := owner(mark, pid)) is not None:
+            found.setdefault(key, []).append(pid)
+    return found

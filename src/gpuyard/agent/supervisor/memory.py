@@ -66,7 +66,7 @@ class Memory:
         for raw in content.split(b"\n"):
             try:
                 line = _decode(raw)
-            except msgspec.DecodeError:
+            except ValueError:  # msgspec's errors are such, and those of letters that are none
                 continue  # torn by a kill or a full disk; what it would have said was told to nobody
             if isinstance(line, Boot):
                 boot = line.id
@@ -75,7 +75,7 @@ class Memory:
             else:
                 for key in line.keys:
                     held.pop(key, None)
-        return held, boot == proc.boot_id()
+        return held, boot in {"", proc.boot_id()}
 
     def begin(self, held: dict[Key, Attempt]) -> None:
         """Write the file anew with what is held, and go on behind it.
