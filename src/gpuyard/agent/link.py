@@ -144,6 +144,8 @@ class Agent:
     ) -> None:
         self.held: dict[said.Key, said.Held] = {}
         """What the supervisor has, as far as it has said."""
+        self.listed = asyncio.Event()
+        """It has said what there is."""
         self._node = node
         self._address = address
         self._addresses = addresses
@@ -167,7 +169,6 @@ class Agent:
         self._forgotten: list[said.Key] = []
         """Ends the scheduler has, of which the supervisor was not told yet."""
         self._streams: set[asyncio.Task[None]] = set()
-        self._listed = asyncio.Event()
         self._lease_until = 0.0
         self._fence_seconds = 0.0
         self._replaced = False
@@ -226,7 +227,7 @@ class Agent:
             log.info("supervisor_replaced", old=event.version, new=__version__)
             self._processes.send(said.Replace())
         before, self.held = self.held, {held.key: held for held in event.attempts}
-        self._listed.set()
+        self.listed.set()
         line = self._line
         if line is None:
             return
@@ -245,7 +246,7 @@ class Agent:
     # --- the scheduler -----------------------------------------------------------------------------------------------
 
     async def _stay_connected(self) -> None:
-        await self._listed.wait()
+        await self.listed.wait()
         wait, place = self._retry_seconds, 0
         while True:
             address = self._addresses[place % len(self._addresses)]

@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -36,6 +38,7 @@ HANGS_SECONDS = 20.0
 """A driver that says nothing for so long is not one whose cards can be given out."""
 PRUNE_SECONDS = 600.0
 KEEP_OUTPUT_BYTES = 20 * 1024 * MIB
+KEEP_OUTPUT_FILES = 200_000
 KEEP_OUTPUT_SECONDS = 30 * 86_400.0
 _HEALTHS = {GpuHealth.OK: pb.GpuUse.OK, GpuHealth.EXTERNAL: pb.GpuUse.EXTERNAL, GpuHealth.OFFLINE: pb.GpuUse.OFFLINE}
 
@@ -54,7 +57,12 @@ async def run(settings: AgentSettings) -> None:
     except OSError as error:
         message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
-    lock = _only_one(folder)
+    with _only_one(folder):
+        await _run(settings, folder)
+    log.info("agent_stopped")
+
+
+async def _run(settings: AgentSettings, folder: Path) -> None:
     node = Node(settings, folder)
     gc.collect()
     gc.freeze()
@@ -77,19 +85,20 @@ async def run(settings: AgentSettings) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
-    os.close(lock)
-    log.info("agent_stopped")
 
 
-def _only_one(folder: Path) -> int:
-    """Be the one agent of a work folder, for as long as the descriptor is open."""
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Be the one agent of a work folder."""
     lock = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
+        yield
+    finally:
         os.close(lock)
-        raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
-    return lock
 
 
 class Node:
@@ -214,10 +223,13 @@ class Node:
         )
 
     async def keep_tidy(self, agent: Agent) -> None:
-        """Throw away old output, now and then."""
+        """Throw away old output, now and then; never that of what runs, so not before that is known."""
+        await agent.listed.wait()
         while True:
             held = [outputs.path_of(self._outputs, key) for key in agent.held]
-            await asyncio.to_thread(outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_SECONDS, held)
+            await asyncio.to_thread(
+                outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
+            )
             await asyncio.sleep(PRUNE_SECONDS)
 
 

@@ -74,10 +74,10 @@ async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncI
         wait = min(2 * wait, SLOW_SECONDS)
 
 
-def prune(folder: Path, keep_bytes: int, keep_seconds: float, keep: Collection[Path]) -> int:
-    """Remove outputs older than this, and then the oldest ones until the rest is within the bytes. What it freed.
+def prune(folder: Path, keep_bytes: int, keep_files: int, keep_seconds: float, keep: Collection[Path]) -> int:
+    """Remove outputs older than this, and then the oldest ones until the rest is within bytes and files. What it freed.
 
-    `keep` are those of attempts that are still held here.
+    `keep` are those of attempts that are still held here. What can not be removed stays.
     """
     held = {str(path) for path in keep}
     found = []
@@ -87,18 +87,19 @@ def prune(folder: Path, keep_bytes: int, keep_seconds: float, keep: Collection[P
         except OSError:
             continue
         if str(path) not in held:
-            found.append((status.st_mtime, status.st_blocks * 512, path))
-    found.sort(key=lambda entry: entry[0])
+            found.append((status.st_mtime, status.st_blocks * 512, str(path)))
+    found.sort()
     total = sum(size for _, size, _ in found)
     oldest = time.time() - keep_seconds
     freed = 0
-    for written_at, size, path in found:
-        if written_at >= oldest and total - freed <= keep_bytes:
+    for number, (written_at, size, name) in enumerate(found):
+        if written_at >= oldest and total - freed <= keep_bytes and len(found) - number <= keep_files:
             break
-        path.unlink(missing_ok=True)
-        freed += size
+        path = Path(name)
         try:
+            path.unlink(missing_ok=True)
+            freed += size
             path.parent.rmdir()
         except OSError:
-            continue  # others lie there
+            continue  # it is none of ours; or others lie beside it
     return freed

@@ -27,6 +27,9 @@ from gpuyard.domain.errors import GpuyardError
 START_SECONDS = 30.0
 """How long a supervisor may take to listen, on a machine that is busy."""
 
+MOST_IN_A_FRAME = 100
+"""A launch may be a megabyte long, and a frame must not become too long to be heard."""
+
 _SETTLED_BY: dict[type[said.Message], tuple[type[said.Message], ...]] = {
     said.Launch: (said.Launched, said.Prepared, said.NotLaunched, said.Ended),
     said.Start: (said.Launched, said.NotLaunched, said.Ended, said.NotHeld),
@@ -142,7 +145,8 @@ class Processes:
     def _flush(self) -> None:
         self._flush_is_due = False
         if self._writer is not None and self._queue:
-            self._writer.write(said.frame(self._queue))
+            for first in range(0, len(self._queue), MOST_IN_A_FRAME):
+                self._writer.write(said.frame(self._queue[first : first + MOST_IN_A_FRAME]))
             self._queue = []
 
     def _settle(self, event: said.Event) -> None:

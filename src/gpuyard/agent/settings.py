@@ -133,8 +133,8 @@ class AgentSettings(Section, frozen=True):
 
     @property
     def work_dir(self) -> Path:
-        """The folder of this agent."""
-        return Path(self.executor.work_dir)
+        """The folder of this agent, as any process finds it: the supervisor stands in another one."""
+        return Path(self.executor.work_dir).absolute()
 
     @property
     def log_level(self) -> str:

@@ -1,6 +1,7 @@
 """The agent's line to its scheduler, spoken with one that is only played."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard.agent import main
-from gpuyard.agent.settings import load_agent_settings
+from gpuyard.agent.outputs import path_of
+from gpuyard.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.agent.supervisor.messages import Key
 from gpuyard.wire import agents_pb2 as pb
 from tests.unit.agent.fake_smi import TWO_CARDS, fake_smi
 from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, meanwhile, node, played
@@ -21,6 +24,17 @@ def work_dir(tmp_path: Path) -> Iterator[Path]:
     work_dir.mkdir()
     yield work_dir
     end_everything_of(work_dir / "supervisor")
+
+
+def settings_of(work_dir: Path, address: str, **more: str) -> AgentSettings:
+    env = {
+        "GPUYARD_AGENT__ID": "node-1",
+        "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",
+        "GPUYARD_SCHEDULER__MASTER_ADDRESS": address,
+        "GPUYARD_GPU__HEALTH_CHECK_INTERVAL": "100ms",
+        "GPUYARD_EXECUTOR__WORK_DIR": str(work_dir),
+    }
+    return load_agent_settings(None, env | {f"GPUYARD_{key}": value for key, value in more.items()})
 
 
 def test_a_node_that_can_not_measure_itself_says_all_the_same_that_it_is_there(work_dir: Path) -> None:
@@ -51,15 +65,8 @@ def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
 
     async def story() -> None:
         async with played() as (scheduler, address):
-            env = {
-                "GPUYARD_AGENT__ID": "node-1",
-                "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",
-                "GPUYARD_SCHEDULER__MASTER_ADDRESS": address,
-                "GPUYARD_GPU__DETECTION_METHOD": "nvidia-smi",
-                "GPUYARD_GPU__HEALTH_CHECK_INTERVAL": "100ms",
-                "GPUYARD_EXECUTOR__WORK_DIR": str(work_dir),
-            }
-            async with meanwhile(main.run(load_agent_settings(None, env))), asyncio.timeout(PATIENCE_SECONDS):
+            settings = settings_of(work_dir, address, GPU__DETECTION_METHOD="nvidia-smi")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
                 healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
                 assert healths == {pb.GpuUse.OK}
                 (work_dir / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 5\n")
@@ -70,5 +77,24 @@ def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
                 fake_smi(work_dir, TWO_CARDS)
                 while healths != {pb.GpuUse.OK}:
                     healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+
+    asyncio.run(story())
+
+
+def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work_dir: Path) -> None:
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            async with meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))):
+                scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+                await scheduler.hears_of(1, "started")
+            output = path_of(work_dir / "output", Key(1, 1))
+            os.utime(output, (0, 0))
+            async with (
+                meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))),
+                asyncio.timeout(PATIENCE_SECONDS),
+            ):
+                while len(scheduler.registrations) < 2:
+                    await scheduler.heartbeats.get()
+            assert output.exists()
 
     asyncio.run(story())

@@ -109,17 +109,30 @@ def put(folder: Path, task: int, size: int, age_seconds: float) -> Path:
 
 def test_old_outputs_go(tmp_path: Path) -> None:
     old, new = put(tmp_path, 1, 10_000, 1000), put(tmp_path, 2000, 10_000, 10)
-    assert prune(tmp_path, keep_bytes=10**9, keep_seconds=100, keep=()) >= 10_000
+    assert prune(tmp_path, keep_bytes=10**9, keep_files=10, keep_seconds=100, keep=()) >= 10_000
     assert (old.exists(), old.parent.exists(), new.exists()) == (False, False, True)
 
 
 def test_the_oldest_go_first_where_there_are_too_many(tmp_path: Path) -> None:
     paths = [put(tmp_path, task, 40_960, 100 - task) for task in range(10)]
-    prune(tmp_path, keep_bytes=4 * 40_960, keep_seconds=10**6, keep=())
+    prune(tmp_path, keep_bytes=4 * 40_960, keep_files=10, keep_seconds=10**6, keep=())
     assert [path.exists() for path in paths] == [False] * 6 + [True] * 4
 
 
 def test_outputs_of_what_is_still_held_stay(tmp_path: Path) -> None:
     old = put(tmp_path, 1, 10_000, 1000)
-    prune(tmp_path, keep_bytes=0, keep_seconds=0, keep={old})
+    prune(tmp_path, keep_bytes=0, keep_files=0, keep_seconds=0, keep={old})
     assert old.exists()
+
+
+def test_outputs_without_a_word_are_not_kept_for_ever(tmp_path: Path) -> None:
+    paths = [put(tmp_path, task, 0, 100 - task) for task in range(10)]
+    prune(tmp_path, keep_bytes=10**9, keep_files=3, keep_seconds=10**6, keep=())
+    assert [path.exists() for path in paths] == [False] * 7 + [True] * 3
+
+
+def test_what_can_not_be_removed_stays_and_the_others_go(tmp_path: Path) -> None:
+    (tmp_path / "0" / "1.1.log").mkdir(parents=True)
+    old = put(tmp_path, 2, 10_000, 1000)
+    prune(tmp_path, keep_bytes=0, keep_files=0, keep_seconds=0, keep=())
+    assert not old.exists()

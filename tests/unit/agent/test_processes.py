@@ -127,6 +127,20 @@ def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
     asyncio.run(story())
 
 
+def test_hundreds_of_launches_with_huge_environments_are_heard(folder: Path) -> None:
+    env = ENV | {f"LONG_{number}": "x" * 100_000 for number in range(9)}
+
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            processes.send(*(Launch(Key(task, 1), argv=("true",), env=env) for task in range(1, 301)))
+            for task in range(1, 301):
+                await listener.hears(Ended, Key(task, 1))
+            await listener.close()
+
+    asyncio.run(story())
+
+
 def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> None:
     key = Key(1, 1)
     over = said.Held(key, said.Phase.ENDED, 1.0, end=Ended(key, Ending.SUCCEEDED, 0, None, 1.0))

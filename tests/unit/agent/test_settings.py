@@ -95,3 +95,8 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
     assert str(wrong.value).startswith(str(tmp_path / "agent.yaml"))
     assert part in str(wrong.value)
     assert "\n" not in str(wrong.value)
+
+
+def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path, "executor: {work_dir: here}").work_dir == tmp_path / "here"
