@@ -23,6 +23,7 @@ import structlog
 from gpuyard import __version__
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.witness import Witness
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.wire import agents_pb2 as pb
@@ -111,7 +112,7 @@ class Line:
     ends: dict[int, said.Key] = field(default_factory=dict)
     """Reports of ends, by number, until the scheduler has them."""
     sent: dict[float, float] = field(default_factory=dict)
-    """Heartbeats under way: what they say the time is, and when they left on the clock that never jumps."""
+    """Heartbeats under way: what they say the time is, and when they left on the boot clock, which never jumps or sleeps."""
 
     def report(self, key: said.Key, **what: Any) -> None:
         """Say something about an attempt."""
@@ -310,7 +311,7 @@ class Agent:
             address=self._address,
             highest_task=max([memory.task, *(key.task for key in self.held)]),
         )
-        left = time.monotonic()
+        left = now()
         try:
             welcome = await stub.register(registration, timeout=self._connection_seconds, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
@@ -357,11 +358,11 @@ class Agent:
             await line.woken.wait()
             line.woken.clear()
             while line.queue or line.heartbeat is not None:
-                now, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
+                reports, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
                 beat, line.heartbeat = line.heartbeat, None
                 if beat is not None:
-                    line.sent[beat.at] = time.monotonic()
-                await call.write(pb.AgentMessage(reports=now, heartbeat=beat))
+                    line.sent[beat.at] = now()
+                await call.write(pb.AgentMessage(reports=reports, heartbeat=beat))
 
     async def _beat(self, line: Line, seconds: float) -> None:
         while True:
@@ -404,7 +405,7 @@ class Agent:
     def _renew(self, line: Line, message: pb.SchedulerMessage) -> None:
         """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard."""
         if message.patience_seconds > 0:
-            self._extend_lease(time.monotonic() + message.patience_seconds)
+            self._extend_lease(now() + message.patience_seconds)
         left = line.sent.get(message.heard)
         if left is not None:
             self._extend_lease(left + self._fence_seconds)
@@ -412,7 +413,7 @@ class Agent:
 
     def _extend_lease(self, until: float) -> None:
         self._lease_until = max(self._lease_until, until)
-        self._processes.send(said.Renew(max(0.0, until - time.monotonic())))
+        self._processes.send(said.Renew(max(0.0, until - now())))
 
     def _receive(self, line: Line, number: int) -> None:
         """The scheduler has these durably: they can be forgotten here."""
@@ -466,7 +467,7 @@ class Agent:
             self._refused[key] = made
             line.report(key, ended=_refusal(made))
             return
-        if made.fence and key not in self.held and time.monotonic() >= self._lease_until:
+        if made.fence and key not in self.held and now() >= self._lease_until:
             line.report(key, ended=pb.Ended(outcome=pb.Ended.FENCED, at=time.time(), message=TOO_LATE))
             return
         if made.lease and key not in self.held:

@@ -1,6 +1,7 @@
 """A scheduler that is only played: it speaks the real protocol to a real agent with a real supervisor."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -68,7 +69,7 @@ class PlayedScheduler:
 
 
 async def nothing_to_measure() -> pb.Heartbeat:
-    return pb.Heartbeat(at=1.0)
+    return pb.Heartbeat(at=time.time())
 
 
 @asynccontextmanager

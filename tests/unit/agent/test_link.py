@@ -98,3 +98,26 @@ def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work
             assert output.exists()
 
     asyncio.run(story())
+
+
+def test_what_was_heard_before_the_machine_slept_renews_nothing(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_seconds = 0.0
+    clock = time.clock_gettime
+
+    def boot_clock(which: int) -> float:
+        return clock(which) + slept_seconds
+
+    async def story() -> None:
+        nonlocal slept_seconds
+        async with node(work_dir) as (scheduler, _):
+            heartbeat = await scheduler.heartbeats.get()
+            slept_seconds = 600.0
+            launch = pb.Launch(shell="sleep 600", by_owner=True, fence=True)
+            scheduler.say(pb.Command(task=1, attempt=1, launch=launch), heard=heartbeat.at)
+            report = await scheduler.reports.get()
+            assert report.ended.outcome == pb.Ended.FENCED, report
+
+    monkeypatch.setattr(time, "clock_gettime", boot_clock)
+    asyncio.run(story())
