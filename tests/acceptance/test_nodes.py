@@ -1,7 +1,9 @@
 """Two nodes on one host, from files of settings: what happens when parts of them die, and when they come back."""
 
+import json
 import signal
 import time
+import urllib.request
 from pathlib import Path
 
 from tests.acceptance.live import Cluster, cluster
@@ -113,3 +115,38 @@ def _node_of(yard: Cluster, task: str) -> str:
 def _runs_on(yard: Cluster, task: str, node: str) -> bool:
     told = yard.client().task(task)
     return told.status == "running" and told.node_id == node
+
+
+def test_another_timeout_reaches_a_node_that_was_away(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=1) as yard:
+        client = yard.client()
+        task = client.submit("sleep 4; exit 7", gpu_count=1, timeout=3)
+        until(lambda: client.task(task.id).status == "running")
+        yard.kill(yard.agents["node-1"])
+        _change(yard, task.id, timeout=600)
+        yard.start_agent("node-1", 1)
+        assert client.wait(task, timeout=30).exit_code == 7
+
+
+def test_a_longer_timeout_does_not_count_the_time_in_suspension(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=1) as yard:
+        client = yard.client()
+        task = client.submit(
+            "for i in $(seq 30); do sleep 0.1; done; exit 7", gpu_count=1, timeout=5, preemption="suspend"
+        )
+        until(lambda: client.task(task.id).status == "running")
+        client.suspend(task)
+        until(lambda: client.task(task.id).status == "suspended")
+        time.sleep(6)
+        client.resume(task)
+        until(lambda: client.task(task.id).status == "running")
+        _change(yard, task.id, timeout=6)
+        assert client.wait(task, timeout=30).exit_code == 7
+
+
+def _change(yard: Cluster, task: str, **change: float) -> None:
+    address = f"http://127.0.0.1:{yard.http}/api/v1/tasks/{task}"
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, json.dumps(change).encode(), headers, method="PATCH")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200

@@ -91,7 +91,7 @@ class Agents:
             for part in event.placement.slices:
                 self._send(part.node, launches.resume(event.task, event.attempt, part.gpus, event.round))
         elif isinstance(event, fact.TaskExtended):
-            self._extend(event, record.at)
+            self._extend(event.task)
         elif isinstance(event, fact.SuspensionFailed):
             placement = self._views.tasks[event.task].placement
             for part in placement.slices if placement and len(placement.slices) > 1 else ():
@@ -99,14 +99,14 @@ class Agents:
         elif isinstance(event, fact.AttemptEnded):
             self._gangs.pop((event.task, event.attempt), None)
 
-    def _extend(self, event: fact.TaskExtended, at: float) -> None:
+    def _extend(self, task: TaskId) -> None:
         """A node ends tasks at their time-out by itself, so it has to know of another one."""
-        view = self._views.tasks[event.task]
-        if view.started_at is None:
-            return
-        left = 0.0 if event.timeout_seconds is None else max(1.0, event.timeout_seconds - (at - view.started_at))
-        said = pb.Command(task=view.id, attempt=view.attempts, extend=pb.Extend(seconds_left=left))
-        self._send_to_all(event.task, said)
+
+        def tell(asked: "asyncio.Future[pb.Command | None]") -> None:
+            if not asked.cancelled() and asked.exception() is None and (said := asked.result()) is not None:
+                self._send_to_all(task, said)
+
+        self._loop.look(lambda state, now: launches.extend(state.tasks.get(task), now)).add_done_callback(tell)
 
     def _launch(self, event: fact.TaskPlaced) -> None:
         spec = self._views.tasks[event.task].spec
@@ -134,8 +134,8 @@ class Agents:
             session.send(commands)
 
     def _send_to_all(self, task: TaskId, said: pb.Command) -> None:
-        placement = self._views.tasks[task].placement
-        for node in placement.nodes if placement else ():
+        view = self._views.tasks.get(task)
+        for node in view.placement.nodes if view is not None and view.placement is not None else ():
             self._send(node, said)
 
     # --- registration ------------------------------------------------------------------------------------------------
@@ -248,10 +248,11 @@ class Agents:
     async def _reconcile(self, session: Session) -> None:
         """Say to a node that came what follows from what we know and what it has."""
 
-        def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:  # noqa: ARG001
+        def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:
             found = reconcile(state, session.node, session.there)
             said = [launches.present(state.tasks[task], session.node) for task, _ in found.say]
             said += [launches.reminder(state.tasks[task], session.node) for task, _ in found.remind]
+            said += [launches.extend(state.tasks[task], now) for task, _ in (*found.say, *found.remind)]
             for held in state.on_node.get(session.node, {}).values():
                 self._join_gang(state, held.id)
             return found, [it for it in said if it is not None]

@@ -45,6 +45,16 @@ def reminder(task: Task, node: NodeId) -> pb.Command:
     return launch(task.id, phase.attempt, task.spec, part, gang=gang)
 
 
+def extend(task: Task | None, now: float) -> pb.Command | None:
+    """How long an attempt may still run, for its node, which ends it by itself then; nothing where there is no end to it."""
+    if task is None or not isinstance(task.phase, ACTIVE) or isinstance(task.phase, Stopping):
+        return None
+    if task.spec.timeout_seconds is None:
+        return None
+    left = max(1.0, task.spec.timeout_seconds - task.ran_at(now))
+    return pb.Command(task=task.id, attempt=task.phase.attempt, extend=pb.Extend(seconds_left=left))
+
+
 def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
     """End an attempt, asking first."""
     return pb.Command(task=task, attempt=attempt, stop=pb.Stop(why=why))
