@@ -8,7 +8,8 @@ from gpuyard.control_plane.reconcile import Key
 from gpuyard.domain.values import NodeId, TaskId
 from gpuyard.wire import agents_pb2 as pb
 
-MOST_IN_A_MESSAGE = 500
+MOST_IN_A_MESSAGE = 50
+"""A launch may be a megabyte long, and an agent takes 64 at once."""
 RECEIPT_SECONDS = 0.05
 """How long a receipt waits for a command to go with."""
 

@@ -111,6 +111,11 @@ def test_a_missing_command_is_named(supervised: Supervised) -> None:
     assert supervised.holds()[key].end == said_no
 
 
+def test_a_command_that_is_a_book_is_named_in_a_sentence(supervised: Supervised) -> None:
+    key = supervised.launches("", argv=("x" * 500_000,))
+    assert len(supervised.hears(said.NotLaunched, key).message) < 500
+
+
 def test_a_missing_work_dir_is_named(supervised: Supervised) -> None:
     key = supervised.launches("true", cwd="/no/such/folder")
     assert "The work dir /no/such/folder does not exist" in supervised.hears(said.NotLaunched, key).message

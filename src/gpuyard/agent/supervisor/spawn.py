@@ -17,6 +17,9 @@ from pathlib import Path
 
 from gpuyard.agent.supervisor.messages import Launch
 
+MOST_LETTERS = 200
+"""Of a command, in a sentence about it."""
+
 
 class CanNotSpawn(Exception):
     """Carries the sentence for the user."""
@@ -41,7 +44,7 @@ def spawn(launch: Launch, env: dict[str, str], null: int) -> int:
             f"The command, its environment or its work dir is not text a process can be given: {error}."
         ) from error
     except OSError as error:
-        raise CanNotSpawn(_sentence(error, argv[0], launch)) from error
+        raise CanNotSpawn(_sentence(error, argv[0][:MOST_LETTERS], launch)) from error
     finally:
         if output != null:
             os.close(output)
