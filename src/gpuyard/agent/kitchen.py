@@ -99,7 +99,7 @@ class Kitchen:
         self.occupants.pop(key, None)
 
     async def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
-        """An attempt's output, from an offset on, to a limit or for as long as it grows."""
+        """An attempt's output, from an offset on, to a limit, to where it ends now, or for as long as it grows."""
         path = outputs.path_of(self._output_folder, key)
         first = outputs.read(path, asked.offset, 0)
         if first is None and self.is_over(key):
@@ -108,10 +108,11 @@ class Kitchen:
             return
         offset = first.offset if first is not None else max(0, asked.offset)
         left = asked.limit or 1 << 62
+        end = 1 << 62 if asked.follow else outputs.size_of(path)  # it may grow faster than it is read
         async for piece in outputs.follow(path, offset, lambda: not asked.follow or self.is_over(key)):
-            data = piece.data[:left]
+            data = piece.data[: max(0, min(left, end - piece.offset))]
             left -= len(data)
             yield pb.LogChunk(request=asked.request, data=data, offset=piece.offset)
-            if not left:
+            if not left or piece.offset + len(data) >= end:
                 return
         yield pb.LogChunk(request=asked.request)

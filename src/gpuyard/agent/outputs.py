@@ -57,6 +57,14 @@ def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> Piece | None:
         os.close(descriptor)
 
 
+def size_of(path: Path) -> int:
+    """Where an output ends now, counted with what was dropped."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
 async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[Piece]:
     """All that comes, piece by piece, until the attempt is over and everything was read. It may begin later than we."""
     wait = QUICK_SECONDS

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.agent.identity import Identities
+from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.outputs import Piece, follow, path_of, prune, read
 from gpuyard.agent.supervisor.messages import Key
 from gpuyard.agent.supervisor.output import trim
+from gpuyard.wire import agents_pb2 as pb
 
 LIMIT = 64 * 1024
 
@@ -93,6 +96,28 @@ def test_following_what_never_wrote_ends_with_it(output: Path) -> None:
         return [piece async for piece in follow(output, 0, lambda: True)]
 
     assert asyncio.run(story()) == []
+
+
+def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for(tmp_path: Path) -> None:
+    key = Key(1, 1)
+    output = path_of(tmp_path, key)
+    output.parent.mkdir()
+    output.write_bytes(b"x" * 1000)
+    kitchen = Kitchen(
+        "node-1", (), Identities({}, True, tmp_path / "tenant"), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0
+    )
+    kitchen.is_over = lambda _: False
+
+    async def story() -> int:
+        read = 0
+        async for chunk in kitchen.output(key, pb.SendLog(request="r", offset=100)):
+            read += len(chunk.data)
+            with output.open("ab") as file:  # a task that writes faster than anybody reads
+                file.write(b"y" * 1000)
+            assert read <= 900
+        return read
+
+    assert asyncio.run(story()) == 900
 
 
 # --- old ones
