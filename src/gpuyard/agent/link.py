@@ -227,7 +227,9 @@ class Agent:
             self._replaced = True  # once: should the new one not start, the old one is as good as it was
             log.info("supervisor_replaced", old=event.version, new=__version__)
             self._processes.send(said.Replace())
-        before, self.held = self.held, {held.key: held for held in event.attempts}
+        # An end that was told is so until the scheduler has it, whatever the supervisor knows of it now.
+        ends = {key: held for key, held in self.held.items() if held.end is not None}
+        before, self.held = self.held, {held.key: held for held in event.attempts} | ends
         self.listed.set()
         line = self._line
         if line is None:
@@ -238,6 +240,9 @@ class Agent:
                 line.report(key, ended=_ended(held.end))
             elif held.phase is said.Phase.RUNNING and known is None:
                 line.report(key, started=pb.Started(at=held.at, pid=held.pid))
+        for key in before.keys() - self.held.keys():
+            if not self._processes.awaits(key):
+                line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_HERE))
 
     def _set_phase(self, key: said.Key, phase: said.Phase) -> None:
         held = self.held.get(key)

@@ -82,6 +82,10 @@ class Processes:
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    def awaits(self, key: said.Key) -> bool:
+        """Whether something was said about an attempt that was not answered yet."""
+        return key in self._unanswered
+
     async def events(self) -> AsyncIterator[list[said.Event]]:
         """What the supervisor says, in batches, until `close`. A broken line is mended, if need be with a new supervisor."""
         frames = said.Frames()

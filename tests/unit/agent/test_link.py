@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 from gpuyard.agent import main
 from gpuyard.agent.outputs import path_of
 from gpuyard.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.agent.supervisor import place
 from gpuyard.agent.supervisor.messages import Key
 from gpuyard.wire import agents_pb2 as pb
 from tests.unit.agent.fake_smi import TWO_CARDS, fake_smi
 from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, meanwhile, node, played
-from tests.unit.agent.supervised import end_everything_of
+from tests.unit.agent.supervised import end_everything_of, parent_of
 
 
 @pytest.fixture
@@ -120,4 +122,20 @@ def test_what_was_heard_before_the_machine_slept_renews_nothing(
             assert report.ended.outcome == pb.Ended.FENCED, report
 
     monkeypatch.setattr(time, "clock_gettime", boot_clock)
+    asyncio.run(story())
+
+
+def test_an_attempt_of_which_nothing_is_left_is_lost(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, _):
+            launch = pb.Launch(argv=["sleep", "600"], by_owner=True)
+            scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+            pid = (await scheduler.hears_of(1, "started")).started.pid
+            supervisor = parent_of(pid)
+            os.kill(supervisor, signal.SIGSTOP)
+            os.kill(pid, signal.SIGKILL)
+            (work_dir / "supervisor" / place.LOG).unlink()
+            os.kill(supervisor, signal.SIGKILL)
+            assert (await scheduler.hears_of(1, "ended")).ended.outcome == pb.Ended.LOST
+
     asyncio.run(story())
