@@ -176,10 +176,13 @@ class Agent:
         self._was_welcome = False
 
     async def run(self) -> None:
-        """For ever."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen_to_supervisor())
-            group.create_task(self._stay_connected())
+        """For ever. Without a supervisor there is nothing to carry: its error ends us, and its sentence is ours."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen_to_supervisor())
+                group.create_task(self._stay_connected())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     # --- the supervisor ----------------------------------------------------------------------------------------------
 

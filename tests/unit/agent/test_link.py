@@ -11,12 +11,13 @@ import pytest
 
 from gpuyard.agent import main
 from gpuyard.agent.outputs import path_of
+from gpuyard.agent.processes import SupervisorDoesNotStart
 from gpuyard.agent.settings import AgentSettings, load_agent_settings
 from gpuyard.agent.supervisor import place
 from gpuyard.agent.supervisor.messages import Key
 from gpuyard.wire import agents_pb2 as pb
 from tests.unit.agent.fake_smi import TWO_CARDS, fake_smi
-from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, meanwhile, node, played
+from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, PlayedScheduler, meanwhile, node, played
 from tests.unit.agent.supervised import end_everything_of, parent_of
 
 
@@ -139,3 +140,26 @@ def test_an_attempt_of_which_nothing_is_left_is_lost(work_dir: Path) -> None:
             assert (await scheduler.hears_of(1, "ended")).ended.outcome == pb.Ended.LOST
 
     asyncio.run(story())
+
+
+def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(work_dir: Path) -> None:
+    async def break_the_folder(scheduler: PlayedScheduler) -> None:
+        scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(argv=["sleep", "600"], by_owner=True)))
+        pid = (await scheduler.hears_of(1, "started")).started.pid
+        supervisor = parent_of(pid)
+        (work_dir / "supervisor").rename(work_dir / "moved")
+        (work_dir / "supervisor").touch()
+        os.kill(supervisor, signal.SIGKILL)
+
+    async def story() -> None:
+        async with (
+            played() as (scheduler, address),
+            meanwhile(break_the_folder(scheduler)),
+            asyncio.timeout(PATIENCE_SECONDS),
+        ):
+            await main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))
+
+    with pytest.raises(SupervisorDoesNotStart, match="can not be used by the supervisor"):
+        asyncio.run(story())
+    (work_dir / "supervisor").unlink()
+    (work_dir / "moved").rename(work_dir / "supervisor")
