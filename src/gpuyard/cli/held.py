@@ -62,7 +62,7 @@ def _open(holding: said.Holding) -> set[said.Key]:
 def _end_all(line: socket.socket) -> int:
     line.sendall(said.frame([said.Subscribe()]))
     frames = said.Frames()
-    running: set[said.Key] = set()
+    running: set[said.Key] | None = None
     count, supervisor = 0, 0
     while data := line.recv(1 << 18):
         for body in frames.feed(data):
@@ -72,9 +72,9 @@ def _end_all(line: socket.socket) -> int:
                     running = _open(event)
                     count = len(running)
                     line.sendall(said.frame([said.Stop(key, GRACE_SECONDS) for key in running]))
-                elif isinstance(event, said.Ended | said.NotLaunched):
+                elif running and isinstance(event, said.Ended | said.NotLaunched):
                     running.discard(event.key)
-        if not running:
+        if running is not None and not running:
             break
     if supervisor:
         with suppress(ProcessLookupError):  # it saw that nothing is left

@@ -18,6 +18,7 @@ from gpuyard.agent.supervisor.attempt import Attempt
 from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.supervisor.holder import Holder
 from gpuyard.agent.supervisor.messages import Ending, Key, Launch, Phase
+from gpuyard.cli.held import end_all
 from tests.unit.agent.supervised import ENV, Supervised, is_alive, until
 
 # --- killed
@@ -456,6 +457,14 @@ def test_without_fenced_attempts_there_is_no_watcher(supervised: Supervised) -> 
 
 
 # --- itself
+
+
+def test_everything_is_ended_also_where_the_list_of_it_is_long(supervised: Supervised) -> None:
+    key = supervised.runs("exec sleep 600")
+    supervised.send(*(Launch(Key(task, 1)) for task in range(1000, 6000)))  # they have no command, and their ends stay
+    supervised.hears(said.NotLaunched, Key(5999, 1))
+    assert end_all(supervised.folder) == 1
+    assert supervised.end_of(key).ending == Ending.STOPPED
 
 
 def test_it_loads_nothing_heavy() -> None:
