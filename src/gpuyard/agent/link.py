@@ -105,6 +105,8 @@ class Line:
 
     stub: AgentsStub
     metadata: tuple[tuple[str, str], ...]
+    heard_at: float
+    """When the last word left that the scheduler is known to have heard, on the boot clock, which never jumps or sleeps."""
     queue: list[pb.Report] = field(default_factory=list)
     heartbeat: pb.Heartbeat | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,7 +114,7 @@ class Line:
     ends: dict[int, said.Key] = field(default_factory=dict)
     """Reports of ends, by number, until the scheduler has them."""
     sent: dict[float, float] = field(default_factory=dict)
-    """Heartbeats under way: what they say the time is, and when they left on the boot clock, which never jumps or sleeps."""
+    """Heartbeats under way: what they say the time is, and when they left on the boot clock."""
 
     def report(self, key: said.Key, **what: Any) -> None:
         """Say something about an attempt."""
@@ -285,9 +287,12 @@ class Agent:
             channel = grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
         async with channel:
             stub = AgentsStub(channel)
+            left = now()
             welcome = await self._register(stub)
             self._was_welcome = True
-            line = self._line = Line(stub, ((SESSION, welcome.session),))
+            self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
+            self._extend_lease(left + self._fence_seconds)
+            line = self._line = Line(stub, ((SESSION, welcome.session),), left)
             self._done.clear()  # what was said in earlier sessions can not come any more
             for key, held in self.held.items():
                 if held.end is not None:
@@ -319,7 +324,6 @@ class Agent:
             address=self._address,
             highest_task=max([memory.task, *(key.task for key in self.held)]),
         )
-        left = now()
         try:
             welcome = await stub.register(registration, timeout=self._connection_seconds, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
@@ -339,8 +343,6 @@ class Agent:
         memory.yard, memory.epoch = welcome.yard, welcome.epoch
         memory.seq = max(memory.seq, welcome.seq)
         self._witness.save()
-        self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
-        self._extend_lease(left + self._fence_seconds)
         return welcome
 
     async def _talk(self, line: Line, welcome: pb.Welcome) -> None:
@@ -411,13 +413,16 @@ class Agent:
             self._do(line, asked)
 
     def _renew(self, line: Line, message: pb.SchedulerMessage) -> None:
-        """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard."""
-        if message.patience_seconds > 0:
-            self._extend_lease(now() + message.patience_seconds)
+        """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard.
+
+        So does its patience count: when these words were said nobody knows, they may have lain on the line.
+        """
         left = line.sent.get(message.heard)
         if left is not None:
-            self._extend_lease(left + self._fence_seconds)
+            line.heard_at = left
             line.sent = {at: when for at, when in line.sent.items() if when > left}
+        if left is not None or message.patience_seconds > 0:
+            self._extend_lease(line.heard_at + max(self._fence_seconds, message.patience_seconds))
 
     def _extend_lease(self, until: float) -> None:
         self._lease_until = max(self._lease_until, until)

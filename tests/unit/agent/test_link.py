@@ -103,26 +103,25 @@ def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work
     asyncio.run(story())
 
 
-def test_what_was_heard_before_the_machine_slept_renews_nothing(
-    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("patience_seconds", "slept_seconds", "begins"), [(0.0, 600.0, False), (60.0, 600.0, False), (60.0, 30.0, True)]
+)
+def test_what_is_fenced_begins_only_within_the_lease_also_when_the_machine_slept(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, slept_seconds: float, begins: bool
 ) -> None:
-    slept_seconds = 0.0
-    clock = time.clock_gettime
-
-    def boot_clock(which: int) -> float:
-        return clock(which) + slept_seconds
+    clock, asleep = time.clock_gettime, [0.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + asleep[0])
 
     async def story() -> None:
-        nonlocal slept_seconds
         async with node(work_dir) as (scheduler, _):
             heartbeat = await scheduler.heartbeats.get()
-            slept_seconds = 600.0
-            launch = pb.Launch(shell="sleep 600", by_owner=True, fence=True)
-            scheduler.say(pb.Command(task=1, attempt=1, launch=launch), heard=heartbeat.at)
+            asleep[0] = slept_seconds
+            launch = pb.Command(task=1, attempt=1, launch=pb.Launch(shell="true", by_owner=True, fence=True))
+            scheduler.say(launch, heard=heartbeat.at, patience_seconds=patience_seconds)
             report = await scheduler.reports.get()
-            assert report.ended.outcome == pb.Ended.FENCED, report
+            assert report.HasField("started") == begins
+            assert begins or report.ended.outcome == pb.Ended.FENCED
 
-    monkeypatch.setattr(time, "clock_gettime", boot_clock)
     asyncio.run(story())
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpuyard.agent.supervisor import messages as said
@@ -444,3 +445,15 @@ def test_rubbish_on_the_line_costs_only_that_line(supervised: Supervised) -> Non
         other.hears(said.Holding)
     other.hang_up()
     assert supervised.holds()[key].phase == Phase.RUNNING
+
+
+def test_a_word_of_a_newer_agent_is_passed_over_and_the_others_are_heard(supervised: Supervised) -> None:
+    words = msgspec.msgpack.encode([{"type": "Juggle", "key": [1, 1]}, Launch(Key(1, 1), argv=("true",), env=ENV)])
+    assert supervised._line is not None
+    supervised._line.sendall(len(words).to_bytes(4, "big") + words)
+    assert supervised.end_of(Key(1, 1)).ending == Ending.SUCCEEDED
+
+
+def test_a_word_of_a_newer_supervisor_is_passed_over_too() -> None:
+    words = msgspec.msgpack.encode([{"type": "Juggled", "key": [1, 1]}, said.NotHeld(Key(1, 1))])
+    assert said.decode_events(words) == [said.NotHeld(Key(1, 1))]

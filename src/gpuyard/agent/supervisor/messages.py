@@ -1,16 +1,17 @@
 """What an agent and its supervisor say to each other: commands one way, events the other.
 
 A frame on the socket is four bytes of length (big-endian) and a list of messages in msgpack, so a burst of a thousand
-launches is one write and one read. Fields are only ever added, with a default: an agent may be newer than the
-supervisor it finds, or older.
+launches is one write and one read. Fields are only ever added, with a default, and messages that one side does not know
+are passed over: an agent may be newer than the supervisor it finds, or older.
 
 Durations are seconds from now; instants (`at`) are seconds of the wall clock, for people.
 """
 
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -262,11 +263,36 @@ Event = Launched | Prepared | NotLaunched | Ended | SuspendedNow | ResumedNow | 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
 
+T = TypeVar("T")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 _ENCODER = msgspec.msgpack.Encoder()
-decode_commands = msgspec.msgpack.Decoder(list[Command]).decode
-decode_events = msgspec.msgpack.Decoder(list[Event]).decode
+_COMMANDS, _EVENTS = msgspec.msgpack.Decoder(list[Command]), msgspec.msgpack.Decoder(list[Event])
+_WORDS = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def decode_commands(body: bytes) -> list[Command]:
+    """The commands of a frame, without those that only a newer agent knows. A frame of rubbish is a `ValueError`."""
+    try:
+        return _COMMANDS.decode(body)
+    except msgspec.ValidationError:
+        return _what_is_known(_COMMANDS, body)
+
+
+def decode_events(body: bytes) -> list[Event]:
+    """The same for events, and a newer supervisor."""
+    try:
+        return _EVENTS.decode(body)
+    except msgspec.ValidationError:
+        return _what_is_known(_EVENTS, body)
+
+
+def _what_is_known(decoder: "msgspec.msgpack.Decoder[list[T]]", body: bytes) -> list[T]:
+    known: list[T] = []
+    for word in _WORDS.decode(body):
+        with suppress(msgspec.ValidationError):
+            known += decoder.decode(b"\x91" + word)  # a list of one
+    return known
 
 
 def frame(messages: Iterable[Message]) -> bytes:
