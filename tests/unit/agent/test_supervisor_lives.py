@@ -69,6 +69,22 @@ def test_what_an_adopted_task_leaves_behind_is_ended_too(supervised: Supervised)
     assert not is_alive(away)
 
 
+@pytest.mark.parametrize("stop", [False, True])
+def test_what_is_left_of_a_command_whose_start_was_not_noted_is_ended_too(supervised: Supervised, stop: bool) -> None:
+    deaf = "trap : TERM; echo $$; while true; do sleep 0.05; done"
+    key = supervised.runs(f"sh -c '{deaf}' & exec sleep 600", grace_seconds=1.0)
+    away, pid = supervised.pid_said(key), supervised.holds()[key].pid
+    supervised.kill()
+    os.kill(pid, signal.SIGKILL)
+    log = supervised.folder / place.LOG
+    log.write_bytes(b"".join(line for line in log.read_bytes().splitlines(keepends=True) if b'"pid"' not in line))
+    supervised.begin()
+    if stop:
+        supervised.send(said.Stop(key))
+    assert supervised.end_of(key).ending == Ending.LOST
+    assert not is_alive(away)
+
+
 @pytest.mark.parametrize("how", ["stop", "timeout", "suspend"])
 def test_an_adopted_task_obeys_as_any_other(supervised: Supervised, how: str) -> None:
     key = supervised.runs("exec sleep 600", timeout_seconds=2.0 if how == "timeout" else 0.0)

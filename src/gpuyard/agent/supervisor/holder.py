@@ -450,7 +450,7 @@ class Holder:
 
     def _end(self, attempt: Attempt, why: Ending, grace_seconds: float) -> None:
         """Begin to end an attempt. The first reason counts; a shorter grace counts also later."""
-        if not attempt.pid:
+        if not attempt.pid and not attempt.command_ended:
             self._finish(attempt, why)
             return
         kill_at = now() + max(0.0, grace_seconds)

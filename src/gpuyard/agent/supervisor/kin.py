@@ -75,10 +75,12 @@ class Kin:
 
     def family(self, attempt: Attempt) -> set[int]:
         """Every process of an attempt that runs."""
-        if not attempt.pid:
+        if not attempt.pid and attempt.ours:
             return set()
         self.look_for_leftovers()
         table = self.table()
+        if not attempt.pid:  # adopted, without a note of its start
+            return {pid for pid in proc.descendants(table, self._carry_mark_of(attempt)) if not table[pid].is_over}
         if not attempt.ours:
             roots = self._carry_mark_of(attempt)
         elif attempt.command_ended:
