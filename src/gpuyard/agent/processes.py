@@ -36,12 +36,13 @@ _SETTLED_BY: dict[type[said.Message], tuple[type[said.Message], ...]] = {
     said.Stop: (said.NotLaunched, said.Ended, said.NotHeld),
     said.Suspend: (said.SuspendedNow, said.NotLaunched, said.Ended, said.NotHeld),
     said.Resume: (said.ResumedNow, said.NotLaunched, said.Ended, said.NotHeld),
+    said.Extend: (said.Extended,),
 }
 """Which events answer a command. What has no answer (renew, forget, list) is not repeated."""
 
 _HANDED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER", "VIRTUAL_ENV")
 
-KeyedCommand = said.Launch | said.Start | said.Stop | said.Suspend | said.Resume
+KeyedCommand = said.Launch | said.Start | said.Stop | said.Suspend | said.Resume | said.Extend
 
 
 class SupervisorDoesNotStart(GpuyardError):

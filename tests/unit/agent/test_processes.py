@@ -127,6 +127,26 @@ def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
     asyncio.run(story())
 
 
+def test_another_timeout_that_was_not_heard_is_sent_again(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV, timeout_seconds=600.0))
+            await listener.hears(said.Launched, Key(1, 1))
+            os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
+            processes.send(said.Extend(Key(1, 1), 0.2))
+            await asyncio.sleep(0)
+            os.kill(before.pid, signal.SIGKILL)
+            end = await listener.hears(Ended, Key(1, 1))
+            assert isinstance(end, Ended)
+            assert end.ending == Ending.TIMED_OUT
+            await listener.close()
+
+    asyncio.run(story())
+
+
 def test_hundreds_of_launches_with_huge_environments_are_heard(folder: Path) -> None:
     env = ENV | {f"LONG_{number}": "x" * 100_000 for number in range(9)}
 

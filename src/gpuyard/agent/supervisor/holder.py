@@ -191,7 +191,7 @@ class Holder:
                 case said.Resume():
                     self._resume(command.key)
                 case said.Extend():
-                    self._extend(command.key, command.seconds_left)
+                    self._extend(command)
                 case said.Renew():
                     made_at = min(command.made_at, now())
                     self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
@@ -406,12 +406,14 @@ class Holder:
         if over:
             self._sweep()
 
-    def _extend(self, key: Key, seconds_left: float) -> None:
-        attempt = self._attempts.get(key)
+    def _extend(self, command: said.Extend) -> None:
+        self._events.append(said.Extended(command.key))
+        attempt = self._attempts.get(command.key)
         if attempt is None or attempt.end is not None or attempt.stopping is not None:
             return
-        attempt.times_out_at = None
-        attempt.seconds_left = seconds_left or None
+        attempt.times_out_at = attempt.seconds_left = None
+        if command.seconds_left:
+            attempt.seconds_left = max(0.0, command.made_at + command.seconds_left - now())
         if attempt.phase is Phase.RUNNING:
             self._start_clock(attempt)
         self._memory.note(attempt)

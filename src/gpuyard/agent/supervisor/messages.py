@@ -104,7 +104,9 @@ class Extend(Message, frozen=True):
 
     key: Key
     seconds_left: float
-    """From now on. 0: it has none any more."""
+    """From when this was made. 0: it has none any more."""
+    made_at: float = msgspec.field(default_factory=now)
+    """On the boot clock: it may be said again later."""
 
 
 class Renew(Message, frozen=True):
@@ -209,6 +211,12 @@ class ResumedNow(Message, frozen=True):
     key: Key
 
 
+class Extended(Message, frozen=True):
+    """Its other time-out was heard."""
+
+    key: Key
+
+
 class NotHeld(Message, frozen=True):
     """A command spoke of an attempt that is not here: never launched, or forgotten."""
 
@@ -258,7 +266,9 @@ class Holding(Message, frozen=True):
     """Of gpuyard, when the supervisor began."""
 
 
-Event = Launched | Prepared | NotLaunched | Ended | SuspendedNow | ResumedNow | NotHeld | NotReplaced | Holding
+Event = (
+    Launched | Prepared | NotLaunched | Ended | SuspendedNow | ResumedNow | Extended | NotHeld | NotReplaced | Holding
+)
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
