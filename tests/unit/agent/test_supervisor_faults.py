@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.agent.processes import Processes
+from gpuyard.agent.supervisor import mark, place, proc
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ended, Ending, Holding, Key, Launch
 from tests.unit.agent.supervised import ENV, is_alive
@@ -42,13 +43,15 @@ async def live(folder: Path, seed: int) -> dict[Key, Ended]:
         """Some at a time, as a scheduler would."""
         for first in range(0, TASKS, 10):
             for task in range(first, first + 10):
-                line = f"echo x >> ran.{task}; sleep {chance.uniform(0, 0.2):.2f}"
+                leaves = chance.choice(["", "sleep 60 & ", "setsid -f sleep 60; "])
+                line = f"echo x >> ran.{task}; {leaves}sleep {chance.uniform(0, 0.2):.2f}"
                 processes.send(Launch(Key(task, 1), shell=line, env=ENV, cwd=str(folder)))
             await asyncio.sleep(chance.uniform(0.02, 0.2))
 
     async with Processes(folder) as processes, asyncio.timeout(60):
         outside = asyncio.gather(launch(processes), break_things(processes))
         async for events in processes.events():
+            told: set[Key] = set()
             for event in events:
                 found = [held.end for held in event.attempts] if isinstance(event, Holding) else [event]
                 if isinstance(event, Holding):
@@ -56,6 +59,9 @@ async def live(folder: Path, seed: int) -> dict[Key, Ended]:
                 for end in found:
                     if isinstance(end, Ended):
                         assert ends.setdefault(end.key, end) == end, f"seed {seed}: an end was told in two ways"
+                        told.add(end.key)
+            left = mark.owners(place.mark_of(folder), proc.all_processes())
+            assert not {key for key in told if any(map(is_alive, left.get(key, ())))}, f"seed {seed}: it lives on"
             if len(ends) == TASKS:
                 break
         await outside

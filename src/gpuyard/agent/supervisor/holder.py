@@ -41,7 +41,7 @@ MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
 
 LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
 LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
-LOST_BEGINNING = "Its supervisor was killed while it began, and no process of it was found."
+LOST_BEGINNING = "Its supervisor was killed while it began."
 LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
 
@@ -78,13 +78,14 @@ class Holder:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
         struck = self._find_slots()
         self._attempts, same_boot = self._memory.read()
-        commands = self._kin.find_commands()
-        for key in commands.keys() - self._attempts.keys():  # the notes were lost or damaged, and it runs all the same
-            self._attempts[key] = Attempt(key, time.time(), fence=key in self._slots)
+        for key, found in self._kin.find_commands().items():
+            if key not in self._attempts:  # the notes were lost or damaged, and it runs all the same
+                born, fence = (found.began, found.began), key in self._slots
+                self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
         for attempt in self._attempts.values():
             if attempt.end is None:
                 self._open.add(attempt.key)
-                self._take_over(attempt, commands.get(attempt.key), attempt.key in struck, same_boot)
+                self._take_over(attempt, attempt.key in struck, same_boot)
         self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
         self._sweep()
@@ -115,7 +116,7 @@ class Holder:
         self._memory.begin(self._attempts)
         self.reap()
 
-    def _take_over(self, attempt: Attempt, found: proc.Process | None, struck: bool, same_boot: bool) -> None:
+    def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool) -> None:
         attempt.ours = False
         if not same_boot:
             attempt.message = LOST_MACHINE
@@ -134,17 +135,14 @@ class Holder:
             attempt.message = LOST_GANG
             self._finish(attempt, Ending.LOST)
             return
-        if not attempt.pid and found is not None:
-            attempt.pid, attempt.born = found.pid, (found.began, found.began)
         if struck:
             attempt.stopping = Ending.FENCED
-        attempt.message = LOST_CODE if attempt.pid else LOST_BEGINNING
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
+            attempt.message = LOST_CODE
             self._kin.commands[attempt.pid] = attempt
             self._watch_adopted(attempt)
-        else:
-            if attempt.pid:
-                attempt.message = LOST_TRACE
+        else:  # what it may have left is ended, also where it has hardly begun: nobody could tell how that went
+            attempt.message = LOST_TRACE if attempt.pid else LOST_BEGINNING
             attempt.command_ended = True
             self._kin.sweeping[attempt.key] = attempt
         self._fence(attempt)

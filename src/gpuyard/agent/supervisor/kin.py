@@ -96,9 +96,9 @@ class Kin:
         proc.signal_all(set(pids), self.table(), number)
 
     def find_commands(self) -> dict[Key, proc.Process]:
-        """Of each attempt that runs, whoever leads a session and carries its mark, the oldest one: with or without notes."""
+        """Of each attempt that runs, noted or not, whoever leads a session and carries its mark: the oldest one."""
         leaders = [found for found in self.table().values() if found.pid == found.session and not found.is_over]
-        leaders.sort(key=lambda found: found.began)
+        leaders.sort(key=lambda found: (found.began, found.pid))
         marked = mark.owners(self._mark, (leader.pid for leader in leaders))
         return {key: self.table()[pids[0]] for key, pids in marked.items()}
 
