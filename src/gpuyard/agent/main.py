@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ async def run(settings: AgentSettings) -> None:
     except OSError as error:
         message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
+    _only_ours(folder)
     with _only_one(folder):
         await _run(settings, folder)
     log.info("agent_stopped")
@@ -85,6 +87,19 @@ async def _run(settings: AgentSettings, folder: Path) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+
+
+def _only_ours(folder: Path) -> None:
+    """Whoever else can write there could put links in the way, and have us write and give away files anywhere."""
+    found = folder.stat()
+    if found.st_uid not in {0, os.geteuid()}:
+        wrong = f"belongs to another user (uid {found.st_uid})"
+    elif found.st_mode & stat.S_IWOTH:
+        wrong = "can be written to by other users"
+    else:
+        return
+    message = f"The work folder {folder} {wrong}. Make it the agent's own, or set executor.work_dir to another one."
+    raise CanNotRun(message)
 
 
 @contextmanager

@@ -146,7 +146,9 @@ class Supervised:
 
 
 def end_everything_of(folder: Path) -> None:
-    """The supervisor of a folder, and whoever carries the folder's mark."""
+    """The supervisor of a folder, and whoever carries the folder's mark; nobody where there was none."""
+    if not folder.is_dir():
+        return
     own = place.mark_of(folder)
     for pid in proc.all_processes():
         if mark.owner(own, pid) is not None or (

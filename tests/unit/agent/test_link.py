@@ -162,3 +162,20 @@ def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(w
         asyncio.run(story())
     (work_dir / "supervisor").unlink()
     (work_dir / "moved").rename(work_dir / "supervisor")
+
+
+def test_an_agent_does_not_work_where_others_can_write(work_dir: Path) -> None:
+    work_dir.chmod(0o777)  # whoever puts a link there has the outputs of tasks written wherever he likes
+    with pytest.raises(main.CanNotRun, match="can be written to by other users"):
+        asyncio.run(
+            asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
+        )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_an_agent_does_not_work_in_the_folder_of_somebody_else(work_dir: Path) -> None:
+    os.chown(work_dir, 65534, -1)
+    with pytest.raises(main.CanNotRun, match="belongs to another user"):
+        asyncio.run(
+            asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
+        )
