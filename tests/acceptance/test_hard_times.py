@@ -88,14 +88,14 @@ def _ended(yard: Cluster) -> int:
     return yard.server.wait(30)
 def test_a_node_with_a_full_disk_is_still_there_and_obeys(tmp_path: Path, small_disk: Path) -> None:
     with cluster(tmp_path, nodes=0) as yard:
-        yard.start_agent("node-1", work_dir=str(small_disk))
+        yard.start_agent("node-1", work_dir=str(small_disk / "node-1"))
         client = yard.ready(1)
         stays, goes = (client.submit("sleep 600", gpu_count=1) for _ in range(2))
         until(lambda: all(client.task(task.id).status == "running" for task in (stays, goes)))
         ballast = small_disk / "ballast"
         _fill(ballast)
         yard.kill(yard.agents["node-1"])
-        yard.start_agent("node-1", work_dir=str(small_disk))
+        yard.start_agent("node-1", work_dir=str(small_disk / "node-1"))
         client.cancel(goes)
         assert client.wait(goes, timeout=10).status == "cancelled"
         assert (client.task(stays.id).status, client.task(stays.id).attempts) == ("running", 1)
