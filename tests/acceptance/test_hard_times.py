@@ -86,6 +86,8 @@ def test_a_scheduler_on_a_full_disk_stops_when_told_and_says_why_it_does_not_sta
 def _ended(yard: Cluster) -> int:
     assert yard.server is not None
     return yard.server.wait(30)
+
+
 def test_a_node_with_a_full_disk_is_still_there_and_obeys(tmp_path: Path, small_disk: Path) -> None:
     with cluster(tmp_path, nodes=0) as yard:
         yard.start_agent("node-1", work_dir=str(small_disk / "node-1"))
