@@ -26,6 +26,7 @@ class Kitchen:
         *,
         output_limit_bytes: int,
         grace_seconds: float,
+        control_groups: str = "auto",
     ) -> None:
         self.occupants: dict[said.Key, Occupant] = {}
         """Who holds which GPUs here; without the process ids, which the supervisor knows."""
@@ -35,6 +36,7 @@ class Kitchen:
         self._identities = identities
         self._output_folder = output_folder
         self._output_limit_bytes = output_limit_bytes
+        self._control_groups = control_groups
         self.grace_seconds = grace_seconds
         """Between asking an attempt to end and ending it."""
 
@@ -65,7 +67,14 @@ class Kitchen:
             fence=asked.fence,
             wait=asked.wait and not asked.lease,
             lease=asked.lease,
+            cgroup=self._wants_control_group(cards),
         )
+
+    def _wants_control_group(self, cards: list[Card]) -> bool:
+        """A group costs about as long as starting a process does: worth it where a left-over would sit on a real GPU."""
+        if self._control_groups == "auto":
+            return any(not card.virtual for card in cards)
+        return self._control_groups == "always"
 
     def start(self, key: said.Key, asked: pb.Start) -> said.Start:
         """The start of a part of a gang."""

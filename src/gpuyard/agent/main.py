@@ -138,6 +138,7 @@ class Node:
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
+            control_groups=executor.control_groups,
         )
         self._mark = ""
         self._measured_at = float("-inf")

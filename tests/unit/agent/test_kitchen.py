@@ -1,0 +1,36 @@
+"""How a launch of the scheduler becomes one of this node."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.agent.identity import Identities
+from gpuyard.agent.inventory import Card
+from gpuyard.agent.kitchen import Kitchen
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.wire import agents_pb2 as pb
+
+CARDS = (Card(0, "GPU-a", "H200", 141_000), Card(1, "", "H200", 141_000, virtual=True))
+
+
+@pytest.mark.parametrize(
+    ("control_groups", "gpus", "held_in_a_group"),
+    [
+        ("auto", [0], True),
+        ("auto", [1], False),
+        ("auto", [], False),
+        ("always", [1], True),
+        ("always", [], True),
+        ("never", [0], False),
+    ],
+)
+def test_tasks_on_real_gpus_are_held_in_a_control_group(
+    tmp_path: Path, control_groups: str, gpus: list[int], held_in_a_group: bool
+) -> None:
+    kitchen = Kitchen(
+        "node-1", CARDS, Identities({}, True, tmp_path / "tenant"), tmp_path / "output",
+        output_limit_bytes=1, grace_seconds=1.0, control_groups=control_groups,
+    )  # fmt: skip
+    launch = kitchen.launch(said.Key(1, 1), pb.Launch(argv=["true"], gpus=gpus, tenant="team"))
+    assert isinstance(launch, said.Launch)
+    assert launch.cgroup is held_in_a_group
