@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from gpuyard.agent.inventory import Card, CardProcess, CardUse
-from gpuyard.agent.supervisor import mark, proc
+from gpuyard.agent.supervisor import cgroup, mark, proc
 from gpuyard.agent.supervisor.messages import Key
 from gpuyard.domain.values import GpuHealth, Value
 
@@ -130,8 +130,9 @@ def _why_external(card: Card, user: GpuUser, name: str, occupants: Mapping[Key, 
 
 
 def owner(process: CardProcess, occupants: Mapping[Key, Occupant], folder_mark: str) -> Key | None:
-    """The attempt that a process belongs to: by the mark it carries, by its session, or by an ancestor."""
-    if (key := mark.owner(folder_mark, process.pid)) is not None:
+    """The attempt that a process belongs to: by its mark, its control group, its session, or an ancestor."""
+    key = mark.owner(folder_mark, process.pid) or cgroup.owner_of(process.pid, cgroup.name_of(folder_mark))
+    if key is not None:
         return key
     commands = {occupant.pid: occupant.key for occupant in occupants.values() if occupant.pid}
     pid = process.pid

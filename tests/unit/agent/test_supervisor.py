@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuyard.agent import telemetry
+from gpuyard.agent.inventory import CardProcess
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor import place
 from gpuyard.agent.supervisor.cgroup import base_of
@@ -281,6 +283,7 @@ def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervise
     bystander = supervised.runs("setsid -f env -i sh -c 'echo $$; exec sleep 600'; exec sleep 600", cgroup=True)
     daemon = supervised.pid_said(bystander)
     assert groups_of(supervised) == [f"{bystander.task}.1"]
+    assert telemetry.owner(CardProcess(daemon, 100, False), {}, place.mark_of(supervised.folder)) == bystander
     key = supervised.launches("setsid -f env -i sh -c 'echo $$; exec sleep 600'; sleep 0.2; exit 3", cgroup=True)
     end = supervised.end_of(key)
     assert end.exit_code == 3

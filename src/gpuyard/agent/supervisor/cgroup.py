@@ -72,14 +72,7 @@ class Cgroups:
 
     def owner(self, pid: int) -> Key | None:
         """The attempt in whose group a process is."""
-        if self._base is not None and self._base.exists():
-            with suppress(OSError):
-                own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
-                _, found, rest = own.partition(f"/{self._base.name}/")
-                task, _, attempt = rest.strip().partition("/")[0].partition(".")
-                if found and task.isdigit() and attempt.isdigit():
-                    return Key(int(task), int(attempt))
-        return None
+        return owner_of(pid, self._base.name) if self._base is not None and self._base.exists() else None
 
     def leave(self) -> None:
         """Go back to where we came from, and take away what is empty."""
@@ -109,6 +102,22 @@ class Cgroups:
         self._is_home = True
 
 
+def owner_of(pid: int, base: str) -> Key | None:
+    """The attempt in whose group a process is, of those below a folder of this name."""
+    with suppress(OSError):
+        own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
+        _, found, rest = own.partition(f"/{base}/")
+        task, _, attempt = rest.strip().partition("/")[0].partition(".")
+        if found and task.isdigit() and attempt.isdigit():
+            return Key(int(task), int(attempt))
+    return None
+
+
+def name_of(mark: str) -> str:
+    """The folder of a supervisor's groups."""
+    return f"gpuyard-{mark}"
+
+
 def base_of(mark: str) -> Path | None:
     """Where our groups lie; none: this machine has only the first version of them."""
     with suppress(OSError):
@@ -117,7 +126,7 @@ def base_of(mark: str) -> Path | None:
         for mount in (words[1] for words in mounts if words[2] == "cgroup2"):
             for own in (line[3:] for line in lines if line.startswith("0::/")):
                 here = Path(mount) / own.lstrip("/")
-                name = f"gpuyard-{mark}"
+                name = name_of(mark)
                 # One that was replaced or adopted is at home already.
                 base = here.parent if here.parent.name == name else here / name
                 return base if (here / "cgroup.kill").exists() or here == Path(mount) else None
