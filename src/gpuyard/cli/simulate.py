@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +30,7 @@ def simulate(
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare policies on a recorded workload, with the engine that runs the live yard."""
@@ -36,6 +38,8 @@ def simulate(
     from gpuyard.simulator.measures import as_json as figures
     from gpuyard.simulator.play import play
 
+    if report is not None:
+        _check_report(report)
     contenders = [contender(name.strip()) for name in policy.split(",") if name.strip()]
     if not contenders:
         raise WrongUse("--policy names no policy.")
@@ -47,6 +51,9 @@ def simulate(
         with _progress(each.name, len(jobs)) as heard:
             result = play(jobs, where, each, oracle=oracle, progress=heard)
         results.append((result, perf_counter() - began))
+    if report is not None:
+        note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
+        _write_report(report, f"{note}{', run times known' if oracle else ''}.", [result for result, _ in results])
     if as_json:
         import msgspec
 
@@ -121,3 +128,25 @@ def _print_table(results: "list[tuple[Result, float]]") -> None:
         ))  # fmt: skip
     print_table(names, rows, right=names[1:])
     print("Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, FAIRNESS 1 when all users wait alike.")  # fmt: skip
+
+
+def _check_report(path: Path) -> None:
+    """Before anything is simulated: can the page be drawn and written?"""
+    if find_spec("matplotlib") is None:
+        raise WrongUse("--report needs matplotlib: pip install 'gpuyard[simulate]'.")
+    if not path.parent.is_dir() or path.is_dir():
+        raise WrongUse(f"--report: {path} can not be written; name a file in a folder that exists.")
+
+
+def _write_report(path: Path, note: str, results: "list[Result]") -> None:
+    from gpuyard.simulator.pictures import pictures
+    from gpuyard.simulator.report import page
+
+    drawn = pictures(results)
+    try:
+        for name, content in drawn.items():
+            path.with_name(f"{path.stem}-{name}.png").write_bytes(content)
+        path.write_text(page("Policies compared", note, results, drawn), encoding="utf-8")
+    except OSError as error:
+        raise WrongUse(f"--report: {path} can not be written: {error.strerror}.") from None
+    print(f"Written: {path} and {len(drawn)} pictures beside it.", file=sys.stderr)

@@ -1,0 +1,116 @@
+"""Simulations side by side, as pictures: how long jobs took and waited, how full the yard was, who waited for whom.
+
+Needs matplotlib, which is loaded only here (`pip install 'gpuyard[simulate]'`).
+"""
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from gpuyard.simulator.measures import by_user
+from gpuyard.simulator.play import Result
+from gpuyard.simulator.recorder import Life
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE_INCHES, DOTS_PER_INCH = (8.0, 4.2), 110
+LEAST_SECONDS = 1.0
+"""Where a scale of powers begins."""
+DAY = 86_400.0
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+"""Told apart by everybody, in print too; from the ninth line on they come again, broken."""
+
+Draw = Callable[["Axes", Sequence[Result]], None]
+
+
+def pictures(results: Sequence[Result]) -> dict[str, bytes]:
+    """Every picture as PNG, by its name."""
+    return {name: _png(title, draw, results) for name, (title, draw) in _PICTURES.items()}
+
+
+def titles() -> dict[str, str]:
+    """What each picture shows."""
+    return {name: title for name, (title, _) in _PICTURES.items()}
+
+
+def _png(title: str, draw: Draw, results: Sequence[Result]) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    draw(axes, results)
+    axes.legend(fontsize="small")
+    page = BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(page, format="png", dpi=DOTS_PER_INCH)
+    return page.getvalue()
+
+
+def _style(place: int) -> dict[str, Any]:
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": "-" if place < len(COLOURS) else "--"}
+
+
+def _share(axes: "Axes", results: Sequence[Result], seconds: Callable[[Life], float]) -> None:
+    """For each instant, the share of jobs that took no longer."""
+    for place, result in enumerate(results):
+        values = sorted(max(LEAST_SECONDS, seconds(life)) for life in _ended(result))
+        shares = [(rank + 1) / len(values) for rank in range(len(values))]
+        axes.plot(values, shares, label=result.contender.name, **_style(place))
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("share of jobs")
+
+
+def _jct(axes: "Axes", results: Sequence[Result]) -> None:
+    _share(axes, results, lambda life: life.jct)
+
+
+def _queueing(axes: "Axes", results: Sequence[Result]) -> None:
+    _share(axes, results, lambda life: life.queued)
+
+
+def _over_time(axes: "Axes", results: Sequence[Result], column: int, label: str) -> None:
+    for place, result in enumerate(results):
+        line = result.recorder.line
+        axes.step(
+            [point[0] / DAY for point in line], [point[column] for point in line],
+            where="post", linewidth=0.9, label=result.contender.name, **_style(place),
+        )  # fmt: skip
+    axes.set_xlabel("days")
+    axes.set_ylabel(label)
+
+
+def _in_use(axes: "Axes", results: Sequence[Result]) -> None:
+    _over_time(axes, results, 1, "GPUs in use")
+
+
+def _waiting(axes: "Axes", results: Sequence[Result]) -> None:
+    _over_time(axes, results, 2, "jobs that wait")
+    axes.set_yscale("symlog")
+
+
+def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
+    """Each user's mean slowdown, the luckiest user first."""
+    for place, result in enumerate(results):
+        slowdowns = sorted(by_user(_ended(result)).values())
+        axes.plot(range(1, len(slowdowns) + 1), slowdowns, label=result.contender.name, **_style(place))
+    axes.set_yscale("log")
+    axes.set_xlabel("users, the luckiest first")
+    axes.set_ylabel("mean slowdown")
+
+
+def _ended(result: Result) -> list[Life]:
+    return [life for life in result.recorder.lives.values() if life.ended is not None]
+
+
+_PICTURES: dict[str, tuple[str, Draw]] = {
+    "jct": ("From submission to end", _jct),
+    "queueing": ("Time without GPUs", _queueing),
+    "waiting": ("Jobs that wait", _waiting),
+    "in_use": ("GPUs in use", _in_use),
+    "fairness": ("Who waits how much", _fairness),
+}

@@ -1,0 +1,76 @@
+"""One page about a comparison: the table and the pictures, in a single file that needs nothing else."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from gpuyard.simulator.measures import as_json
+from gpuyard.simulator.pictures import titles
+from gpuyard.simulator.play import Result
+
+COLUMNS = {
+    "jobs": "jobs",
+    "avg_jct_s": "average jct (s)",
+    "p50_jct_s": "median jct",
+    "p99_jct_s": "p99 jct",
+    "avg_queue_s": "average queueing (s)",
+    "p99_queue_s": "p99 queueing",
+    "p999_queue_s": "p99.9 queueing",
+    "preemptions": "preemptions",
+    "utilisation": "utilisation",
+    "avg_slowdown": "average slowdown",
+    "worst_slowdown": "worst slowdown",
+    "user_fairness": "fairness of users",
+    "makespan_s": "makespan (s)",
+}
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1c; background: #fff }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
+th, td { padding: .35rem .6rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff }
+td.best { font-weight: 600; background: #e8f3ec }
+figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto; border: 1px solid #eee }
+.wide { overflow-x: auto }
+"""
+
+LESS_IS_BETTER = frozenset(name for name in COLUMNS if name not in {"jobs", "utilisation", "user_fairness"})
+
+
+def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str, bytes]) -> str:
+    """The whole page."""
+    figures = "".join(
+        f'<figure><img alt="{escape(title_of)}" src="data:image/png;base64,{b64encode(pictures[name]).decode()}"></figure>'
+        for name, title_of in titles().items()
+    )
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(note)}</p>"
+        f'<div class="wide">{_table(results)}</div>'
+        "<p>jct: from submission to end. Queueing: the part of it without GPUs. Slowdown: jct over the time with GPUs, "
+        "which counts as 10 s at least. Fairness: Jain's index over users' mean slowdowns, 1 is even.</p>"
+        f"{figures}</html>\n"
+    )
+
+
+def _table(results: Sequence[Result]) -> str:
+    rows = [(result.contender.name, as_json(result.measures)) for result in results]
+    best = {
+        name: (min if name in LESS_IS_BETTER else max)(row[name] for _, row in rows)
+        for name in COLUMNS
+        if name != "jobs" and len(rows) > 1
+    }
+    head = "".join(f"<th>{escape(title)}</th>" for title in ("policy", *COLUMNS.values()))
+    body = "".join(
+        f"<tr><td>{escape(policy)}</td>"
+        + "".join(
+            f"<td{' class=best' if best.get(name) == row[name] else ''}>{_spoken(row[name])}</td>" for name in COLUMNS
+        )
+        + "</tr>"
+        for policy, row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _spoken(value: int | float) -> str:
+    return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:,.2f}"
