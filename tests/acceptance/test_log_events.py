@@ -24,6 +24,7 @@ def test_the_log_says_what_happened_to_tasks_nodes_and_quota(tmp_path: Path) -> 
         client.set_tenant("lab", max_gpus=1)
         yard.kill_node("node-1")
         offline = until(lambda: said(path, "agent_offline"), what="the node is offline")
+        until(lambda: any("reason" in line for line in said(path, "task_pending")), what="its task waits again")
 
     (submitted,) = [line for line in said(path, "task_submitted") if line["task_id"] == good.id]
     assert (submitted["tenant_id"], submitted["class"], submitted["gpu_count"]) == ("lab", "batch", 1)

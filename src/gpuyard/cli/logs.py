@@ -1,7 +1,7 @@
 """Where a scheduler and an agent write what they do: JSON or text, to standard output or a file that does not grow for ever.
 
 Our own code speaks through structlog. What libraries say through `logging` comes out in the same shape. A call that
-carries `lines` is a line for each of them: whoever has much to say at once pays once for saying it.
+carries `lines` is a line for each of them, with its own timestamp: whoever has much to say at once pays once for saying it.
 """
 
 import logging
@@ -62,8 +62,7 @@ def _as_json(_logger: Any, _name: str, event: EventDict) -> bytes:
     lines = event.pop("lines", None)
     if lines is None:
         return _encode(event)
-    del event["event"]
-    return b"\n".join([_encode({**line, **event}) for line in lines])
+    return b"\n".join([_encode({**line, "level": event["level"]}) for line in lines])
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -74,8 +73,8 @@ def _as_text(logger: Any, name: str, event: EventDict) -> bytes:
     if lines is None:
         text = str(_render(logger, name, event))
     else:  # they are many, and the renderer takes its time
-        begin = f"{event['timestamp']} [{event['level']:<9}]"
-        text = "\n".join([f"{begin} {_words(**line)}" for line in lines])
+        level = event["level"]
+        text = "\n".join([f"{line.pop('timestamp')} [{level:<9}] {_words(**line)}" for line in lines])
     return text.encode(errors="replace")
 
 

@@ -1,11 +1,13 @@
 """What the log says of facts: a line for each that an operator follows, under names that stay.
 
-The facts of a commit are told in one call, and whoever writes the log makes a line of each (cli/logs.py). One call for
-each would cost half as much again as all the rest of accepting a task.
+What happens within a tenth of a second is told in one call, each line with its own instant, and whoever writes the log
+makes a line of each (cli/logs.py). One call for each would cost half as much again as all the rest of accepting a task.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -16,30 +18,48 @@ from gpuyard.domain.values import MILLI, TaskId, TaskStatus
 from gpuyard.journal.records import Record
 from gpuyard.wire.tasks import spoken_task_id
 
+GATHER_SECONDS = 0.1
 FAILURES = frozenset({TaskStatus.FAILED, TaskStatus.TIMEOUT})
 
 Line = dict[str, Any]
 log = structlog.get_logger()
 
 
-def tell(records: Sequence[Record], views: Views) -> None:
-    """Say what there is to say of facts that were committed together, and that the views know of."""
-    if not log.is_enabled_for(logging.INFO):
-        return
-    lines: list[Line] = []
-    unplaced: dict[TaskId, Line] = {}
-    for record in records:
-        event = record.fact
-        line_of = _LINES.get(type(event))
-        if line_of is not None:
-            lines.append(line_of(event, record, views))
-        if isinstance(event, fact.TaskSubmitted):
-            unplaced[event.task] = {"event": "task_pending", "task_id": spoken_task_id(event.task)}
-        elif isinstance(event, fact.TaskPlaced | fact.TaskEnded):
-            unplaced.pop(event.task, None)
-    lines.extend(unplaced.values())
-    if lines:
-        log.info("facts", lines=lines)
+class Chronicle:
+    """Tells the log."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self._lines: list[Line] = []
+
+    def hear(self, records: Sequence[Record]) -> None:
+        """Note what there is to say of facts that were committed together, and that the views know of."""
+        if not log.is_enabled_for(logging.INFO):
+            return
+        before = len(self._lines)
+        unplaced: dict[TaskId, Line] = {}
+        for record in records:
+            event = record.fact
+            line_of = _LINES.get(type(event))
+            if line_of is not None:
+                self._lines.append(line_of(event, record, self._views))
+            if isinstance(event, fact.TaskSubmitted):
+                unplaced[event.task] = {"event": "task_pending", "task_id": spoken_task_id(event.task)}
+            elif isinstance(event, fact.TaskPlaced | fact.TaskEnded):
+                unplaced.pop(event.task, None)
+        self._lines.extend(unplaced.values())
+        if len(self._lines) > before:
+            at = datetime.fromtimestamp(records[-1].at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            for line in self._lines[before:]:
+                line["timestamp"] = at
+            if not before:
+                asyncio.get_running_loop().call_later(GATHER_SECONDS, self.write)
+
+    def write(self) -> None:
+        """Say what was noted."""
+        lines, self._lines = self._lines, []
+        if lines:
+            log.info("facts", lines=lines)
 
 
 def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:  # noqa: ARG001

@@ -19,10 +19,10 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from gpuyard.control_plane import chronicle
 from gpuyard.control_plane.access.who import Via, Who
 from gpuyard.control_plane.agents import Agents
 from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
+from gpuyard.control_plane.chronicle import Chronicle
 from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
@@ -101,6 +101,7 @@ class Yard:
         self.archive = archive
         self.secrets = secrets
         self.stream = Stream()
+        self._chronicle = Chronicle(views)
         self.loop = Loop(
             engine, journal, self._hear, clock=time.time, rebuild=self._rebuild, sweep_seconds=sweep_seconds
         )
@@ -141,6 +142,7 @@ class Yard:
                     task.cancel()
         finally:
             self.ready, self.stopping = False, True
+            self._chronicle.write()
 
     async def _begin(self, version: str) -> None:
         await self.loop.tell(command.BeginEpoch(version))
@@ -175,7 +177,7 @@ class Yard:
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._note_key(event, record.at)
         self.stream.publish(records)
-        chronicle.tell(records, views)
+        self._chronicle.hear(records)
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 

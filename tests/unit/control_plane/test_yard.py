@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gpuyard.control_plane.archive import Filters
+from gpuyard.control_plane.chronicle import GATHER_SECONDS
 from gpuyard.control_plane.rest.health import health_of
 from gpuyard.control_plane.yard import Submission
 from gpuyard.domain.commands import CancelTask
@@ -360,13 +361,19 @@ def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
 
             monkeypatch.setattr(yard.journal, "append", append)
             with capture_logs() as said:
+
+                def told() -> list[tuple[str, str]]:
+                    lines = [line for call in said for line in call.get("lines", ())]
+                    return [(line["event"], line["task_id"]) for line in lines if "task_id" in line]
+
                 waiting = asyncio.create_task(submit(yard, spec(), spec()))
                 await until(lambda: yard.loop.full)
-                assert not any(call["event"] == "facts" for call in said)
+                await asyncio.sleep(2 * GATHER_SECONDS)
+                assert told() == []
                 full = False
                 await waiting
-            told = [(line["event"], line["task_id"]) for call in said for line in call.get("lines", ())]
-            assert told == [
+                await until(told)
+            assert told() == [
                 ("task_submitted", "task-1"),
                 ("task_submitted", "task-2"),
                 ("task_pending", "task-1"),
