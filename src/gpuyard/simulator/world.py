@@ -9,6 +9,7 @@ listener sees every batch of facts with its instant, in order.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
@@ -29,9 +30,18 @@ class Run:
     """How a task really behaves, once it runs."""
 
     seconds: float
-    """At speed 1, without a stop."""
+    """At speed 1, without a stop; infinite: until it is told to end."""
     outcome: Outcome = Outcome.SUCCEEDED
+    """`STOPPED`: its user cancels it then."""
     exit_code: int | None = 0
+    start_seconds: float | None = None
+    """From the placement to the start; none: what is usual in its world."""
+    then: "Run | None" = None
+    """What the attempt after a failure does; none: the same."""
+
+
+class _EndedByUser(command.ReportEnded, frozen=True):
+    """Its user has had enough of it."""
 
 
 class World:
@@ -125,7 +135,7 @@ class World:
             self.advance(due)
 
     def _handled(self, asked: command.Command) -> Sequence[fact.Event]:
-        answer = self.handle(asked)
+        answer = self.handle(command.CancelTask(asked.task) if isinstance(asked, _EndedByUser) else asked)
         return () if isinstance(answer, Refusal) else answer
 
     def _is_said(self, asked: command.Command, entry: int) -> bool:
@@ -135,7 +145,9 @@ class World:
         task = self.engine.state.tasks.get(asked.task)
         if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != asked.attempt:
             return False
-        by_itself = isinstance(asked, command.ReportEnded) and asked.outcome is not Outcome.STOPPED
+        by_itself = isinstance(asked, _EndedByUser) or (
+            isinstance(asked, command.ReportEnded) and asked.outcome is not Outcome.STOPPED
+        )
         if by_itself and (self._ends.get(asked.task) != entry or not isinstance(task.phase, Running)):
             return False
         if self._lost:
@@ -159,12 +171,18 @@ class World:
         """What nodes do when they hear of a fact."""
         match event:
             case fact.TaskPlaced(task, attempt):
-                self.later(self.now + self.start_seconds, command.ReportStarted(task, attempt))
+                run = self.runs.get(task)
+                seconds = run.start_seconds if run is not None else None
+                seconds = self.start_seconds if seconds is None else seconds
+                self.later(self.now + seconds, command.ReportStarted(task, attempt))
             case fact.AttemptStarted() | fact.AttemptResumed() | fact.SuspensionFailed():
                 self._begin(event)
-            case fact.AttemptEnded(task):
+            case fact.AttemptEnded(task, _, outcome):
                 self._pause(task)
                 self._ends.pop(task, None)
+                run = self.runs.get(task)
+                if run is not None and run.then is not None and outcome is run.outcome:
+                    self.runs[task] = run.then
             case fact.TaskEnded(task):
                 self._forget(task)
             case fact.AttemptResuming(task, attempt):
@@ -196,8 +214,10 @@ class World:
         speed = self.speed(task.spec, task.phase.placement)
         self._left[event.task] = left
         self._since[event.task] = (self.now, speed)
-        report = command.ReportEnded(event.task, event.attempt, run.outcome, run.exit_code)
-        self._ends[event.task] = self.later(self.now + left / speed, report)
+        if left < inf:
+            end = _EndedByUser if run.outcome is Outcome.STOPPED else command.ReportEnded
+            report = end(event.task, event.attempt, run.outcome, run.exit_code)
+            self._ends[event.task] = self.later(self.now + left / speed, report)
 
     def _pause(self, task: TaskId) -> None:
         """It works no longer."""

@@ -7,7 +7,6 @@ from gpuyard.cli.demo.tally import Tally
 from gpuyard.cli.demo.workload import Workload
 from gpuyard.cli.sentences import Teller
 from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Why
 from gpuyard.engine.state import State
 from gpuyard.simulator.world import World
 
@@ -24,7 +23,6 @@ class Stage:
         self.tally = Tally(self.world.engine.state)
         self.recent: deque[tuple[float, str]] = deque(maxlen=REMEMBERED)
         self._teller = Teller()
-        self._story = story
         self._fresh: list[tuple[float, fact.Event, str]] = []
         self.world.listeners.append(self._hear)
         self.world.runs.update(story.runs)
@@ -61,5 +59,3 @@ class Stage:
             sentence = self._teller.sentence(event)
             self._fresh.append((at, event, sentence))
             self.recent.append((at, sentence))
-            if isinstance(event, fact.TaskRequeued) and event.cause.why is Why.EXIT_CODE:
-                self.world.runs[event.task] = self._story.second_runs[event.task]

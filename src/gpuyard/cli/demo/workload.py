@@ -7,7 +7,7 @@ outside.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from msgspec.structs import replace
@@ -43,8 +43,6 @@ class Workload:
     script: list[tuple[float, command.Command]]
     runs: dict[TaskId, Run]
     """How long tasks really run and how they end."""
-    second_runs: dict[TaskId, Run] = field(default_factory=dict)
-    """The same after a first failure."""
 
     @property
     def gpus(self) -> int:
@@ -59,7 +57,6 @@ class _Draft:
     at: float
     spec: TaskSpec
     run: Run
-    second_run: Run | None = None
     cancelled_at: float | None = None
     after: "_Draft | None" = None
     """The one whose success it needs."""
@@ -147,7 +144,7 @@ def _draft(luck: Random, at: float, length: float) -> _Draft:
         models = (LARGE,) if size == 8 else luck.choice(((), (), (LARGE,), (SMALL,), (LARGE, SMALL)))
         ask = Resources(gpus=size, models=models, cpus=size * 4)
     fails = luck.random()
-    run = Run(seconds) if fails > 0.12 else Run(seconds / 3, Outcome.FAILED, 1)
+    run = Run(seconds) if fails > 0.12 else Run(seconds / 3, Outcome.FAILED, 1, then=Run(seconds))
     spec = TaskSpec(
         TenantId(tenant),
         ask,
@@ -159,7 +156,7 @@ def _draft(luck: Random, at: float, length: float) -> _Draft:
         preemption=Preemption.NEVER if online else luck.choices(list(Preemption), (4, 3, 2, 1))[0],
         estimate=_estimate(luck, seconds) if luck.random() < 0.98 else None,
     )
-    return _Draft(at, spec, run, second_run=Run(seconds))
+    return _Draft(at, spec, run)
 
 
 def _estimate(luck: Random, seconds: float) -> Estimate:
@@ -220,7 +217,5 @@ def _number(drafts: list[_Draft], story: Workload) -> None:
             spec = replace(spec, after_success=(numbers[id(draft.after)],))
         story.script.append((draft.at, command.SubmitTasks((NewTask(number, spec),))))
         story.runs[number] = draft.run
-        if draft.second_run is not None:
-            story.second_runs[number] = draft.second_run
         if draft.cancelled_at is not None:
             story.script.append((draft.cancelled_at, command.CancelTask(number)))
