@@ -37,6 +37,7 @@ def simulate(
     from gpuyard.simulator.contenders import contender
     from gpuyard.simulator.measures import as_json as figures
     from gpuyard.simulator.play import play
+    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
     if report is not None:
         _check_report(report)
@@ -49,7 +50,7 @@ def simulate(
     for each in contenders:
         began = perf_counter()
         with _progress(each.name, len(jobs)) as heard:
-            result = play(jobs, where, each, oracle=oracle, progress=heard)
+            result = play(JobsOnCluster(jobs, where), each, oracle=oracle, progress=heard)
         results.append((result, perf_counter() - began))
     if report is not None:
         note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
@@ -81,7 +82,7 @@ def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Clus
 
 def _jobs(trace: Path, pool: str | None, cluster: "Cluster") -> "list[Job]":
     """The jobs that can be simulated; what was left out or put right is said, on standard error."""
-    from gpuyard.simulator.play import fits
+    from gpuyard.simulator.workloads.on_cluster import fits
     from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
     read = read_trace(trace, pool)

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
-from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import MILLI, TaskId
-from gpuyard.engine.state import State
 
 SAMPLES = 2_000
 """At most so many points of a line over time: twice as many are thinned out to half."""
@@ -15,12 +13,10 @@ SAMPLES = 2_000
 class Life:
     """One task, from its submission to its end."""
 
-    __slots__ = ("ended", "gpus", "held", "preemptions", "since", "started", "submitted", "user")
+    __slots__ = ("charge_milli", "ended", "held", "preemptions", "since", "started", "submitted", "user")
 
-    def __init__(self, spec: TaskSpec, at: float) -> None:
-        ask = spec.resources
-        self.user = spec.user
-        self.gpus = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
+    def __init__(self, user: str, at: float) -> None:
+        self.user = user
         self.submitted = at
         self.started: float | None = None
         """When it first had GPUs."""
@@ -29,6 +25,8 @@ class Life:
         """Seconds with GPUs, in all attempts."""
         self.since: float | None = None
         """Since when it has GPUs."""
+        self.charge_milli = 0
+        """How many it has, in thousandths."""
         self.preemptions = 0
 
     @property
@@ -44,39 +42,39 @@ class Life:
 
 
 class Recorder:
-    """A listener of a world."""
+    """A listener of a world, or a reader of a journal."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self) -> None:
         self.lives: dict[TaskId, Life] = {}
         self.gpu_seconds = 0.0
         """GPUs in use, times how long."""
         self.line: list[tuple[float, float, int]] = []
         """Instants, with the GPUs in use and the tasks that waited from then on."""
         self.last = 0.0
-        self._state = state
-        self._in_use = 0.0
+        self._in_use_milli = 0
         self._waiting = 0
         self._every = 0.0
         self._end_of_sample = 0.0
 
     def hear(self, at: float, facts: Sequence[fact.Event]) -> None:
         """Take down what happened."""
-        self.gpu_seconds += self._in_use * (at - self.last)
+        self.gpu_seconds += self._in_use_milli * (at - self.last) / MILLI
         self.last = at
         for event in facts:
             self._note(at, event)
-        self._in_use = sum(book.used for book in self._state.classes) / MILLI
         if at >= self._end_of_sample:
             self._sample(at)
 
     def _note(self, at: float, event: fact.Event) -> None:
         match event:
             case fact.TaskSubmitted(task):
-                self.lives[task] = Life(event.spec, at)
+                self.lives[task] = Life(event.spec.user, at)
                 self._waiting += 1
-            case fact.TaskPlaced(task) | fact.AttemptResuming(task):
+            case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
                 life = self.lives[task]
                 life.since = at
+                life.charge_milli = placement.charge_milli
+                self._in_use_milli += life.charge_milli
                 self._waiting -= 1
                 if life.started is None:
                     life.started = at
@@ -85,6 +83,7 @@ class Recorder:
                 if life.since is not None:
                     life.held += at - life.since
                     life.since = None
+                    self._in_use_milli -= life.charge_milli
                     self._waiting += 1
             case fact.TaskEnded(task):
                 self.lives[task].ended = at
@@ -95,7 +94,7 @@ class Recorder:
                 return
 
     def _sample(self, at: float) -> None:
-        self.line.append((at, self._in_use, self._waiting))
+        self.line.append((at, self._in_use_milli / MILLI, self._waiting))
         if len(self.line) >= 2 * SAMPLES:
             self.line = self.line[::2]
             self._every = (self.line[-1][0] - self.line[0][0]) / SAMPLES

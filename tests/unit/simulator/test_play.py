@@ -5,14 +5,15 @@ import pytest
 from gpuyard.simulator.clusters import Cluster, equal_nodes
 from gpuyard.simulator.contenders import CONTENDERS, NoSuchPolicy, contender
 from gpuyard.simulator.measures import Measures, jain, percentile
-from gpuyard.simulator.play import RESTART_SECONDS, fits, play, resources
+from gpuyard.simulator.play import play
 from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import RESTART_SECONDS, JobsOnCluster, fits, resources
 
 ONE_NODE = equal_nodes("1x8")
 
 
 def played(policy: str, *jobs: Job, cluster: Cluster = ONE_NODE, oracle: bool = True) -> Measures:
-    return play(list(jobs), cluster, contender(policy), oracle=oracle).measures
+    return play(JobsOnCluster(jobs, cluster), contender(policy), oracle=oracle).measures
 
 
 def test_fifo_stops_at_the_first_job_that_does_not_fit() -> None:

@@ -1,4 +1,4 @@
-"""What comes to a simulated yard: jobs from recorded traces, or drawn with a seed.
+"""What comes to a simulated yard: jobs from recorded traces, or what once came to a live one.
 
-A reader or generator is a file; all of them make the same `Job`s, so whatever runs one workload runs them all.
+A reader is a file; what each makes of its source is a `Workload`, so whatever plays one plays them all.
 """

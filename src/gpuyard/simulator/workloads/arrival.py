@@ -1,0 +1,65 @@
+"""What comes to a simulated yard from outside: tasks with what they really do, and orders, each at its instant."""
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple, Protocol
+
+from gpuyard.domain.commands import Command
+from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.values import TaskId
+from gpuyard.predictor.history import Asked
+from gpuyard.simulator.contenders import Contender
+from gpuyard.simulator.world import Run
+
+
+class Arrival(NamedTuple):
+    """One task: what is known when it comes, and what nobody knows then."""
+
+    task: TaskId
+    spec: TaskSpec
+    asked: Asked
+    """What predictions go by."""
+    run: Run
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it runs until it ends by itself; none: nobody knows."""
+        run = self.run
+        while run.then is not None:
+            run = run.then
+        return run.seconds if run.seconds < inf else None
+
+
+Coming = tuple[float, tuple[Arrival, ...] | Command]
+"""Tasks that come together, or an order, and when."""
+
+
+class Workload(Protocol):
+    """Whatever it was read from, it is played in one way."""
+
+    @property
+    def tasks(self) -> int:
+        """How many come."""
+        ...
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs there are, at the most."""
+        ...
+
+    @property
+    def stop_seconds(self) -> float:
+        """How long a task needs to end when it is told to."""
+        ...
+
+    def restart_seconds(self, spec: TaskSpec) -> float:
+        """Work that a task does once more after a stop that kept what it had done."""
+        ...
+
+    def opening(self) -> Sequence[Command]:
+        """What is so before anything comes."""
+        ...
+
+    def comings(self, contender: Contender) -> Iterator[Coming]:
+        """All that comes, in order."""
+        ...
