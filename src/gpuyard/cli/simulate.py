@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuyard.simulator.clusters import Cluster
+    from gpuyard.simulator.contenders import Contender
     from gpuyard.simulator.play import Progress, Result
+    from gpuyard.simulator.workloads.arrival import Workload
     from gpuyard.simulator.workloads.job import Job
 
 
@@ -24,8 +27,9 @@ class WrongUse(GpuyardError):
 
 
 def simulate(
-    trace: Annotated[Path, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")],
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf.")],
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf; with --journal also same, the settings it was written under.")],
+    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")] = None,
+    journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes: a CSV file with nodes, and perhaps gpus_per_node, model and the pool.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
@@ -37,24 +41,32 @@ def simulate(
     from gpuyard.simulator.contenders import contender
     from gpuyard.simulator.measures import as_json as figures
     from gpuyard.simulator.play import play
-    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
     if report is not None:
         _check_report(report)
-    contenders = [contender(name.strip()) for name in policy.split(",") if name.strip()]
-    if not contenders:
+    if (trace is None) == (journal is None):
+        raise WrongUse("Say what is to be played: with --trace FILE or with --journal DIR, and not with both.")
+    names = [name.strip() for name in policy.split(",") if name.strip()]
+    if not names:
         raise WrongUse("--policy names no policy.")
-    where = _cluster(nodes, cluster, pool)
-    jobs = _jobs(trace, pool, where)
-    results = []
-    for each in contenders:
+    if journal is not None:
+        if nodes or cluster or pool:
+            raise WrongUse("--journal has its own nodes; --nodes, --cluster and --pool go with --trace.")
+        played = _of_journal(journal, names)
+    else:
+        assert trace is not None
+        played = _of_trace(trace, [contender(name) for name in names], nodes, cluster, pool)
+    workload, results = played.workload, played.results
+    for each in played.contenders:
         began = perf_counter()
-        with _progress(each.name, len(jobs)) as heard:
-            result = play(JobsOnCluster(jobs, where), each, oracle=oracle, progress=heard)
+        with _progress(each.name, workload.tasks) as heard:
+            result = play(workload, each, oracle=oracle, progress=heard)
         results.append((result, perf_counter() - began))
+        if without_end := len(result.recorder.lives) - result.measures.jobs:
+            print(f"Under {each.name} {without_end:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
     if report is not None:
-        note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
-        _write_report(report, f"{note}{', run times known' if oracle else ''}.", [result for result, _ in results])
+        note = f"{played.note}{', run times known' if oracle else ''}."
+        _write_report(report, note, [result for result, _ in results])
     if as_json:
         import msgspec
 
@@ -65,6 +77,51 @@ def simulate(
         print(msgspec.json.format(msgspec.json.encode({"policies": found}), indent=2).decode())
     else:
         _print_table(results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """What is compared, on what."""
+
+    workload: "Workload"
+    contenders: "list[Contender]"
+    note: str
+    results: "list[tuple[Result, float]]"
+    """What need not be simulated, because it happened; the others follow."""
+
+
+def _of_trace(
+    trace: Path, contenders: "list[Contender]", nodes: Path | None, cluster: str | None, pool: str | None
+) -> _Played:
+    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+
+    where = _cluster(nodes, cluster, pool)
+    jobs = _jobs(trace, pool, where)
+    note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
+    return _Played(JobsOnCluster(jobs, where), contenders, note, [])
+
+
+def _of_journal(folder: Path, names: list[str]) -> _Played:
+    """What really happened is the first row; what was left out is said, on standard error."""
+    from gpuyard.simulator.contenders import Contender, contender
+    from gpuyard.simulator.measures import measure
+    from gpuyard.simulator.play import Result
+    from gpuyard.simulator.workloads.journal import read_journal
+
+    began = perf_counter()
+    found = read_journal(folder)
+    contenders = [contender(name, found.contenders) for name in names]
+    notes = {
+        "tasks still ran at the end of the journal and were left out": found.still_running,
+        "tasks still waited then, or for one of these, and were left out": found.still_waiting,
+    }
+    for sentence, count in notes.items():
+        if count:
+            print(f"{count:,} {sentence}.", file=sys.stderr)
+    happened = Contender("recorded", found.same.settings)
+    recorded = Result(happened, measure(found.happened, found.gpus), found.happened)
+    note = f"{found.tasks:,} tasks of the journal in {folder}, on {found.gpus:,} GPUs at the most"
+    return _Played(found, contenders, note, [(recorded, perf_counter() - began)])
 
 
 def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Cluster":

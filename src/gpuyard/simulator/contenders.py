@@ -1,10 +1,11 @@
 """Who can be compared: a policy with the settings it is known by, as `gpuyard simulate --policy` names it.
 
-`fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
-ones: the first three stop at the first job that does not fit, and jobs may be stopped at once and as often as the
-policy likes. `+backfill` lets whatever fits overtake. `default` is what the live yard recommends.
+`fifo`, `sjf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
+ones: the first two stop at the first job that does not fit, and jobs may be stopped at once and as often as the
+policy likes. `+backfill` lets whatever fits overtake. `priority` and `fair_share` are as in the live yard.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,16 +49,18 @@ CONTENDERS = {
         Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
         Contender("levels", replace(AT_ONCE, policy="levels")),
         Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
+        Contender("priority", Settings(policy="priority")),
+        Contender("fair_share", Settings(policy="fair_share")),
     )
 }
 
 
-def contender(name: str) -> Contender:
+def contender(name: str, among: Mapping[str, Contender] = CONTENDERS) -> Contender:
     """By its name, with or without `+backfill`."""
     plain = name.removesuffix(BACKFILL)
-    found = CONTENDERS.get(plain)
+    found = among.get(plain)
     if found is None:
-        raise NoSuchPolicy(f"There is no policy {plain!r} to simulate; there are: {', '.join(CONTENDERS)}.")
+        raise NoSuchPolicy(f"There is no policy {plain!r} to simulate; there are: {', '.join(among)}.")
     if plain == name:
         return found
     return Contender(name, replace(found.settings, backfill=Backfill.GREEDY), found.foresight)

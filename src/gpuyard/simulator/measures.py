@@ -56,7 +56,7 @@ def measure(recorder: Recorder, gpus: int) -> Measures:
         p999_queue_s=percentile(queues, 0.999),
         makespan_s=makespan,
         preemptions=sum(life.preemptions for life in lives),
-        utilisation=recorder.gpu_seconds / (gpus * makespan) if makespan else 0.0,
+        utilisation=recorder.gpu_seconds / (gpus * makespan) if gpus and makespan else 0.0,
         avg_slowdown=fsum(slowdowns) / len(slowdowns),
         worst_slowdown=max(slowdowns),
         user_fairness=jain(list(by_user(lives).values())),

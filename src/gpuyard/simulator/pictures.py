@@ -77,7 +77,7 @@ def _over_time(axes: "Axes", results: Sequence[Result], column: int, label: str)
     for place, result in enumerate(results):
         line = result.recorder.line
         axes.step(
-            [point[0] / DAY for point in line], [point[column] for point in line],
+            [(point[0] - line[0][0]) / DAY for point in line], [point[column] for point in line],
             where="post", linewidth=0.9, label=result.contender.name, **_style(place),
         )  # fmt: skip
     axes.set_xlabel("days")

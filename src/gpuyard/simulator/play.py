@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
+from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Estimate, NewTask
 from gpuyard.domain.values import TaskId
@@ -22,6 +23,10 @@ LEAST_SECONDS = 1e-3
 """An estimate of nothing is none."""
 
 Progress = Callable[[int], None]
+
+
+class NothingEnded(GpuyardError):
+    """There is nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ def play(
         foresight = _Oracle() if oracle else _Learner(world)
     world.feed(_orders(world, workload, contender, foresight, progress))
     world.run_out()
+    if all(life.ended is None for life in recorder.lives.values()):
+        raise NothingEnded(f"Under {contender.name} no task ends: the nodes that they need are gone.")
     return Result(contender, measure(recorder, workload.gpus), recorder)
 
 

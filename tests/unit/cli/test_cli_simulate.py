@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
+from gpuyard.journal.records import Entry
+from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.testing import ClusterStory, task
 
 JOBS = "submit_s,duration_s,gpu_num,user,vc\n0,100,6,ann,left\n1,10,8,bob,left\n2,10,1,cem,left\n3,5,64,dan,left\n4,5,0,eve,left\n"
 
@@ -105,6 +108,67 @@ def test_wrong_use_gets_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert simulated(monkeypatch, "--trace", trace, *words) != 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Path:
+    """The data folder of a yard in which three tasks ended and one still runs."""
+    story = ClusterStory(policy="fifo", backfill="none")
+    story.is_split(online=0.0)
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("six", gpus=6, runs_for=100), task("eight", gpus=8, runs_for=10), task("one", runs_for=10))
+    story.passes(200)
+    story.submits(task("endless"))
+    journal = SqliteJournal.open(tmp_path / "yard" / "journal")
+    journal.append([Entry(at, event) for at, event in story.facts])
+    journal.close()
+    return tmp_path / "yard"
+
+
+def test_a_journal_is_played_again_beside_what_really_happened(
+    yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(monkeypatch, "--journal", yard, "--policy", "same,fifo+backfill", "--json") == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)["policies"]
+    assert list(found) == ["recorded", "same", "fifo+backfill"]
+    assert [found[name]["avg_jct_s"] for name in found] == [110.0, 110.0, pytest.approx(220 / 3, abs=1e-3)]
+    assert {name: value for name, value in found["same"].items() if name != "wall_s"} == {
+        name: value for name, value in found["recorded"].items() if name != "wall_s"
+    }
+    assert said.err.splitlines() == ["1 tasks still ran at the end of the journal and were left out."]
+
+
+def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = yard / "page.html"
+    assert simulated(monkeypatch, "--journal", yard / "journal", "--policy", "priority", "--report", page) == 0
+    assert ">recorded<" in page.read_text()
+    assert f"3 tasks of the journal in {yard / 'journal'}, on 8 GPUs at the most." in page.read_text()
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["recorded", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--journal", "YARD", "--policy", "lifo"), "There is no policy 'lifo' to simulate; there are: same, fifo"),
+        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "--journal has its own nodes"),
+        (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Say what is to be played"),
+        (("--policy", "fifo"), "Say what is to be played"),
+        (("--journal", "none/such", "--policy", "fifo"), "There is no journal in none/such."),
+    ],
+)
+def test_wrong_use_of_a_journal_gets_one_sentence(
+    words: tuple[str, ...],
+    sentence: str,
+    yard: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert simulated(monkeypatch, *(str(yard) if word == "YARD" else word for word in words)) != 0
     said = capsys.readouterr()
     assert said.out == ""
     assert sentence in said.err

@@ -1,0 +1,274 @@
+"""What came to a live yard from outside, from its journal: the workload of a what-if.
+
+A journal holds facts of two kinds. Some were decided by the engine: who was placed where and when, who was stopped for
+whom. Those are left out, for the engine is to decide them anew. The others came from outside and come again:
+
+    nodes, tenants, split, what people ordered     as a command, at their instant
+    a task that was submitted                      at its instant, with its own spec
+    an attempt that ended by itself                after the same work, in the same way; a retry does what the retry did
+    a task that was cancelled while it waited      at its instant
+    one that was cancelled while it had GPUs       when it has run as long (so leases are given back)
+    a task that ran into its timeout or deadline   runs until it is told to end
+    a launch                                       takes as long as it took
+
+Work is what brought a task forward: not the time it was suspended, nor what was lost with a node. Nobody knows how long
+tasks would have run that had not ended when the journal did; they are left out, and counted.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import inf
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain.causes import Why
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.task import NewTask, TaskSpec
+from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
+from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
+from gpuyard.engine.state import State
+from gpuyard.journal.stores.sqlite import read_folder
+from gpuyard.predictor.history import Asked
+from gpuyard.simulator.contenders import CONTENDERS, Contender
+from gpuyard.simulator.recorder import Recorder
+from gpuyard.simulator.workloads.arrival import Arrival, Coming
+from gpuyard.simulator.world import Run
+
+SAME = "same"
+"""The contender that decides under the settings of the journal."""
+BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
+"""What follows from an attempt that nobody stopped."""
+
+
+class NothingToPlay(GpuyardError):
+    """There is nothing in this journal that could be played again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    """See gpuyard.simulator.workloads.arrival.Workload."""
+
+    came: Sequence[Coming]
+    same: Contender
+    """The settings of the journal, as they changed; by any other name those it ended with."""
+    gpus: int
+    stop_seconds: float
+    """What was usual."""
+    happened: Recorder
+    """What really became of the tasks that come."""
+    still_running: int
+    still_waiting: int
+    """Tasks that had not ended, or waited for such a one: left out."""
+
+    @property
+    def tasks(self) -> int:
+        """How many come."""
+        return len(self.happened.lives)
+
+    def restart_seconds(self, spec: TaskSpec) -> float:  # noqa: ARG002
+        """What it cost to go on after a stop is in the run times."""
+        return 0.0
+
+    def opening(self) -> tuple[command.Command, ...]:
+        """A journal begins before everything."""
+        return ()
+
+    @property
+    def contenders(self) -> dict[str, Contender]:
+        """Who can be compared on this yard."""
+        return {SAME: self.same} | {name: self._here(each) for name, each in CONTENDERS.items()}
+
+    def _here(self, contender: Contender) -> Contender:
+        """What makes a policy is the contender's, all other settings stay as they were at the end."""
+        theirs = contender.settings
+        settings = msgspec.structs.replace(
+            self.same.settings,
+            policy=theirs.policy,
+            backfill=theirs.backfill,
+            preemption=theirs.preemption,
+            tiresias_threshold_gpu_seconds=theirs.tiresias_threshold_gpu_seconds,
+        )
+        return replace(contender, settings=settings)
+
+    def comings(self, contender: Contender) -> Iterator[Coming]:
+        """All that came from outside; but settings only if they are to be the same."""
+        for at, coming in self.came:
+            if contender is self.same or not isinstance(coming, command.ChangeSettings):
+                yield at, coming
+
+
+def read_journal(folder: Path) -> Journalled:
+    """Read the journal of a data folder, or the folder of a journal; it may be written meanwhile, and is not touched."""
+    place = folder / "journal" if (folder / "journal").is_dir() else folder
+    reader = _Reader()
+    for record in read_folder(place):
+        if not reader.read and record.seq > 1:
+            raise NothingToPlay(
+                f"The journal in {place} begins with fact {record.seq}, and what was before it is needed, too: "
+                "copy it to a folder, together with the facts that were retired (storage.retired_dir)."
+            )
+        reader.hear(record.at, record.fact)
+    found = reader.found()
+    if not found.tasks:
+        raise NothingToPlay(f"No task has ended in the journal in {place}; there is nothing to play again.")
+    return found
+
+
+class _Reader:
+    """Goes along with the facts and takes down what came from outside."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self._state = State()
+        self._came: list[tuple[float, command.Command | list[NewTask]]] = []
+        self._facts: list[tuple[float, fact.Event]] = []
+        """What became of tasks."""
+        self._runs: dict[TaskId, list[Run]] = {}
+        """What their attempts did that ended by themselves."""
+        self._work: dict[TaskId, float] = {}
+        """How far the present attempt has come, or had when it ended."""
+        self._launch: dict[TaskId, float] = {}
+        """How long its launch took."""
+        self._stopping: dict[TaskId, float] = {}
+        """Since when it is being stopped."""
+        self._stops: list[float] = []
+        self._gpus: dict[NodeId, int] = {}
+        self._most_gpus = 0
+
+    def hear(self, at: float, event: fact.Event) -> None:
+        """Take down one fact."""
+        self.read += 1
+        if isinstance(event, fact.TaskSubmitted):
+            self._submit(at, event)
+        elif isinstance(event, fact.TaskEnded | fact.TaskRequeued):
+            self._settle(at, event)
+        elif isinstance(event, fact.AttemptStarted | fact.AttemptStopping | fact.AttemptEnded):
+            self._note_attempt(at, event)
+        self._came += [(at, order) for order in _orders(event, self._state)]
+        if isinstance(event, fact.NodeJoined):
+            self._gpus[event.node.id] = len(event.node.gpus)
+            self._most_gpus = max(self._most_gpus, sum(self._gpus.values()))
+        elif isinstance(event, fact.NodeRemoved):
+            del self._gpus[event.node]
+        if hasattr(event, "task"):
+            self._facts.append((at, event))
+        self._state.apply(event, at)
+
+    def _submit(self, at: float, event: fact.TaskSubmitted) -> None:
+        """Tasks of one instant come together: they may have come in one request, and wait for each other."""
+        last_at, last = self._came[-1] if self._came else (None, None)
+        if last_at != at or not isinstance(last, list):
+            self._came.append((at, last := []))
+        last.append(NewTask(event.task, event.spec))
+
+    def _note_attempt(self, at: float, event: fact.AttemptStarted | fact.AttemptStopping | fact.AttemptEnded) -> None:
+        task = self._state.tasks[event.task]
+        if isinstance(task.phase, Placed):
+            self._launch[task.id] = at - task.placed_at
+        self._work[task.id] = task.served_at(at)
+        if isinstance(event, fact.AttemptStopping):
+            self._stopping.setdefault(task.id, at)
+        elif isinstance(event, fact.AttemptEnded):
+            since = self._stopping.pop(task.id, None)
+            if since is not None and event.outcome is Outcome.STOPPED:
+                self._stops.append(at - since)
+
+    def _settle(self, at: float, event: fact.TaskEnded | fact.TaskRequeued) -> None:
+        """An attempt is over, and perhaps the task: what was it that ended it?"""
+        task, why = self._state.tasks[event.task], event.cause.why
+        runs = self._runs.setdefault(task.id, [])
+        if isinstance(task.phase, Settling) and why in BY_ITSELF:
+            runs.append(self._run(task.id, task.phase.outcome, task.phase.exit_code))
+        elif isinstance(task.phase, Settling) and why is Why.CANCELLED:
+            runs.append(self._run(task.id, Outcome.STOPPED, None))
+        elif isinstance(event, fact.TaskEnded):
+            runs.append(Run(inf))
+            if why is Why.CANCELLED:
+                self._came.append((at, command.CancelTask(task.id)))
+
+    def _run(self, task: TaskId, outcome: Outcome, exit_code: int | None) -> Run:
+        return Run(self._work[task], outcome, exit_code, start_seconds=self._launch[task])
+
+    # --- at the end ------------------------------------------------------------------------------------------------------
+
+    def found(self) -> Journalled:
+        """All of it."""
+        left_out = self._left_out()
+        came: list[Coming] = []
+        for at, order in self._came:
+            if isinstance(order, command.Command):
+                came.append((at, order))
+            elif arrivals := tuple(self._arrival(new) for new in order if new.id not in left_out):
+                came.append((at, arrivals))
+        happened = Recorder()
+        kept = ((at, event) for at, event in self._facts if event.task not in left_out)  # type: ignore[attr-defined]
+        for at, facts in groupby(kept, key=lambda each: each[0]):
+            happened.hear(at, [event for _, event in facts])
+        running = sum(isinstance(task.phase, ACTIVE) for task in self._state.tasks.values())
+        return Journalled(
+            came,
+            Contender(SAME, self._state.settings),
+            self._most_gpus,
+            median(self._stops) if self._stops else 0.0,
+            happened,
+            running,
+            len(left_out) - running,
+        )
+
+    def _left_out(self) -> set[TaskId]:
+        """Tasks that had not ended, and what waited for them: it never ran."""
+        left_out = set(self._state.tasks)
+        specs = {event.task: event.spec for _, event in self._facts if isinstance(event, fact.TaskSubmitted)}
+        waiting = {task: {*spec.after_success, *spec.after_any} for task, spec in specs.items()}
+        while more := {task for task, others in waiting.items() if task not in left_out and others & left_out}:
+            left_out |= more
+        return left_out
+
+    def _arrival(self, new: NewTask) -> Arrival:
+        spec, ask = new.spec, new.spec.resources
+        *earlier, run = self._runs[new.id]
+        for before in reversed(earlier):
+            run = replace(before, then=run)
+        gpus = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
+        return Arrival(new.id, spec, Asked(spec.user, spec.project, spec.name, gpus), run)
+
+
+# --- outside facts as commands ----------------------------------------------------------------------------------------
+
+
+def _orders(event: fact.Event, state: State) -> tuple[command.Command, ...]:
+    """What has to be said again so that this is so again; nothing, where the engine is to decide."""
+    match event:
+        case fact.TaskReleased(task):
+            suspended = isinstance(state.tasks[task].phase, Suspended)
+            return (command.ResumeTask(task) if suspended else command.ReleaseTask(task),)
+        case fact.AttemptSuspending(task, _, cause) if cause.why is Why.SUSPENDED_BY_USER:
+            return (command.SuspendTask(task),)
+    say = _SAID.get(type(event))
+    return () if say is None else say(event)
+
+
+_SAID: dict[type[fact.Event], Callable[[Any], tuple[command.Command, ...]]] = {
+    fact.TaskHeld: lambda it: (command.HoldTask(it.task),),
+    fact.PriorityChanged: lambda it: (command.ChangePriority(it.task, it.priority),),
+    fact.EstimateRevised: lambda it: (command.ReviseEstimate(it.task, it.estimate),),
+    fact.TaskExtended: lambda it: (command.ExtendTask(it.task, it.timeout_seconds, it.deadline),),
+    fact.NodeJoined: lambda it: (command.JoinNode(it.node),),
+    fact.NodeChanged: lambda it: (command.JoinNode(it.node),),
+    fact.NodeLost: lambda it: (command.LoseNode(it.node),),
+    fact.NodeReturned: lambda it: (command.ReturnNode(it.node),),
+    # It ran nothing then, and may run something now: what it runs is lost with it.
+    fact.NodeRemoved: lambda it: (command.LoseNode(it.node), command.RemoveNode(it.node)),
+    fact.NodeCordoned: lambda it: (command.CordonNode(it.node, it.draining),),
+    fact.NodeUncordoned: lambda it: (command.UncordonNode(it.node),),
+    fact.GpuHealthChanged: lambda it: (command.SetGpuHealth(it.node, it.gpu, it.health),),
+    fact.TenantSet: lambda it: (command.SetTenant(it.tenant),),
+    fact.SplitSet: lambda it: (command.SetSplit(it.split),),
+    fact.SettingsChanged: lambda it: (command.ChangeSettings(it.settings),),
+}

@@ -1,0 +1,235 @@
+"""What if: a story is written to a journal, and the journal is played again."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.domain import events as fact
+from gpuyard.domain.errors import JournalDamaged, JournalError
+from gpuyard.domain.values import Outcome, Preemption, TaskId
+from gpuyard.journal.records import Entry
+from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.simulator.contenders import contender
+from gpuyard.simulator.play import Result, play
+from gpuyard.simulator.workloads.journal import Journalled, NothingToPlay, read_journal
+from gpuyard.testing import ClusterStory, Run, gang, task
+from tests.replay.random_life import RandomLife
+
+Times = dict[str, tuple[float | None, float | None]]
+
+
+@pytest.fixture
+def story() -> ClusterStory:
+    made = ClusterStory(policy="fifo")
+    made.is_split(online=0.0)
+    return made
+
+
+def journal_of(story: ClusterStory, folder: Path) -> Path:
+    journal = SqliteJournal.open(folder / "journal")
+    journal.append([Entry(at, event) for at, event in story.facts])
+    journal.close()
+    return folder
+
+
+def read(story: ClusterStory, folder: Path) -> Journalled:
+    return read_journal(journal_of(story, folder))
+
+
+def times(story: ClusterStory, result: Result | Journalled) -> Times:
+    """When each task first had GPUs, and when it was over."""
+    lives = result.happened.lives if isinstance(result, Journalled) else result.recorder.lives
+    return {story.names[number]: (life.started, life.ended) for number, life in lives.items()}
+
+
+def test_under_the_same_settings_everything_happens_again(story: ClusterStory, tmp_path: Path) -> None:
+    story.decides_by(backfill="easy", policy="priority", preemption_min_run_seconds=0.0)
+    story.has_nodes(2, gpus_each=4)
+    story.world.stop_seconds, story.world.start_seconds = 2.0, 1.0
+    story.submits(task("long", gpus=4, runs_for=100, estimate=100), task("short", gpus=2, runs_for=30, estimate=30))
+    story.passes(5)
+    story.submits(gang("both", members=2, gpus_each=3, runs_for=20, estimate=20), task("last", runs_for=7, priority=90))
+    story.passes(5)
+    story.submits(task("evaluate", gpus=2, runs_for=3, after=("short",), preemption=Preemption.REQUEUE))
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, found.same)) == times(story, found)
+    assert times(story, found)["both"] == (101.0, 122.0)
+
+
+def test_under_another_policy_the_engine_decides_anew(story: ClusterStory, tmp_path: Path) -> None:
+    story.decides_by(backfill="none")
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("six", gpus=6, runs_for=100))
+    story.passes(1)
+    story.submits(task("eight", gpus=8, runs_for=10))
+    story.passes(1)
+    story.submits(task("one", runs_for=10))
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, found)["one"] == (110.0, 120.0)
+    assert times(story, play(found, contender("fifo", found.contenders)))["one"] == (110.0, 120.0)
+    assert times(story, play(found, contender("fifo+backfill", found.contenders)))["one"] == (2.0, 12.0)
+
+
+def test_settings_that_changed_change_again_only_where_they_are_to_be_the_same(
+    story: ClusterStory, tmp_path: Path
+) -> None:
+    story.has_nodes(1, gpus_each=1)
+    story.submits(task("first", runs_for=10), task("second", runs_for=10), task("third", runs_for=10, priority=90))
+    story.passes(1)
+    story.decides_by(policy="priority")
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, found.same))["third"] == (10.0, 20.0)
+    assert times(story, play(found, contender("fifo", found.contenders)))["third"] == (20.0, 30.0)
+
+
+def test_a_retry_does_what_the_retry_did_after_the_back_off_of_the_yard(story: ClusterStory, tmp_path: Path) -> None:
+    story.decides_by(retry_delay_seconds=7.0)
+    story.has_nodes(1, gpus_each=1)
+    story.world.runs[TaskId(1)] = Run(10.0, Outcome.FAILED, 1, then=Run(30.0))
+    story.submits(task("flaky", retries=2))
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, found.same)) == {"flaky": (0.0, 47.0)} == times(story, found)
+    assert times(story, play(found, contender("fifo", found.contenders))) == {"flaky": (0.0, 47.0)}
+
+
+def test_what_was_cancelled_while_it_waited_is_cancelled_at_the_same_instant(
+    story: ClusterStory, tmp_path: Path
+) -> None:
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("most", gpus=6, runs_for=100), task("all", gpus=8), task("small", gpus=2, runs_for=1))
+    story.passes(50)
+    story.cancels("all")
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, contender("fifo", found.contenders)))["all"] == (None, 50.0)
+    assert times(story, play(found, contender("fifo", found.contenders)))["small"] == (50.0, 51.0)
+
+
+def test_a_lease_is_given_back_after_as_long_and_not_at_the_same_instant(story: ClusterStory, tmp_path: Path) -> None:
+    story.decides_by(backfill="greedy")
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("most", gpus=7, runs_for=100), task("all", gpus=8, runs_for=10), task("lease", command=None))
+    story.submits(task("needs it", after=("lease",)))
+    story.passes(50)
+    story.cancels("lease")
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, found)["lease"] == (0.0, 50.0)
+    again = times(story, play(found, contender("fifo", found.contenders)))
+    assert (again["lease"], again["needs it"]) == ((110.0, 160.0), (None, 160.0))
+
+
+def test_a_task_that_was_suspended_has_only_worked_meanwhile(story: ClusterStory, tmp_path: Path) -> None:
+    story.decides_by(policy="srtf", preemption_min_run_seconds=0.0)
+    story.has_nodes(1, gpus_each=1)
+    story.submits(task("long", runs_for=100, estimate=100, preemption=Preemption.SUSPEND))
+    story.passes(10)
+    story.submits(task("short", runs_for=20, estimate=20))
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, found) == {"long": (0.0, 120.0), "short": (10.0, 30.0)}
+    assert times(story, play(found, found.same)) == times(story, found)
+    assert times(story, play(found, contender("fifo", found.contenders))) == {
+        "long": (0.0, 100.0),
+        "short": (100.0, 120.0),
+    }
+
+
+def test_a_node_is_lost_and_comes_back_as_it_did(story: ClusterStory, tmp_path: Path) -> None:
+    story.has_nodes(1, gpus_each=1)
+    story.submits(task("long", runs_for=100))
+    story.passes(30)
+    story.loses("node-1")
+    story.passes(30)
+    story.gets_back("node-1")
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, found.same)) == {"long": (0.0, 160.0)} == times(story, found)
+
+
+def test_a_timeout_ends_what_it_ended(story: ClusterStory, tmp_path: Path) -> None:
+    story.has_nodes(1, gpus_each=1)
+    story.submits(task("first", runs_for=5), task("endless", timeout_seconds=10.0))
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, contender("fifo", found.contenders)))["endless"] == (5.0, 15.0)
+
+
+def test_what_had_not_ended_is_left_out_and_counted(story: ClusterStory, tmp_path: Path) -> None:
+    story.has_nodes(1, gpus_each=2)
+    story.submits(task("done", runs_for=5), task("runs"), task("waits", gpus=2), task("never", after=("runs",)))
+    story.passes(10)
+    story.cancels("never")
+    found = read(story, tmp_path)
+    assert (found.tasks, found.still_running, found.still_waiting) == (1, 1, 2)
+    assert times(story, play(found, found.same)) == {"done": (0.0, 5.0)} == times(story, found)
+
+
+def test_policies_that_go_by_run_times_believe_the_word_of_the_task_and_an_oracle_knows_better(
+    story: ClusterStory, tmp_path: Path
+) -> None:
+    story.has_nodes(1, gpus_each=1)
+    story.submits(task("first", runs_for=10))
+    story.passes(1)
+    story.submits(task("boasts", runs_for=50, estimate=5), task("modest", runs_for=20, estimate=30))
+    story.runs_out()
+    found = read(story, tmp_path)
+    assert times(story, play(found, contender("sjf", found.contenders)))["boasts"] == (10.0, 60.0)
+    assert times(story, play(found, contender("sjf", found.contenders), oracle=True))["modest"] == (10.0, 30.0)
+
+
+@pytest.mark.parametrize("seed", [4, 10])
+def test_any_life_can_be_played_again_under_any_policy(seed: int, tmp_path: Path) -> None:
+    life = RandomLife(seed)
+    life.lives(120)
+    found = read(life.story, tmp_path)
+    for each in found.contenders.values():
+        result = play(found, each)
+        assert result.recorder.lives.keys() == found.happened.lives.keys()
+        assert 0 < result.measures.jobs <= found.tasks
+
+
+def test_a_journal_that_is_being_written_is_read_and_left_as_it_is(story: ClusterStory, tmp_path: Path) -> None:
+    story.has_nodes(1, gpus_each=1)
+    story.submits(task("first", runs_for=10))
+    story.runs_out()
+    journal = SqliteJournal.open(tmp_path)
+    journal.append([Entry(at, event) for at, event in story.facts])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".sqlite-shm"}
+    assert read_journal(tmp_path).tasks == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in before} == before
+    journal.append([Entry(story.now, fact.AccessChanged("user_added", "ann"))])
+    journal.close()
+
+
+def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=f"There is no journal in {tmp_path}."):
+        read_journal(tmp_path)
+
+
+def test_a_journal_in_which_nothing_ended_is_named(story: ClusterStory, tmp_path: Path) -> None:
+    with pytest.raises(NothingToPlay, match=r"No task has ended in the journal in .*; there is nothing to play again."):
+        read(story, tmp_path)
+
+
+def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp_path: Path) -> None:
+    story.has_nodes(1, gpus_each=1)
+    journal = SqliteJournal.open(tmp_path, segment_facts=2)
+    for at, event in story.facts:
+        journal.append([Entry(at, event)])
+    journal.close()
+    min(tmp_path.glob("facts-*.sqlite")).unlink()
+    with pytest.raises(NothingToPlay, match="begins with fact 3, and what was before it is needed, too"):
+        read_journal(tmp_path)
+
+
+def test_a_damaged_journal_is_said_to_be_damaged(story: ClusterStory, tmp_path: Path) -> None:
+    path = min(journal_of(story, tmp_path).glob("journal/facts-*.sqlite"))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"SplitSet", b"SplitSat"))
+    with pytest.raises(JournalDamaged, match="is damaged at fact"):
+        read_journal(tmp_path)
