@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuyard.simulator.clusters import Cluster, equal_nodes, read_nodes
+from gpuyard.simulator.clusters import equal_nodes, read_nodes
 from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.measures import as_json
 from gpuyard.simulator.play import Result, play
-from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import read_trace
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ CHOSEN = (
 )  # fmt: skip
 
 
-def workload(name: str, traces: Path) -> tuple[list[Job], Cluster]:
+def workload(name: str, traces: Path) -> JobsOnCluster:
     """Jobs and nodes of one trace."""
     if name == "venus":
         folder = traces / "helios-venus"
@@ -48,12 +48,12 @@ def workload(name: str, traces: Path) -> tuple[list[Job], Cluster]:
 
 def compare(name: str, traces: Path) -> tuple[list[Result], dict[str, Any]]:
     """All policies on one trace."""
-    jobs, cluster = workload(name, traces)
+    jobs = workload(name, traces)
     results, rows = [], {}
     for label in CHOSEN:
         policy, _, known = label.partition(", ")
         began = time.perf_counter()
-        result = play(jobs, cluster, replace(contender(policy), name=label), oracle=bool(known))
+        result = play(jobs, replace(contender(policy), name=label), oracle=bool(known))
         wall_s = time.perf_counter() - began
         published = PUBLISHED[name].get(label)
         rows[label] = {**as_json(result.measures), "published_avg_jct_s": published, "wall_s": round(wall_s, 1)}
