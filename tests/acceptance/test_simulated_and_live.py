@@ -40,7 +40,8 @@ def test_a_live_schedule_is_simulated_as_it_was(tmp_path: Path) -> None:
         first = client.submit_many(wave(0, 14))
         until(lambda: yard.count("success") >= 4, what="four ends")
         client.submit_many(wave(14, 10))
-        client.submit('sleep 0.4; test "$GPUYARD_ATTEMPT" -gt 1', name="flaky", gpu_count=1, retries=1)
+        # Without GPUs: a back-off that is noticed late must not change who is before whom among the others.
+        client.submit('sleep 0.4; test "$GPUYARD_ATTEMPT" -gt 1', name="flaky", gpu_count=0, cpu_count=1, retries=1)
         client.submit("sleep 0.3", name="after", gpu_count=2, depends_on=[first[-1]])
         until(lambda: yard.count("success") >= 14, what="fourteen ends")
         client.submit_many(wave(24, 4))

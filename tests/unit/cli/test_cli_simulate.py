@@ -123,10 +123,14 @@ def yard(tmp_path: Path) -> Path:
     story.submits(task("six", gpus=6, runs_for=100), task("eight", gpus=8, runs_for=10), task("one", runs_for=10))
     story.passes(200)
     story.submits(task("endless"))
-    journal = SqliteJournal.open(tmp_path / "yard" / "journal")
+    return written(story, tmp_path / "yard")
+
+
+def written(story: ClusterStory, folder: Path) -> Path:
+    journal = SqliteJournal.open(folder / "journal")
     journal.append([Entry(at, event) for at, event in story.facts])
     journal.close()
-    return tmp_path / "yard"
+    return folder
 
 
 def test_a_journal_is_played_again_beside_what_really_happened(
@@ -141,6 +145,22 @@ def test_a_journal_is_played_again_beside_what_really_happened(
         name: value for name, value in found["recorded"].items() if name != "wall_s"
     }
     assert said.err.splitlines() == ["1 tasks still ran at the end of the journal and were left out."]
+
+
+def test_tasks_that_come_too_late_for_their_node_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = ClusterStory(policy="fifo", backfill="greedy")
+    story.is_split(online=0.0)
+    story.has_nodes(1, gpus_each=8)
+    story.submits(task("most", gpus=7, runs_for=100), task("all", gpus=8), task("one", runs_for=10))
+    story.passes(99)
+    story.cancels("all")
+    story.passes(2)
+    story.loses("node-1")
+    written(story, tmp_path)
+    assert simulated(monkeypatch, "--journal", tmp_path, "--policy", "same,fifo", "--json") == 0
+    assert capsys.readouterr().err == "Under fifo 1 tasks never end: the nodes that they need are gone.\n"
 
 
 def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

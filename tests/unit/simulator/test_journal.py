@@ -12,7 +12,7 @@ from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.play import Result, play
 from gpuyard.simulator.workloads.journal import Journalled, NothingToPlay, read_journal
-from gpuyard.testing import ClusterStory, Run, gang, task
+from gpuyard.testing import ClusterStory, Run, cpu_task, gang, task
 from tests.replay.random_life import RandomLife
 
 Times = dict[str, tuple[float | None, float | None]]
@@ -180,6 +180,15 @@ def test_policies_that_go_by_run_times_believe_the_word_of_the_task_and_an_oracl
     found = read(story, tmp_path)
     assert times(story, play(found, contender("sjf", found.contenders)))["boasts"] == (10.0, 60.0)
     assert times(story, play(found, contender("sjf", found.contenders), oracle=True))["modest"] == (10.0, 30.0)
+
+
+def test_a_yard_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path) -> None:
+    story.has_nodes(1, gpus_each=0)
+    story.submits(cpu_task("count", cpus=4, runs_for=10))
+    story.runs_out()
+    found = read(story, tmp_path)
+    measures = play(found, found.same).measures
+    assert (measures.jobs, measures.avg_jct_s, measures.utilisation) == (1, 10.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", [4, 10])

@@ -5,7 +5,7 @@ import pytest
 from gpuyard.simulator.clusters import Cluster, equal_nodes
 from gpuyard.simulator.contenders import CONTENDERS, NoSuchPolicy, contender
 from gpuyard.simulator.measures import Measures, jain, percentile
-from gpuyard.simulator.play import play
+from gpuyard.simulator.play import NothingEnded, play
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import RESTART_SECONDS, JobsOnCluster, fits, resources
 
@@ -53,6 +53,11 @@ def test_measures_of_one_run_add_up() -> None:
     assert found.utilisation == pytest.approx(1.0)
     assert (found.avg_slowdown, found.worst_slowdown) == (1.5, 2.0)
     assert found.user_fairness == pytest.approx((1 + 2) ** 2 / (2 * (1 + 4)))
+
+
+def test_a_run_in_which_nothing_ends_is_said_to_be_one() -> None:
+    with pytest.raises(NothingEnded, match=r"Under fifo no task ends: the nodes that they need are gone\."):
+        played("fifo", Job(0, 100, 16))
 
 
 def test_percentiles_lie_between_neighbours() -> None:
