@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuyard.cli.options import json_option
 from gpuyard.domain.errors import GpuyardError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def simulate(
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare policies on a recorded workload, with the engine that runs the live yard."""
     from gpuyard.simulator.contenders import contender

@@ -193,3 +193,10 @@ def test_wrong_use_of_a_journal_gets_one_sentence(
     assert said.out == ""
     assert sentence in said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_with_json_wrong_use_is_one_object(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "8", "--policy", "fifo", "--json") != 0
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "WrongTrace"
