@@ -7,10 +7,8 @@ has it; 130 when it was cancelled; 1 when it could not be run, with the reason.
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -20,6 +18,8 @@ from gpuyard.cli.options import Json, Quiet, Server, Token, client
 from gpuyard.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from threading import Thread
+
     from gpuyard.sdk import Client, Task
 
 TOOK_TOO_LONG = 124
@@ -38,8 +38,9 @@ def run(
     if request["array"]:
         raise typer.BadParameter("an array has many outputs; use `gpuyard submit`", param_hint="'--array'")
     yard = client(server, token)
-    task = yard.submit(**request)
-    with _interrupts(yard, task, silent=as_json), Progress(quiet=quiet or as_json) as progress:
+    with _Interrupts(yard, silent=as_json) as interrupts, Progress(quiet=quiet or as_json) as progress:
+        task = yard.submit(**request)
+        interrupts.submitted(task)
         ended = _follow(yard, task, progress, output=not as_json)
     if as_json:
         from gpuyard.cli.printing import print_json
@@ -101,36 +102,59 @@ def _exit_code(task: "Task", *, silent: bool) -> int:
     return {"timeout": TOOK_TOO_LONG, "cancelled": INTERRUPTED}.get(task.status, 1)
 
 
-@contextmanager
-def _interrupts(yard: "Client", task: "Task", *, silent: bool) -> Iterator[None]:
-    """Ctrl-C (and TERM) cancels the task, whose end is then waited for; the second one leaves once the scheduler knows."""
-    from threading import Thread
+class _Interrupts:
+    """Ctrl-C (and TERM) cancels the task, whose end is then waited for; the second one leaves once the scheduler knows.
 
-    cancelling = Thread(
-        target=_cancel, args=(yard, task, silent), daemon=True
-    )  # this thread's connection may be in use
+    One that comes while the task is being submitted waits for the answer: nobody else knows which task to cancel.
+    """
 
-    pressed: list[int] = []
+    def __init__(self, yard: "Client", *, silent: bool) -> None:
+        self._yard = yard
+        self._silent = silent
+        self._task: Task | None = None
+        self._pressed = 0
+        self._cancelling: Thread | None = None
 
-    def cancel(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        pressed.append(number)
-        if len(pressed) > 1:
+    def submitted(self, task: "Task") -> None:
+        """From now on it is known what to cancel."""
+        self._task = task
+        if self._pressed:
+            self._cancel(task)
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._hear), signal.signal(signal.SIGTERM, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._cancelling is not None:
+            self._cancelling.join(
+                CANCEL_SECONDS
+            )  # nobody may leave with a task that goes on although it was to be cancelled
+        signal.signal(signal.SIGINT, self._before[0])
+        signal.signal(signal.SIGTERM, self._before[1])
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._pressed += 1
+        if self._pressed > 1:
             raise KeyboardInterrupt
-        cancelling.start()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if not silent:
-            behind_ctrl_c = "\n" if sys.stderr.isatty() else ""
-            words = "is being cancelled; Ctrl-C again does not wait for its end."
-            print(f"{behind_ctrl_c}gpuyard: {task.id} {words}", file=sys.stderr)
+        if self._task is not None:
+            self._cancel(self._task)
+        else:
+            self._say("the task is being submitted and will be cancelled; Ctrl-C again does not wait for that.")
 
-    before, before_term = signal.signal(signal.SIGINT, cancel), signal.signal(signal.SIGTERM, cancel)
-    try:
-        yield
-    finally:
-        if cancelling.ident is not None:
-            cancelling.join(CANCEL_SECONDS)  # nobody may leave with a task that goes on although it was to be cancelled
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, before_term)
+    def _cancel(self, task: "Task") -> None:
+        from threading import Thread
+
+        # In a thread: this one's connection may be in use.
+        self._cancelling = Thread(target=_cancel, args=(self._yard, task, self._silent), daemon=True)
+        self._cancelling.start()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._say(f"{task.id} is being cancelled; Ctrl-C again does not wait for its end.")
+
+    def _say(self, words: str) -> None:
+        if not self._silent:
+            behind_ctrl_c = "\n" if sys.stderr.isatty() else ""
+            print(f"{behind_ctrl_c}gpuyard: {words}", file=sys.stderr)
 
 
 def _cancel(yard: "Client", task: "Task", as_json: bool) -> None:

@@ -1,0 +1,39 @@
+"""`gpuyard run`: Ctrl-C while the task is being submitted."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from gpuyard.domain.values import TaskStatus
+from tests.unit.sdk.partner import Answering, partner, task
+
+
+def test_ctrl_c_while_a_task_is_being_submitted_cancels_it_as_soon_as_it_is_known() -> None:
+    heard, client = threading.Event(), threading.Event()
+    pids: list[int] = []
+
+    def behave(line: Answering) -> None:
+        if line.asked.method == "POST":
+            client.wait(30)
+            os.kill(pids[0], signal.SIGINT)
+            heard.wait(30)
+            line.say(task(status=TaskStatus.RUNNING), 201)
+        elif line.asked.method == "DELETE":
+            line.say({"status": "cancelled", "message": "It is cancelled."})
+        else:
+            line.say(task(status=TaskStatus.CANCELLED))
+
+    with partner(behave) as server:
+        words = [sys.executable, "-m", "gpuyard.cli", "run", "--server", server.url, "--", "sleep", "100"]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as run:
+            pids.append(run.pid)
+            client.set()
+            assert run.stderr is not None
+            first = run.stderr.readline()
+            heard.set()
+            _, rest = run.communicate(timeout=60)
+    assert "is being submitted and will be cancelled" in first
+    assert "task-7 is being cancelled" in rest
+    assert "DELETE" in [asked.method for asked in server.asked]
