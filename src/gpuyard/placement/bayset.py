@@ -76,10 +76,3 @@ class ByLevel:
     def maybe(self, amount: int) -> BaySet:
         """All bays that may have the amount: none that has it is missing."""
         return self._reaches[amount.bit_length()]
-
-    def upward(self, amount: int) -> Iterator[BaySet]:
-        """The bays that may have the amount, level by level, those with least first."""
-        for level in range(amount.bit_length(), len(self._reaches) - 1):
-            if not self._reaches[level]:
-                return
-            yield self._reaches[level] ^ self._reaches[level + 1]

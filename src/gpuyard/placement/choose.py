@@ -17,9 +17,6 @@ from gpuyard.placement.shape import Shape
 LINK_CHOICES = 16
 """How many equally full nodes are compared for a task that wishes for NVLink or one NUMA domain."""
 
-SHARE_CHOICES = 32
-"""How many nodes of the same level are compared for a share."""
-
 
 def choose(shape: Shape, index: Index, order: Sequence[int], forbidden: BaySet = 0) -> Placement | None:
     """Find room for a shape outside the forbidden bays; `order` is the score's, over numbers of free GPUs."""
@@ -142,21 +139,11 @@ def _choose_gang(shape: Shape, index: Index, order: Sequence[int], eligible: Bay
 def _choose_share(shape: Shape, index: Index, eligible: BaySet) -> Placement | None:
     """The fullest shared card that still has room; else a fresh card, on the node with the fewest free ones."""
     candidates = _candidates(shape, index) & eligible
-    assert shape.share is not None
-    for bays in index.by_share.upward(max(shape.share.fraction_milli, 1)):
-        tightest: tuple[int, Bay, int] | None = None
-        looked = 0
-        for bay in _fitting(shape, index, candidates & bays):
+    for left in sorted(left for left in index.by_left if left >= shape.need_milli):
+        for bay in _fitting(shape, index, index.by_left[left] & candidates):
             card = _share_card(shape, bay)
-            if card is not None:
-                left = bay.shared[card].milli - shape.share_of(bay)[0]
-                if tightest is None or left < tightest[0]:
-                    tightest = (left, bay, card)
-                looked += 1
-                if looked == SHARE_CHOICES:
-                    break
-        if tightest is not None:
-            return Placement((_share_slice(shape, tightest[1], tightest[2]),))
+            if card is not None and bay.shared[card].milli == left:
+                return Placement((_share_slice(shape, bay, card),))
     for free in range(1, len(index.by_free)):
         for number in members(index.by_free[free] & candidates):
             bay = index.bay(number)

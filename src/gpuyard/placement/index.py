@@ -58,9 +58,9 @@ class Bay:
         self.free = len(gpus)
 
     @property
-    def widest_share(self) -> int:
-        """The largest part left on any card that is shared already, in thousandths."""
-        return max((card.milli for gpu, card in self.shared.items() if self.usable >> gpu & 1), default=0)
+    def lefts(self) -> set[int]:
+        """What is left, in thousandths, of cards that are shared already and may be used."""
+        return {card.milli for gpu, card in self.shared.items() if self.usable >> gpu & 1}
 
 
 class Host:
@@ -119,7 +119,8 @@ class Index:
         """Bays of nodes that take new work."""
         self.idle: BaySet = 0
         """Bays with GPUs, all of them free."""
-        self.by_share = ByLevel()
+        self.by_left: dict[int, BaySet] = {}
+        """Bays by what is left of a shared card, in thousandths: one with several such cards is in several sets."""
         self.by_cpus_free = ByLevel()
         self.by_memory_free = ByLevel()
 
@@ -281,14 +282,18 @@ class Index:
         if bay.free_mask == bay.usable and bay.free:
             self.idle |= bay.bit
         if bay.shared:
-            self.by_share.add(bay.widest_share, bay.bit)
+            self._toggle_lefts(bay)
 
     def _withdraw(self, bay: Bay) -> None:
         self.by_free[bay.free] ^= bay.bit
         if bay.free_mask == bay.usable and bay.free:
             self.idle ^= bay.bit
         if bay.shared:
-            self.by_share.drop(bay.widest_share, bay.bit)
+            self._toggle_lefts(bay)
+
+    def _toggle_lefts(self, bay: Bay) -> None:
+        for left in bay.lefts:
+            _toggle(self.by_left, left, bay.bit)
 
     def _count_free(self, bay: Bay) -> None:
         mask = bay.usable & ~bay.taken

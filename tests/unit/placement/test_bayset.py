@@ -1,7 +1,5 @@
 """Sets of bays against the plain dictionary they stand for."""
 
-from itertools import pairwise
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,8 +58,3 @@ def test_by_level_misses_nobody_and_offers_nobody_with_less_than_half(
     offered = set(members(index.maybe(asked)))
     assert enough <= offered
     assert all(plain[bay] * 2 > asked for bay in offered - enough)
-    levels = [set(members(level)) for level in index.upward(asked)]
-    assert set().union(*levels) == offered
-    assert sum(map(len, levels)) == len(offered)
-    ranges = [[plain[bay] for bay in level] for level in levels if level]
-    assert all(max(low) < min(high) for low, high in pairwise(ranges))

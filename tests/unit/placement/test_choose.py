@@ -198,6 +198,19 @@ def test_a_share_goes_to_the_fullest_card_that_has_room() -> None:
     assert cards[0] == cards[1] == cards[4] != cards[2] == cards[3]
 
 
+def test_a_share_finds_the_fullest_card_among_any_number_of_nodes() -> None:
+    index = Index()
+    for place in range(60):
+        index.join(node(f"n{place}", gpus=1, gpu_memory_mib=CARD_MIB))
+        milli = 300 if place == 20 else 100
+        index.take(Placement((Slice(NodeId(f"n{place}"), (0,), milli, milli),)))
+    shape = Shape(Resources(share=Share(200)))
+    shape.refresh(index)
+    placement = choose(shape, index, order_for(0))
+    assert placement is not None
+    assert placement.nodes == ("n20",)
+
+
 def test_a_task_without_gpus_takes_a_node_without_gpus_if_there_is_one() -> None:
     index = Index()
     for name, gpus in (("a", 8), ("b", 0), ("c", 8)):

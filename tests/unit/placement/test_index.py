@@ -139,9 +139,9 @@ def test_a_shared_card_is_whole_again_when_the_last_one_leaves() -> None:
     halves = [Placement((Slice(A, (0,), 500, 10),)) for _ in range(2)]
     for half in halves:
         index.take(half)
-    assert (offered(index), index.hosts[A].bays[0].widest_share) == ({A: 0}, 0)
+    assert (offered(index), index.hosts[A].bays[0].lefts) == ({A: 0}, {0})
     index.give(halves[0])
-    assert (offered(index), index.hosts[A].bays[0].widest_share) == ({A: 0}, 500)
+    assert (offered(index), index.hosts[A].bays[0].lefts) == ({A: 0}, {500})
     index.give(halves[1])
     assert offered(index) == {A: 1}
     assert index.hosts[A].bays[0].shared == {}
