@@ -11,7 +11,11 @@ import sys
 from pathlib import Path
 
 CORE = [
-    *(f"gpuyard/placement/{name}.py" for name in ("bayset", "topology", "index", "shape", "choose")),
+    *(
+        f"gpuyard/placement/{name}.py"
+        for name in ("bayset", "topology", "index", "shape", "room", "worth", "demand", "descent", "choose")
+    ),
+    "gpuyard/placement/scores/fragmentation.py",
     *(
         f"gpuyard/engine/{name}.py"
         for name in (

@@ -113,7 +113,6 @@ class Document(msgspec.Struct):
     split: Split
     default_tenant: Tenant
     last_task: TaskId
-    demand: list[int]
     nodes: list[NodeRow]
     tenants: list[TenantRow]
     tasks: list[TaskRow]
@@ -127,7 +126,7 @@ class Document(msgspec.Struct):
 def dump(state: State) -> dict[str, Any]:
     """The state as a document of plain values."""
     document = Document(
-        FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task, state.demand,
+        FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task,
         nodes=[
             NodeRow(
                 host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
@@ -189,7 +188,7 @@ def _build(document: Document) -> State:
     state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
     state.settings, state.split = document.settings, document.split
     state.policy = POLICIES[document.settings.policy]
-    state.default_tenant, state.last_task, state.demand = document.default_tenant, document.last_task, document.demand
+    state.default_tenant, state.last_task = document.default_tenant, document.last_task
     _load_nodes(state, document.nodes)
     for row in document.tenants:
         book = state.tenants[row.tenant.id] = TenantBook(row.tenant, document.now)
@@ -227,6 +226,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
 def _load_task(state: State, row: TaskRow) -> None:
     task = state.tasks[row.id] = Task(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
     task.book.open_tasks += 1
+    state.count_demand(row.spec.resources, 1)
     task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate
     task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
     task.held, task.served_seconds, task.gpu_seconds = row.held, row.served_seconds, row.gpu_seconds

@@ -42,8 +42,10 @@ from gpuyard.engine.queue import Line, Queue
 from gpuyard.engine.quota import BATCH, CLASSES, ONLINE, ClassBook, TenantBook, set_parts
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet
+from gpuyard.placement.demand import Demand
 from gpuyard.placement.index import Index
-from gpuyard.placement.scores import SCORES
+from gpuyard.placement.scores import SCORES, Order
+from gpuyard.placement.scores.fragmentation import Fragmentation
 from gpuyard.placement.shape import Shape
 
 DEFAULT_TENANT = TenantId("default")
@@ -56,6 +58,9 @@ OWN_FAILURES = (Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 
 AttemptOf = tuple[TaskId, int]
 """A task's number, and which attempt."""
+
+
+ANY = -1
 
 
 class Hold:
@@ -113,8 +118,6 @@ class State:
         self.default_tenant = Tenant(DEFAULT_TENANT)
         self.classes = (ClassBook(CLASSES[ONLINE]), ClassBook(CLASSES[BATCH]))
         self.holds: dict[TaskId, Hold] = {}
-        self.demand: list[int] = [0]
-        """How many submitted tasks asked for n GPUs on a node: what the fragmentation score expects."""
         # what follows from the above, kept up to date
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
@@ -132,8 +135,10 @@ class State:
         """Somebody has a guarantee to claim."""
         self.vacancy = False
         """A reservation ended: the next in line may get one."""
-        self.orders: dict[int, tuple[int, ...]] = {}
-        """The score's order of free counts, by GPUs wanted."""
+        self.demand = Demand()
+        """What the open tasks ask for."""
+        self.orders: dict[int, Order] = {}
+        """In which order the score tries room, by GPUs wanted; under ANY, what is the same for all."""
 
     # --- the fold ------------------------------------------------------------------------------------------------
 
@@ -174,15 +179,17 @@ class State:
         self.last_task = event.task
         if self.awaited:
             task.dependents = self.awaited.pop(event.task, None)
-        gpus = spec.resources.gpus
-        if gpus >= len(self.demand):
-            self.demand.extend([0] * (gpus + 1 - len(self.demand)))
-        self.demand[gpus] += 1
+        self.count_demand(spec.resources, 1)
         if spec.after_success or spec.after_any:
             self._wait_for_others(task)
         if spec.deadline is not None:
             heappush(self.timers, (spec.deadline, task.id))
         self.enqueue(task, at)
+
+    def count_demand(self, ask: Resources, by: int) -> None:
+        """A task came or went; when many did, the score has to think again."""
+        if self.demand.count(ask, by):
+            self.orders.clear()
 
     def _wait_for_others(self, task: Task) -> None:
         waits_for = set()
@@ -256,6 +263,7 @@ class State:
         self._release_hold(task.id)
         task.phase = Ended(event.status)
         del self.tasks[task.id]
+        self.count_demand(task.spec.resources, -1)
         task.book.open_tasks -= 1
         self.ended[task.id] = event.status
         self.ended_order.append(task.id)
@@ -833,12 +841,14 @@ class State:
 
     # --- looking -------------------------------------------------------------------------------------------------
 
-    def order_for(self, gpus: int) -> tuple[int, ...]:
-        """The score's order of free counts for a task that wants so many GPUs on a node."""
+    def order_for(self, gpus: int) -> Order:
+        """In which order the score tries room for a task that wants so many GPUs on a node."""
         order = self.orders.get(gpus)
         if order is None:
-            most = max(len(self.index.by_free) - 1, gpus)
-            order = self.orders[gpus] = tuple(SCORES[self.settings.score](gpus, most, self.demand))
+            order = self.orders.get(ANY) or SCORES[self.settings.score](gpus, self.index, self.demand)
+            self.orders[gpus] = order
+            if isinstance(order, Fragmentation):
+                self.orders[ANY] = order
         return order
 
 

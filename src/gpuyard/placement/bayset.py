@@ -45,6 +45,10 @@ class ByValue:
         """The greatest amount any of these bays has."""
         return max((amount for amount, bays in self._bays.items() if bays & among), default=0)
 
+    def total(self, among: BaySet) -> int:
+        """The amounts of all these bays together."""
+        return sum(amount * (bays & among).bit_count() for amount, bays in self._bays.items())
+
 
 class ByLevel:
     """Bays by an amount that changes with every placement and takes many values: free CPUs, free host memory.

@@ -84,6 +84,17 @@ class Host:
         """Whether it takes new work."""
         return not (self.lost or self.cordoned)
 
+    @property
+    def milli_free(self) -> int:
+        """What is free of its usable cards, in thousandths of one, whole ones and rests of shared ones."""
+        free = 0
+        for bay in self.bays:
+            free += bay.free * MILLI
+            for gpu, card in bay.shared.items():
+                if bay.usable >> gpu & 1:
+                    free += card.milli
+        return free
+
 
 class Index:
     """Every bay of the yard, by everything a search asks for."""

@@ -46,6 +46,12 @@ def test_there_and_back_is_the_same_byte_for_byte() -> None:
     assert msgspec.json.encode(snapshot.dump(again)) == document()
 
 
+def test_what_the_open_tasks_ask_for_is_known_again() -> None:
+    state = snapshot.load(msgspec.json.decode(document()))
+    asked = dict(state.demand.asks())
+    assert sum(asked.values()) == sum(task.spec.resources.nodes for task in state.tasks.values()) > 0
+
+
 def test_a_document_is_not_changed_by_loading_it() -> None:
     plain = msgspec.json.decode(document())
     snapshot.load(plain)

@@ -13,6 +13,7 @@ from gpuyard.domain.refusals import Never
 from gpuyard.domain.task import Resources, Share
 from gpuyard.domain.values import MILLI, GpuHealth, Link, NodeId
 from gpuyard.placement.choose import choose, rooms, why_not
+from gpuyard.placement.demand import Demand
 from gpuyard.placement.index import Index
 from gpuyard.placement.scores import SCORES
 from gpuyard.placement.shape import Shape
@@ -120,7 +121,7 @@ steps = st.lists(
 def test_a_placement_is_found_exactly_when_brute_force_finds_one(
     score: str, sizes: list[tuple[int, str, int, str]], life: list[object]
 ) -> None:
-    index, naive = Index(), Naive()
+    index, demand, naive = Index(), Demand(), Naive()
     for place, (gpus, model, cpus, rack) in enumerate(sizes):
         spec = node(f"n{place}", gpus=gpus, model=model, gpu_memory_mib=CARD_MIB, cpus=cpus, memory_mib=64, rack=rack)
         index.join(spec)
@@ -128,7 +129,7 @@ def test_a_placement_is_found_exactly_when_brute_force_finds_one(
     given_out: list[Placement] = []
     for step in life:
         if isinstance(step, Resources):
-            _try(step, score, index, naive, given_out)
+            _try(step, score, index, demand, naive, given_out)
         elif isinstance(step, int):
             if step < len(given_out):
                 naive.book(placement := given_out.pop(step), -1)
@@ -138,11 +139,11 @@ def test_a_placement_is_found_exactly_when_brute_force_finds_one(
         naive.check()
 
 
-def _try(ask: Resources, score: str, index: Index, naive: Naive, given_out: list[Placement]) -> None:
+def _try(ask: Resources, score: str, index: Index, demand: Demand, naive: Naive, given_out: list[Placement]) -> None:
+    demand.count(ask, 1)
     shape = Shape(ask)
     shape.refresh(index)
-    order = SCORES[score](ask.gpus, max(len(index.by_free) - 1, ask.gpus), [0, 5, 3, 0, 1])
-    placement = choose(shape, index, order)
+    placement = choose(shape, index, SCORES[score](ask.gpus, index, demand))
     fitting = naive.fitting(ask)
     assert (placement is not None) == (len(fitting) >= ask.nodes), f"{ask} fits {fitting}"
     assert {bay.host.spec.id for bay in rooms(shape, index)} == set(fitting) or not shape.eligible

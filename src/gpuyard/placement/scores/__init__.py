@@ -1,16 +1,21 @@
 """Scores: which of the fitting nodes is taken. One score a file, all of them in this dictionary.
 
-Nodes with the same number of free GPUs are alike to a score, so it does not look at nodes at all: it puts the possible
-numbers of free GPUs in the order in which they are to be tried. That keeps a decision free of scans, whatever the score.
-`demand` says how many GPUs the tasks of the yard ask for on one node: its item n counts tasks that ask for n.
+To most scores, nodes with the same number of free GPUs are alike: such a score does not look at nodes at all, it puts the
+possible numbers of free GPUs in the order in which they are to be tried, and a decision is free of scans.
+`fragmentation` knows what room costs and has a search of its own (`descent`).
 """
 
 from collections.abc import Callable, Sequence
 
+from gpuyard.placement.demand import Demand
+from gpuyard.placement.index import Index
 from gpuyard.placement.scores import best_fit, fragmentation, spread
+from gpuyard.placement.scores.fragmentation import Fragmentation
 
-Score = Callable[[int, int, Sequence[int]], Sequence[int]]
-"""(GPUs wanted, most GPUs any node has, demand) -> numbers of free GPUs, first choice first."""
+Order = Sequence[int] | Fragmentation
+"""Numbers of free GPUs, first choice first; or what room costs."""
+Score = Callable[[int, Index, Demand], Order]
+"""(GPUs wanted, what is free where, what the open tasks ask for) -> in which order room is tried."""
 
 SCORES: dict[str, Score] = {
     "best_fit": best_fit.order,

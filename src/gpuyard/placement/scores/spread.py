@@ -6,7 +6,10 @@ Choose it for small yards of single-GPU tasks. It leaves no room for large tasks
 
 from collections.abc import Sequence
 
+from gpuyard.placement.demand import Demand
+from gpuyard.placement.index import Index
 
-def order(wanted: int, most: int, demand: Sequence[int]) -> Sequence[int]:  # noqa: ARG001
+
+def order(wanted: int, index: Index, demand: Demand) -> Sequence[int]:  # noqa: ARG001
     """From most to exactly enough."""
-    return range(most, wanted - 1, -1)
+    return range(max(len(index.by_free) - 1, wanted), wanted - 1, -1)
