@@ -526,17 +526,17 @@ def test_the_promise_in_the_explanation_is_the_one_the_scheduler_keeps(cluster: 
 
 
 def test_every_fall_of_a_running_task_gives_others_their_chance(cluster: ClusterStory) -> None:
-    cluster.decides_by(policy="levels", preemption_min_run_seconds=0.0)
+    cluster.decides_by(policy="default", preemption_min_run_seconds=0.0)
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("first", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
     cluster.passes(700)
     cluster.submits(task("second", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
     assert cluster.running() == ["second"]
     cluster.passes(600)
-    assert cluster.running() == ["second"]  # both have fallen once, and nobody stops its equals
-    cluster.passes(2400 - 600)
-    assert cluster.running() == ["first"]
+    assert cluster.running() == ["first"]  # both have fallen once, and the earlier one takes its GPUs back
     cluster.passes(2400 - 700)
+    assert cluster.running() == ["second"]
+    cluster.passes(2400 - 600)
     assert cluster.running() == ["first"]
     cluster.runs_out()
     assert [cluster.status(name) for name in ("first", "second")] == [TaskStatus.SUCCESS] * 2

@@ -132,6 +132,14 @@ class PriorityOutOfRange(Invalid, frozen=True):
     priority: int
 
 
+class WrongOutlook(Invalid, frozen=True):
+    """An outlook that is no list of levels."""
+
+    text = "The outlook must be at most {ages} levels, each between 0 and {last_level}."
+    ages: int
+    last_level: int
+
+
 class NotPositive(Invalid, frozen=True):
     """A time or weight that must be above zero is not."""
 

@@ -38,6 +38,8 @@ class Settings(Value, frozen=True):
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
     ageing_seconds: float = 600.0
     """Waiting so long is worth one point of priority."""
+    level_seconds: float = 7 * 86400.0
+    """Under `default`, one level counts as so much waiting. The smaller, the fairer, and the longer all wait on average."""
     fair_share_half_life_seconds: float = 7 * 86400.0
     """After so long, past use counts half."""
     tiresias_threshold_gpu_seconds: float = 3600.0

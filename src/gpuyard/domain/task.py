@@ -1,5 +1,6 @@
 """A task: what a user submits."""
 
+from gpuyard.domain.outlook import Outlook
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
 
 
@@ -71,6 +72,8 @@ class TaskSpec(Value, frozen=True):
     preemption: Preemption = Preemption.NEVER
     on_lost: OnLost = OnLost.RERUN
     estimate: Estimate | None = None
+    outlook: Outlook = ()
+    """How likely it is to end soon, at each age."""
     require_fit: bool = False
     """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
     secrets: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from math import isfinite
 
 from gpuyard.domain import refusals as no
 from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.outlook import AGES, LAST_LEVEL
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, NewTask, Resources, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
@@ -24,7 +25,7 @@ MOST_REMEMBERED = 10_000_000
 MOST_SECONDS = 10**12
 """Some thirty thousand years. What lies beyond such bounds is a slip, and would cost memory or be rounded."""
 MOST_OF = {"reservations": MOST_SEARCHED, "search_depth": MOST_SEARCHED}
-ABOVE_ZERO = ("reservations", "search_depth", "ageing_seconds", "fair_share_half_life_seconds")
+ABOVE_ZERO = ("reservations", "search_depth", "ageing_seconds", "level_seconds", "fair_share_half_life_seconds")
 """Settings that can not be zero."""
 
 
@@ -53,6 +54,8 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
             yield no.NotPositive("timeout_seconds", spec.timeout_seconds)
     if spec.deadline is not None and not isfinite(spec.deadline):
         yield no.NotFinite("deadline")
+    if spec.outlook and (len(spec.outlook) > AGES or not all(0 <= level <= LAST_LEVEL for level in spec.outlook)):
+        yield no.WrongOutlook(AGES, LAST_LEVEL)
     if spec.estimate and (wrong := check_estimate(spec.estimate)):
         yield wrong
 

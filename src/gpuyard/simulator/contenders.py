@@ -21,6 +21,8 @@ class Foresight(StrEnum):
     NONE = "none"
     HISTORY = "history"
     """Predicted from what had ended by then; with an oracle, the truth."""
+    OUTLOOK = "outlook"
+    """Which of them are likely to end soon, from the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ BACKFILL = "+backfill"
 AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
 """Whoever has the right stops others whenever it likes, and however often."""
 STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
+DEFAULT = replace(AT_ONCE, policy="default", preemption_min_run_seconds=600.0)
 
 CONTENDERS = {
     it.name: it
@@ -47,7 +50,8 @@ CONTENDERS = {
         Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
         Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
         Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
-        Contender("levels", replace(AT_ONCE, policy="levels")),
+        Contender("default", DEFAULT, Foresight.OUTLOOK),
+        Contender("levels", DEFAULT),
         Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
         Contender("priority", Settings(policy="priority")),
         Contender("fair_share", Settings(policy="fair_share")),

@@ -10,9 +10,10 @@ from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import Estimate, NewTask
+from gpuyard.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.domain.values import TaskId
 from gpuyard.predictor.history import Asked, History
+from gpuyard.predictor.outlook import Outlooks
 from gpuyard.simulator.contenders import Contender, Foresight
 from gpuyard.simulator.measures import Measures, measure
 from gpuyard.simulator.recorder import Recorder
@@ -57,8 +58,8 @@ def play(
         assert not isinstance(answer, Refusal), answer.sentence()
     world.listeners.append(recorder.hear)
     foresight: _Foresight = _OwnWord()
-    if contender.foresight is Foresight.HISTORY:
-        foresight = _Oracle() if oracle else _Learner(world)
+    if contender.foresight is not Foresight.NONE:
+        foresight = _Oracle() if oracle else _Learner(world, contender.foresight)
     world.feed(_orders(world, workload, contender, foresight, progress))
     world.run_out()
     if all(life.ended is None for life in recorder.lives.values()):
@@ -77,8 +78,7 @@ def _orders(
         new = []
         for arrival in coming:
             world.runs[arrival.task] = arrival.run
-            spec, estimate = arrival.spec, foresight.estimate(arrival)
-            new.append(NewTask(arrival.task, spec if estimate is spec.estimate else replace(spec, estimate=estimate)))
+            new.append(NewTask(arrival.task, foresight.foresee(arrival)))
             come += 1
             if come % 1000 == 0:
                 progress(come)
@@ -90,43 +90,49 @@ def _orders(
 
 
 class _Foresight(Protocol):
-    def estimate(self, arrival: Arrival) -> Estimate | None:
-        """How long it is thought to run, when it is submitted."""
+    def foresee(self, arrival: Arrival) -> TaskSpec:
+        """The task with what is thought of its run time when it is submitted."""
         ...
 
 
 class _OwnWord:
     """Nobody knows more than who submitted it."""
 
-    def estimate(self, arrival: Arrival) -> Estimate | None:
-        return arrival.spec.estimate
+    def foresee(self, arrival: Arrival) -> TaskSpec:
+        return arrival.spec
 
 
 class _Oracle:
     """The truth."""
 
-    def estimate(self, arrival: Arrival) -> Estimate | None:
+    def foresee(self, arrival: Arrival) -> TaskSpec:
         if arrival.seconds is None:
-            return arrival.spec.estimate
+            return arrival.spec
         seconds = max(arrival.seconds, LEAST_SECONDS)
-        return Estimate(seconds, seconds, seconds)
+        return replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
 
 
 class _Learner:
     """Its own word, or what had ended by then, as the live scheduler would have learnt it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, foresight: Foresight) -> None:
         self._history = History()
+        self._outlooks = Outlooks() if foresight is Foresight.OUTLOOK else None
         self._open: dict[TaskId, tuple[Asked, float | None]] = {}
         world.listeners.append(self._hear)
 
-    def estimate(self, arrival: Arrival) -> Estimate | None:
+    def foresee(self, arrival: Arrival) -> TaskSpec:
         self._open[arrival.task] = arrival.asked, arrival.seconds
-        return arrival.spec.estimate or self._history.estimate(arrival.asked)
+        if self._outlooks:
+            return replace(arrival.spec, outlook=self._outlooks.outlook(arrival.asked))
+        return replace(arrival.spec, estimate=arrival.spec.estimate or self._history.estimate(arrival.asked))
 
     def _hear(self, _at: float, facts: Sequence[fact.Event]) -> None:
         for event in facts:
             if isinstance(event, fact.TaskEnded):
                 asked, seconds = self._open.pop(event.task)
                 if seconds is not None:
-                    self._history.observe(asked, seconds)
+                    if self._outlooks:
+                        self._outlooks.observe(asked, seconds)
+                    else:
+                        self._history.observe(asked, seconds)

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuyard.domain.outlook import AGES, Outlook
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.domain.tenant import Tenant
-from gpuyard.domain.values import NodeId, TaskClass, TaskId, TenantId
+from gpuyard.domain.values import NodeId, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.engine.phases import Running, Suspended, Waiting
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.quota import TenantBook
@@ -32,6 +33,8 @@ def waiting(
     served_seconds: float = 0.0,
     gpu_seconds: float = 0.0,
     timeout_seconds: float | None = None,
+    outlook: Outlook = (),
+    preemption: Preemption = Preemption.CHECKPOINT,
 ) -> Task:
     spec = TaskSpec(
         TEAM,
@@ -40,6 +43,8 @@ def waiting(
         priority=priority,
         estimate=estimate,
         timeout_seconds=timeout_seconds,
+        outlook=outlook,
+        preemption=preemption,
     )
     made = Task(TaskId(1), spec, TenantBook(Tenant(TEAM), 0.0), since)
     made.served_seconds, made.gpu_seconds = served_seconds, gpu_seconds
@@ -236,25 +241,63 @@ def test_tiresias_has_nothing_to_say_about_what_does_not_run() -> None:
     assert policy.changes_at(one, 0.0, SETTINGS) is None
 
 
-# --- levels -----------------------------------------------------------------------------------------------------------
+# --- default ----------------------------------------------------------------------------------------------------------
+
+WEEK = SETTINGS.level_seconds
 
 
-def test_levels_stop_what_has_run_for_longer_and_nothing_of_their_own() -> None:
+def test_by_default_what_will_soon_be_over_goes_first_and_stops_the_rest() -> None:
     fresh, old = waiting(5.0), waiting(0.0, served_seconds=700.0)
-    young, hour, day = (running(0.0, served_seconds=served) for served in (100.0, 3600.0, 86400.0))
-    rights = [outranks("levels", one, other, 0.0) for one in (fresh, old) for other in (young, hour, day)]
+    young, hour, day = (running(1.0, served_seconds=served) for served in (100.0, 3600.0, 86400.0))
+    rights = [outranks("default", one, other, 1.0) for one in (fresh, old) for other in (young, hour, day)]
     assert rights == [False, True, True, False, True, True]
-    assert key("levels", waiting(9.0)) < key("levels", old)
-    assert key("levels", fresh) < key("levels", waiting(9.0))
+    assert key("default", waiting(9.0)) < key("default", old)
+    assert key("default", fresh) < key("default", waiting(9.0))
 
 
-@given(st.floats(0, 1e9), st.floats(0, 1e7))
-def test_levels_say_exactly_when_a_running_task_falls(since: float, served: float) -> None:
-    policy = POLICIES["levels"]
-    one = running(since, served_seconds=served)
+def test_by_default_an_earlier_task_takes_its_gpus_back_from_a_later_one_of_its_level() -> None:
+    early, late = waiting(5.0), running(7.0)
+    assert outranks("default", early, late, 8.0)
+    assert not outranks("default", waiting(9.0), late, 9.0)
+
+
+def test_by_default_the_outlook_decides_and_not_how_long_it_has_run() -> None:
+    soon_over = waiting(9.0, outlook=(3, 3, 0), served_seconds=40.0)
+    assert key("default", soon_over) < key("default", waiting(9.0, outlook=(3, 3, 0)))
+    assert key("default", soon_over) == key("default", waiting(9.0))
+    assert key("default", waiting(9.0, outlook=(3, 1), served_seconds=1e6)) == key("default", waiting(9.0)) + WEEK
+
+
+def test_by_default_ten_points_count_as_a_level_and_a_level_as_a_week() -> None:
+    base = key("default", waiting(9.0, priority=50))
+    assert key("default", waiting(9.0, priority=60)) == base - WEEK
+    assert key("default", waiting(9.0, priority=50, online=True)) == base - 10 * WEEK
+    assert key("default", waiting(9.0, priority=50, served_seconds=700.0)) == base + WEEK
+
+
+def test_by_default_a_task_that_would_start_over_is_stopped_only_for_a_level_more() -> None:
+    loses_all = running(7.0, preemption=Preemption.REQUEUE, served_seconds=86400.0)
+    assert not outranks("default", waiting(5.0), loses_all, 8.0)
+    assert not outranks("default", waiting(9.0, priority=60), loses_all, 9.0)
+    assert outranks("default", waiting(9.0, priority=61), loses_all, 9.0)
+
+
+outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e7), outlooks)
+def test_by_default_it_is_said_exactly_when_a_running_task_changes(
+    since: float, served: float, outlook: Outlook
+) -> None:
+    policy = POLICIES["default"]
+    one = running(since, served_seconds=served, outlook=outlook)
     assert policy.rank is not None
     assert policy.changes_at is not None
-    falls_at = policy.changes_at(one, since, SETTINGS)
-    assert falls_at is not None
-    assert policy.rank(one, falls_at, SETTINGS) == policy.rank(one, since, SETTINGS) + 1
-    assert policy.rank(one, falls_at - 0.1, SETTINGS) <= policy.rank(one, since, SETTINGS)
+    before = policy.rank(one, since, SETTINGS)
+    changes_at = policy.changes_at(one, since, SETTINGS)
+    if changes_at is None:
+        assert policy.rank(one, since + 1e8, SETTINGS) == before
+        return
+    assert policy.rank(one, changes_at, SETTINGS) != before
+    if changes_at - 0.1 > since:
+        assert policy.rank(one, changes_at - 0.1, SETTINGS) == before

@@ -10,15 +10,15 @@ A policy answers up to four questions, all of them pure:
 - `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
 """
 
-from gpuyard.engine.policies import fair_share, fifo, levels, priority, sjf, srtf, tiresias
+from gpuyard.engine.policies import default, fair_share, fifo, priority, sjf, srtf, tiresias
 from gpuyard.engine.policies.policy import Policy
 
 POLICIES: dict[str, Policy] = {
+    "default": default.POLICY,
     "fifo": fifo.POLICY,
     "priority": priority.POLICY,
     "fair_share": fair_share.POLICY,
     "sjf": sjf.POLICY,
     "srtf": srtf.POLICY,
-    "levels": levels.POLICY,
     "tiresias": tiresias.POLICY,
 }

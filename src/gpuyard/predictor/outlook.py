@@ -1,0 +1,117 @@
+"""Which tasks will soon be over? A level for every age a task may reach, from how long others like it ran.
+
+For each kind of task (everybody's; a user's; a user's of one size; and of one name) it is counted at which age they
+ended. The part of a kind that ends at an age, of those that come to it, is drawn towards the part of the wider kind as
+if that had been seen `WEIGHT` times; so a new user starts with what is true of everybody, and what was seen often of a
+kind speaks for itself.
+
+From these parts follows the Gittins index: if a task may run until some age and not longer, how much run time does it
+take on average until it, or another like it, ends within that time? The best such bound is what one more end costs, and
+whoever is cheapest should run: with equal servers and nothing known but these parts, no order has a smaller mean time to
+completion. A user whose tasks fail in the first minute or run for a day is worth a minute's trial, and not two. An index
+is rough, so it is rounded to a level.
+Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
+"SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018.
+"""
+
+from math import inf
+
+from gpuyard.domain.outlook import AGES, Outlook, age_of, begins_after, level_of
+from gpuyard.predictor.history import Asked
+
+WEIGHT = 5.0
+"""How many tasks of a kind weigh as much as all that is known of the wider kind."""
+ENDS_OF_NEW = 0.3
+"""Before anything was seen: this part of those who come to an age ends at it. It makes all ages alike but for scale."""
+GUESS_WEIGHT = 1.0
+"""How many tasks weigh as much as that guess."""
+MOST = 1000
+"""Of a kind that was seen so often, all counts are halved: habits change."""
+KINDS = 20_000
+"""How many kinds are remembered; the one that was not seen for longest is forgotten first."""
+
+BOUNDS = [begins_after(age) for age in range(AGES)] + [2 * begins_after(AGES - 1)]
+
+
+class Outlooks:
+    """What is known of all kinds."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[object, ...], _Kind] = {(): _Kind()}
+
+    def observe(self, asked: Asked, seconds: float) -> None:
+        """A task has ended after it ran for so long."""
+        age = age_of(seconds)
+        for key in _kinds(asked):
+            kind = self._kinds.pop(key, None) or _Kind()
+            self._kinds[key] = kind  # at the end: it was seen last
+            kind.count(age)
+        while len(self._kinds) > KINDS:
+            del self._kinds[next(iter(self._kinds))]
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def outlook(self, asked: Asked) -> Outlook:
+        """The levels of a task that is submitted now."""
+        parts, weight = [ENDS_OF_NEW] * AGES, GUESS_WEIGHT
+        for key in _kinds(asked):
+            kind = self._kinds.get(key)
+            if kind is None:
+                break
+            parts, weight = kind.drawn_towards(parts, weight), WEIGHT
+        return _levels(parts)
+
+
+class _Kind:
+    """How many of a kind ended at each age."""
+
+    __slots__ = ("ended", "seen")
+
+    def __init__(self) -> None:
+        self.ended = [0.0] * AGES
+        self.seen = 0.0
+
+    def count(self, age: int) -> None:
+        """One more."""
+        self.ended[age] += 1.0
+        self.seen += 1.0
+        if self.seen > MOST:
+            self.ended = [count / 2 for count in self.ended]
+            self.seen /= 2
+
+    def drawn_towards(self, wider: list[float], weight: float) -> list[float]:
+        """The part that ends at each age, of those who come to it."""
+        parts, come = [], self.seen
+        for ended, other in zip(self.ended, wider, strict=True):
+            parts.append((ended + weight * other) / (come + weight))
+            come -= ended
+        return parts
+
+
+def _kinds(asked: Asked) -> list[tuple[object, ...]]:
+    """The kinds a task is of, the widest first."""
+    kinds: list[tuple[object, ...]] = [(), (asked.user,), (asked.user, asked.gpus)]
+    if asked.name:
+        kinds.append((asked.user, asked.gpus, asked.name))
+    return kinds
+
+
+def _levels(parts: list[float]) -> Outlook:
+    """The level at each age, if these parts of those who come to an age end at it."""
+    levels = [level_of(_index(parts, age)) for age in range(AGES)]
+    while len(levels) > 1 and levels[-1] == levels[-2]:
+        levels.pop()
+    return tuple(levels)
+
+
+def _index(parts: list[float], age: int) -> float:
+    """Seconds of run time for one end, at best, if those who come to this age may run until some later one."""
+    best, cost, alive = inf, 0.0, 1.0
+    for later in range(age, AGES):
+        part = parts[later]
+        cost += alive * (BOUNDS[later + 1] - BOUNDS[later]) * (1 - part / 2)
+        alive *= 1 - part
+        if alive < 1:
+            best = min(best, cost / (1 - alive))
+    return best
