@@ -135,7 +135,7 @@ def test_a_guarantee_takes_gpus_back_from_whoever_uses_more_than_theirs() -> Non
 
 
 def test_waiting_makes_up_for_priority() -> None:
-    cluster = ClusterStory(ageing_seconds=60.0)
+    cluster = ClusterStory(level_seconds=600.0)
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("runs", runs_for=1000), task("humble", priority=0))
     cluster.passes(900)
@@ -250,7 +250,7 @@ def test_the_place_that_was_cleared_goes_to_the_one_it_was_cleared_for(cluster: 
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits_many(2, task("old", gpus=2, priority=40, preemption=Preemption.REQUEUE))
     cluster.passes(72_000)
-    cluster.submits(task("urgent", gpus=4, priority=50))
+    cluster.submits(task("urgent", gpus=4, priority=60))
     cluster.passes(31)
     assert cluster.running() == ["urgent"]
 
@@ -550,3 +550,28 @@ def test_the_weakest_are_stopped_first(cluster: ClusterStory) -> None:
     cluster.passes(300)
     cluster.submits(task("high", gpus=4, priority=90))
     assert cluster.running() == ["middle", "high"]
+
+
+def test_whoever_may_stop_the_rest_of_a_node_does_so_when_part_of_it_is_freed(cluster: ClusterStory) -> None:
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.submits(
+        task("firm", gpus=4, runs_for=500), task("weak", gpus=4, priority=10, preemption=Preemption.CHECKPOINT)
+    )
+    cluster.submits(task("large", gpus=8, priority=90))
+    cluster.passes(499)
+    assert cluster.running() == ["firm", "weak"]
+    cluster.passes(1)
+    assert cluster.running() == ["large"]
+
+
+def test_promised_nodes_are_open_to_those_who_can_be_stopped_there(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.submits(task("firm", gpus=4, runs_for=500), task("large", gpus=8, runs_for=100))
+    cluster.passes(1)
+    cluster.submits(task("stays", gpus=4), task("gives way", gpus=4, runs_for=9000, preemption=Preemption.CHECKPOINT))
+    assert cluster.running() == ["firm", "gives way"]
+    cluster.passes(499)
+    assert cluster.running() == ["large"]
+    cluster.passes(100)
+    assert cluster.running() == ["stays", "gives way"]

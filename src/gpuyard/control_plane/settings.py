@@ -89,7 +89,7 @@ class Scheduler(Section, frozen=True):
     interval: SecondsGivenInMilliseconds | None = None
     """002's way to say `schedule_interval`."""
     snapshot_interval: Seconds = Seconds(30)
-    algorithm: str = "priority"
+    algorithm: str = "default"
     preemptive: bool = True
     """Whether tasks may take GPUs from running ones that allow it."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)

@@ -21,7 +21,7 @@ class Backfill(StrEnum):
 class Settings(Value, frozen=True):
     """Everything that changes how the engine decides."""
 
-    policy: str = "priority"
+    policy: str = "default"
     """The order of the queue: a name from gpuyard.engine.policies."""
     score: str = "best_fit"
     """Which of the fitting nodes is taken: a name from gpuyard.placement.scores."""
@@ -32,7 +32,7 @@ class Settings(Value, frozen=True):
     """Whether tasks may take GPUs from running ones that allow it, in the cases the policy names."""
     preemption_min_run_seconds: float = 60.0
     """A task that has just been started is left alone for so long: the first guard against thrashing."""
-    preemption_limit: int = 5
+    preemption_limit: int = 20
     """A task that was stopped so often for others is left alone from then on: the second guard."""
     search_depth: int = 64
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""

@@ -24,7 +24,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from gpuyard.domain.placement import Slice
-from gpuyard.domain.values import MILLI, NodeId
+from gpuyard.domain.values import MILLI, NodeId, Preemption
 from gpuyard.engine.phases import ACTIVE, Stopping, Suspended, Suspending
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
@@ -254,12 +254,24 @@ def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequenc
     away = 0
     ends = at + task.left_seconds(at)
     for hold in holds:
+        if gives_way(state, task, hold, at):
+            continue
         if hold.claim or hold.starts_at is None or ends > hold.starts_at:
             for number in members(hold.bays & shape.eligible):
                 bay = state.index.bay(number)
                 if not away & bay.bit and not _enough_for_both(state, bay, shape, hold, at):
                     away |= bay.bit
     return away
+
+
+def gives_way(state: State, task: Task, hold: Hold, at: float) -> bool:
+    """Whether a task may use promised nodes because whoever they are promised to can stop it there when it needs them."""
+    policy, settings = state.policy, state.settings
+    if hold.claim or task.preemption is Preemption.NEVER or task.preemptions >= settings.preemption_limit:
+        return False
+    if policy.rank is None or not settings.preemption or task.class_index != hold.task.class_index:
+        return False
+    return policy.rank(task, at, settings) > policy.rank(hold.task, at, settings) + policy.margin
 
 
 def _enough_for_both(state: State, bay: Bay, shape: Shape, hold: Hold, at: float) -> bool:

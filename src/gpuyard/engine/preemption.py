@@ -10,7 +10,11 @@ A task that a quota stops may take GPUs only from those the same quota counts: i
 What a stop costs is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed effort for
 one that is suspended or saves itself. On each node the weakest victims are taken until there is room, of equally weak ones
 the cheapest, then those that turned out not to be needed are spared. The node wins whose strongest victim is weakest; of
-equal ones the cheapest. The search looks at `search_depth` nodes.
+equal ones the cheapest.
+
+Where ranks change in steps, all who run and allow to be stopped are kept in the order of their weakness. Going down that
+list, the first node on which enough of them were met is the most promising one; it is looked at closely, and the search
+ends when no further one can be better. The search looks closely at `search_depth` nodes.
 
 Against thrashing: nobody is stopped before it ran `preemption_min_run_seconds`, nor more than `preemption_limit` times,
 and a victim never has the right to stop the one it was stopped for. While victims are being stopped, the place is
@@ -28,7 +32,7 @@ from gpuyard.engine.backfill import Amount, need_of
 from gpuyard.engine.phases import HOLDING, Running, Stopping
 from gpuyard.engine.state import Hold, State
 from gpuyard.engine.task import Task
-from gpuyard.placement.bayset import BaySet, members
+from gpuyard.placement.bayset import BaySet, members, without
 from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
 
@@ -52,7 +56,11 @@ def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid |
         return None, None
     here: list[tuple[float, float, int, Bay, list[Task]]] = []
     closed = shape.too_dear(rights.left_milli)
-    for bay in islice(_candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)):
+    for at_best, bay in islice(
+        _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
+    ):
+        if len(here) >= shape.nodes and at_best < -sorted(way[0] for way in here)[shape.nodes - 1]:
+            break
         found = _weakest(state, bay, shape, rights, at)
         if found is not None:
             strongest = min((rights.rank(victim) for victim in found), default=inf)
@@ -68,6 +76,20 @@ def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid |
     return Raid(
         sum(loss(victim, at) for victim in victims), tuple(way[3].host.spec.id for way in chosen), victims, why
     ), None
+
+
+def prey_of(state: State, task: Task, node: NodeId, at: float) -> int:
+    """GPUs of a node that a waiting task could take from others at best: what stands in its way but for rank is not asked."""
+    rank, in_steps, settings = state.policy.rank, state.policy.changes_at is not None, state.settings
+    above = rank(task, at, settings) + state.policy.margin if rank else inf
+    return sum(
+        len(part.gpus)
+        for victim in state.on_node[node].values()
+        if isinstance(victim.phase, Running) and victim.preemption is not Preemption.NEVER
+        and (state.reclaims or (rank is not None and (victim.rank if in_steps else rank(victim, at, settings)) > above))
+        for part in victim.phase.placement.slices
+        if part.node == node
+    )  # fmt: skip
 
 
 def loss(victim: Task, at: float) -> float:
@@ -132,14 +154,10 @@ class _Rights:
             return False
         return self.rank(victim) > self._above
 
-    def may_find_prey(self, node: NodeId) -> bool:
-        """Whether it is worth looking at a node: cheap, and never no where there is somebody to stop."""
-        if node not in self._state.prey:
-            return False
-        if not self._in_steps or self._class_claim or self._tenant_claim:
-            return True
-        above = self._above
-        return any(victim.rank > above for victim in self._state.on_node[node].values())
+    @property
+    def by_rank(self) -> float | None:
+        """The rank that victims must be above, where nothing but their rank gives the right and all know theirs."""
+        return self._above if self._in_steps and not (self._class_claim or self._tenant_claim) else None
 
     def rank(self, victim: Task) -> float:
         """How weakly a running task holds on to its GPUs; 0 where the policy does not say."""
@@ -183,25 +201,52 @@ class _Rights:
         return True
 
 
-def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> Iterator[Bay]:
-    """Open bays, one a node, that are not yet being cleared for somebody, those with most free GPUs first."""
-    claimed = closed
+def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> Iterator[tuple[float, Bay]]:
+    """Open bays, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
     for hold in state.holds.values():
         if hold.claim:
-            claimed |= hold.bays
+            closed |= hold.bays
+    wanted = without(shape.eligible, closed)
+    if rights.by_rank is not None:
+        return _down_the_list(state, shape, wanted, rights.by_rank)
+    return (
+        (inf, bay) for bay in _emptiest_first(state, shape, wanted) if bay.host.spec.id in state.prey or shape.nodes > 1
+    )
+
+
+def _emptiest_first(state: State, shape: Shape, wanted: BaySet) -> Iterator[Bay]:
     seen: set[NodeId] = set()
     for bays in reversed(state.index.by_free):
-        wanted = bays & shape.eligible
-        for number in members(wanted ^ (wanted & claimed)):
+        for number in members(bays & wanted):
             bay = state.index.bay(number)
             node = bay.host.spec.id
-            if (
-                node not in seen
-                and bay.usable.bit_count() >= shape.gpus
-                and (rights.may_find_prey(node) or shape.nodes > 1)
-            ):
+            if node not in seen and bay.usable.bit_count() >= shape.gpus:
                 seen.add(node)
                 yield bay
+
+
+def _down_the_list(state: State, shape: Shape, wanted: BaySet, above: float) -> Iterator[tuple[float, Bay]]:
+    """Bays in which enough who may be stopped hold GPUs, those of the weakest first."""
+    seen: set[NodeId] = set()
+    if shape.nodes > 1:
+        for bay in _emptiest_first(state, shape, wanted):
+            if bay.free < shape.gpus:
+                break
+            seen.add(bay.host.spec.id)
+            yield inf, bay
+    hosts = state.index.hosts
+    short: dict[int, int] = {}
+    for rank, task in state.weak_above(above):
+        for part in task.phase.placement.slices:  # type: ignore[attr-defined]
+            host = hosts[part.node]
+            bay = host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]
+            if not bay.bit & wanted or part.node in seen:
+                continue
+            left = short.get(bay.number, shape.gpus - bay.free) - len(part.gpus)
+            short[bay.number] = left
+            if left <= 0 and bay.usable.bit_count() >= shape.gpus:
+                seen.add(part.node)
+                yield rank, bay
 
 
 def will_be_cleared(state: State, hold: Hold, node: NodeId) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import TaskId
+from gpuyard.domain.values import Preemption, TaskId
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.task import UNKNOWN, Task
 from gpuyard.placement.bayset import BaySet
@@ -73,7 +73,7 @@ class Group:
 
 
 class Line:
-    """Waiting tasks of one shape and about one length."""
+    """Waiting tasks of one shape and about one length, all of which may be stopped for others, or none."""
 
     __slots__ = ("awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
 
@@ -141,7 +141,7 @@ class Queue:
     """All lines."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Resources, int, BaySet], Line] = {}
+        self.lines: dict[tuple[Resources, int, BaySet, bool], Line] = {}
         self.by_number: dict[int, Line] = {}
         self.by_gpus: dict[int, dict[int, Line]] = {}
         """Lines by the GPUs they want on one node, for the question who could use a freed node."""
@@ -165,7 +165,7 @@ class Queue:
     def push(self, task: Task, resources: Resources, pin: BaySet, seconds: float) -> Line:
         """Queue a task under the key it has."""
         length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
-        line_key = (resources, length, pin)
+        line_key = (resources, length, pin, task.preemption is Preemption.NEVER)
         line = self.lines.get(line_key)
         if line is None:
             if len(self.lines) >= self._sweep_at:

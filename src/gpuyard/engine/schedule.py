@@ -16,6 +16,7 @@ from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskId
 from gpuyard.engine.backfill import holds_before, in_the_way
 from gpuyard.engine.deeds import CLASS_INDEXES, Deeds, Emit, quota_left, short_of
+from gpuyard.engine.preemption import prey_of
 from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
 from gpuyard.engine.standing import Standing, is_borrowing, standing
@@ -23,6 +24,7 @@ from gpuyard.engine.state import Hold, State
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet, without
 from gpuyard.placement.choose import choose
+from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
 
 Ready = tuple[Any, TaskId, Line, Group]
@@ -146,6 +148,29 @@ class Pass(Deeds):
                                 shape.refresh(index)
                             if shape.eligible & bit:
                                 queue.wake(line)
+            if state.may_preempt():
+                self._wake_raiders(bay)
+
+    def _wake_raiders(self, bay: Bay) -> None:
+        """A bay has more free than before, too little for some: with what they may take from others there it may do."""
+        state = self.state
+        queue, node = state.queue, bay.host.spec.id
+        if node not in state.prey:
+            return
+        bit, free, usable = bay.bit, bay.free, bay.usable.bit_count()
+        for gpus, lines in queue.by_gpus.items():
+            if free < gpus <= usable:
+                for line in lines.values():
+                    if (
+                        not line.awake
+                        and line.shape.eligible & bit
+                        and any(
+                            (head := line.head(class_index)) is not None
+                            and gpus - free <= prey_of(state, state.tasks[head[1]], node, self.at)
+                            for class_index in CLASS_INDEXES
+                        )
+                    ):
+                        queue.wake(line)
 
     def _doubt_all(self) -> None:
         """Where standings change with use, so may who goes before whom: all who are kept back are asked again.

@@ -11,7 +11,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link
-from gpuyard.engine.backfill import holds_before, need_of
+from gpuyard.engine.backfill import gives_way, holds_before, need_of
 from gpuyard.engine.deeds import CLASS_INDEXES, short_of
 from gpuyard.engine.queue import TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
@@ -79,6 +79,8 @@ class Scheduler(Pass):
                 if not line.parked[class_index] and (head := line.head(class_index)) is not None:
                     self._park_with_class(line, class_index, head)
         state.freed = {}
+        if state.may_preempt():
+            self._wake_raiders(bay)
         queue.class_loosened[ONLINE] = queue.class_loosened[BATCH] = False
         return not (queue.stirred or state.vacancy or (state.holds and self._recall_promises()))
 
@@ -150,6 +152,8 @@ class Scheduler(Pass):
         for hold in held:
             if hold.task.id == head[1] or (not hold.claim and (head[0], head[1]) < (hold.task.key, hold.task.id)):
                 continue
+            if gives_way(self.state, self.state.tasks[head[1]], hold, self.at):
+                return None
             spare = bay.usable.bit_count() - need_of(hold.shape, bay).gpus
             if spare >= shape.gpus or (hold.starts_at is not None and line.length >= 0) or hold.claim:
                 return None

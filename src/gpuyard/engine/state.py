@@ -5,8 +5,9 @@ the index, the timers, the nodes that gained room), so that the next pass knows 
 anything but facts and the instants they were recorded at.
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from heapq import heappush
 from itertools import islice
 from typing import Any, cast
@@ -127,6 +128,9 @@ class State:
         self.held_bays: BaySet = 0
         self.prey: dict[NodeId, int] = {}
         """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
+        self.weak: list[tuple[float, TaskId]] = []
+        """Under a policy whose ranks change in steps: who may be stopped, the weakest first, by rank with a minus. Some of
+        the entries are of tasks that run no longer, or have another rank now."""
         self.freed: dict[int, None] = {}
         """Bays that gained room since the last pass."""
         self.timers: list[tuple[float, TaskId]] = []
@@ -330,6 +334,8 @@ class State:
         assert policy.rank is not None
         assert policy.changes_at is not None
         task.rank = policy.rank(task, at, self.settings)
+        if _is_prey(task):
+            self._list_weak(task)
         changes_at = policy.changes_at(task, at, self.settings)
         if changes_at is not None:
             heappush(self.timers, (changes_at, task.id))
@@ -492,6 +498,24 @@ class State:
             self.prey[node] = self.prey.get(node, 0) + sign
             if not self.prey[node]:
                 del self.prey[node]
+
+    def weak_above(self, rank: float) -> Iterator[tuple[float, Task]]:
+        """Under a policy whose ranks change in steps: who runs, allows to be stopped and is weaker, the weakest first."""
+        for minus_rank, task_id in self.weak:
+            if minus_rank >= -rank:
+                return
+            task = self.tasks.get(task_id)
+            if task is not None and _is_prey(task) and task.rank == -minus_rank:
+                yield task.rank, task
+
+    def _list_weak(self, task: Task) -> None:
+        """Note a running task among those that may be stopped. Entries of others that left are thrown away now and then."""
+        entry = (-task.rank, task.id)
+        place = bisect_left(self.weak, entry)
+        if place == len(self.weak) or self.weak[place] != entry:
+            self.weak.insert(place, entry)
+            if len(self.weak) > 64 + 2 * len(self.tasks):
+                self.weak = sorted((-task.rank, task.id) for task in self.tasks.values() if _is_prey(task))
 
     def _count_service(self, task: Task, phase: Running, at: float) -> None:
         seconds = at - phase.since
@@ -826,6 +850,7 @@ class State:
     def _settings_changed(self, event: fact.SettingsChanged, at: float) -> None:
         self.settings = event.settings
         self.policy = POLICIES[event.settings.policy]
+        self.weak.clear()
         self.orders.clear()
         waiting = [task for task in self.tasks.values() if task.group is not None]
         for task in waiting:
@@ -860,6 +885,11 @@ def needs_reservation(shape: Shape) -> bool:
 def holds_gpus(phase: Phase) -> bool:
     """Whether GPUs are booked for a task in this phase."""
     return isinstance(phase, HOLDING) and not (isinstance(phase, Stopping) and not phase.holds_gpus)
+
+
+def _is_prey(task: Task) -> bool:
+    """Whether a task runs and allows to be stopped for others."""
+    return isinstance(task.phase, Running) and task.preemption is not Preemption.NEVER
 
 
 def _without_memory(part: Slice) -> Slice:

@@ -38,10 +38,13 @@ class Outlooks:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], _Kind] = {(): _Kind()}
+        self._known: dict[tuple[object, ...], Outlook] = {}
+        """Answers since the last end: whoever submits many at once gets them at once."""
 
     def observe(self, asked: Asked, seconds: float) -> None:
         """A task has ended after it ran for so long."""
         age = age_of(seconds)
+        self._known.clear()
         for key in _kinds(asked):
             kind = self._kinds.pop(key, None) or _Kind()
             self._kinds[key] = kind  # at the end: it was seen last
@@ -54,13 +57,18 @@ class Outlooks:
 
     def outlook(self, asked: Asked) -> Outlook:
         """The levels of a task that is submitted now."""
+        kinds = _kinds(asked)
+        known = self._known.get(kinds[-1])
+        if known is not None:
+            return known
         parts, weight = [ENDS_OF_NEW] * AGES, GUESS_WEIGHT
-        for key in _kinds(asked):
+        for key in kinds:
             kind = self._kinds.get(key)
             if kind is None:
                 break
             parts, weight = kind.drawn_towards(parts, weight), WEIGHT
-        return _levels(parts)
+        found = self._known[kinds[-1]] = _levels(parts)
+        return found
 
 
 class _Kind:
@@ -99,19 +107,32 @@ def _kinds(asked: Asked) -> list[tuple[object, ...]]:
 
 def _levels(parts: list[float]) -> Outlook:
     """The level at each age, if these parts of those who come to an age end at it."""
-    levels = [level_of(_index(parts, age)) for age in range(AGES)]
+    levels = [level_of(index) for index in indices(parts)]
     while len(levels) > 1 and levels[-1] == levels[-2]:
         levels.pop()
     return tuple(levels)
 
 
-def _index(parts: list[float], age: int) -> float:
-    """Seconds of run time for one end, at best, if those who come to this age may run until some later one."""
-    best, cost, alive = inf, 0.0, 1.0
-    for later in range(age, AGES):
-        part = parts[later]
-        cost += alive * (BOUNDS[later + 1] - BOUNDS[later]) * (1 - part / 2)
+def indices(parts: list[float]) -> list[float]:
+    """At each age: seconds of run time for one end, at best, if those who come to it may run until some later age.
+
+    With the run time spent up to an age drawn over the part that has ended by then, this is the least slope from the point
+    of an age to a later one: the slope of the lower hull of all later points.
+    """
+    ended, spent, alive = [0.0], [0.0], 1.0
+    for age, part in enumerate(parts):
+        spent.append(spent[-1] + alive * (BOUNDS[age + 1] - BOUNDS[age]) * (1 - part / 2))
         alive *= 1 - part
-        if alive < 1:
-            best = min(best, cost / (1 - alive))
-    return best
+        ended.append(1 - alive)
+
+    def slope(one: int, other: int) -> float:
+        more = ended[other] - ended[one]
+        return (spent[other] - spent[one]) / more if more > 0 else inf
+
+    hull, indices = [AGES], [0.0] * AGES
+    for age in reversed(range(AGES)):
+        while len(hull) > 1 and slope(age, hull[-1]) >= slope(hull[-1], hull[-2]):
+            hull.pop()
+        indices[age] = slope(age, hull[-1])
+        hull.append(age)
+    return indices

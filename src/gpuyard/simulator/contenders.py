@@ -2,7 +2,8 @@
 
 `fifo`, `sjf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
 ones: the first two stop at the first job that does not fit, and jobs may be stopped at once and as often as the
-policy likes. `+backfill` lets whatever fits overtake. `priority` and `fair_share` are as in the live yard.
+policy likes. `+backfill` lets whatever fits overtake. `default`, `priority` and `fair_share` are as in the live yard, and `levels` is
+`default` before anything is known of anybody.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,6 @@ BACKFILL = "+backfill"
 AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
 """Whoever has the right stops others whenever it likes, and however often."""
 STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
-DEFAULT = replace(AT_ONCE, policy="default", preemption_min_run_seconds=600.0)
 
 CONTENDERS = {
     it.name: it
@@ -50,8 +50,8 @@ CONTENDERS = {
         Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
         Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
         Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
-        Contender("default", DEFAULT, Foresight.OUTLOOK),
-        Contender("levels", DEFAULT),
+        Contender("default", Settings(), Foresight.OUTLOOK),
+        Contender("levels", Settings()),
         Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
         Contender("priority", Settings(policy="priority")),
         Contender("fair_share", Settings(policy="fair_share")),

@@ -1,8 +1,14 @@
 """Outlooks: from how long others like it ran, which tasks will soon be over."""
 
-from gpuyard.domain.outlook import AGES, age_of, level_of
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuyard.domain.outlook import AGES, age_of, begins_after, level_of
 from gpuyard.predictor.history import Asked
-from gpuyard.predictor.outlook import KINDS, Outlooks
+from gpuyard.predictor.outlook import KINDS, Outlooks, indices
 
 ANN, BOB = Asked("ann", "", "train", 8.0), Asked("bob", "", "train", 8.0)
 
@@ -71,3 +77,15 @@ def test_names_that_are_never_used_again_are_forgotten() -> None:
         outlooks.observe(Asked("ann", "", f"run-{number}", 1.0), 20.0)
     assert len(outlooks) == KINDS
     assert len(outlooks.outlook(BOB)) <= AGES
+
+
+@given(st.lists(st.floats(1e-4, 0.6), min_size=AGES, max_size=AGES))
+def test_the_index_is_the_best_price_of_an_end_over_all_ages_at_which_one_could_stop(parts: list[float]) -> None:
+    for age, found in enumerate(indices(parts)):
+        best, spent, alive = inf, 0.0, 1.0
+        for later in range(age, AGES):
+            width = begins_after(later + 1) - begins_after(later)
+            spent += alive * width * (1 - parts[later] / 2)
+            alive *= 1 - parts[later]
+            best = min(best, spent / (1 - alive))
+        assert found == pytest.approx(best, rel=1e-4)
