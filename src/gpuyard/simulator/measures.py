@@ -1,7 +1,8 @@
 """One simulation in numbers: how long jobs took and waited, how full the yard was, how evenly users were served."""
 
-from collections.abc import Sequence
-from math import floor, fsum
+from array import array
+from collections.abc import Iterable, Sequence
+from math import floor, fsum, inf
 from typing import Any
 
 import msgspec
@@ -38,14 +39,19 @@ class Measures(msgspec.Struct, frozen=True):
 
 def measure(recorder: Recorder, gpus: int) -> Measures:
     """Of the tasks that ended."""
-    lives = [life for life in recorder.lives.values() if life.ended is not None]
-    jcts = sorted(life.jct for life in lives)
-    queues = sorted(life.queued for life in lives)
-    slowdowns = [slowdown(life) for life in lives]
-    began = min(life.submitted for life in lives)
-    makespan = max(life.ended or 0.0 for life in lives) - began
+    jcts, queues, slowdowns = array("d"), array("d"), array("d")
+    preemptions, began, ended = 0, inf, -inf
+    for life in recorder.lives.over():
+        assert life.ended is not None
+        jcts.append(life.jct)
+        queues.append(life.queued)
+        slowdowns.append(slowdown(life))
+        preemptions += life.preemptions
+        began, ended = min(began, life.submitted), max(ended, life.ended)
+    makespan = ended - began
+    jcts, queues = array("d", sorted(jcts)), array("d", sorted(queues))
     return Measures(
-        jobs=len(lives),
+        jobs=len(jcts),
         avg_jct_s=fsum(jcts) / len(jcts),
         p50_jct_s=percentile(jcts, 0.5),
         p99_jct_s=percentile(jcts, 0.99),
@@ -55,11 +61,11 @@ def measure(recorder: Recorder, gpus: int) -> Measures:
         p99_queue_s=percentile(queues, 0.99),
         p999_queue_s=percentile(queues, 0.999),
         makespan_s=makespan,
-        preemptions=sum(life.preemptions for life in lives),
+        preemptions=preemptions,
         utilisation=recorder.gpu_seconds / (gpus * makespan) if gpus and makespan else 0.0,
         avg_slowdown=fsum(slowdowns) / len(slowdowns),
         worst_slowdown=max(slowdowns),
-        user_fairness=jain(list(by_user(lives).values())),
+        user_fairness=jain(list(by_user(recorder.lives.over()).values())),
     )
 
 
@@ -68,11 +74,13 @@ def slowdown(life: Life) -> float:
     return max(1.0, life.jct / max(life.held, SHORT_SECONDS))
 
 
-def by_user(lives: Sequence[Life]) -> dict[str, float]:
+def by_user(lives: Iterable[Life]) -> dict[str, float]:
     """The mean slowdown of each user's jobs."""
-    found: dict[str, list[float]] = {}
+    found: dict[str, array[float]] = {}
     for life in lives:
-        found.setdefault(life.user, []).append(slowdown(life))
+        if (slowdowns := found.get(life.user)) is None:
+            slowdowns = found[life.user] = array("d")
+        slowdowns.append(slowdown(life))
     return {user: fsum(values) / len(values) for user, values in sorted(found.items())}
 
 

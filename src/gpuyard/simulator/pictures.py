@@ -57,7 +57,7 @@ def _style(place: int) -> dict[str, Any]:
 def _share(axes: "Axes", results: Sequence[Result], seconds: Callable[[Life], float]) -> None:
     """For each instant, the share of jobs that took no longer."""
     for place, result in enumerate(results):
-        values = sorted(max(LEAST_SECONDS, seconds(life)) for life in _ended(result))
+        values = sorted(max(LEAST_SECONDS, seconds(life)) for life in result.recorder.lives.over())
         shares = [(rank + 1) / len(values) for rank in range(len(values))]
         axes.plot(values, shares, label=result.contender.name, **_style(place))
     axes.set_xscale("log")
@@ -96,15 +96,11 @@ def _waiting(axes: "Axes", results: Sequence[Result]) -> None:
 def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
     """Each user's mean slowdown, the luckiest user first."""
     for place, result in enumerate(results):
-        slowdowns = sorted(by_user(_ended(result)).values())
+        slowdowns = sorted(by_user(result.recorder.lives.over()).values())
         axes.plot(range(1, len(slowdowns) + 1), slowdowns, label=result.contender.name, **_style(place))
     axes.set_yscale("log")
     axes.set_xlabel("users, the luckiest first")
     axes.set_ylabel("mean slowdown")
-
-
-def _ended(result: Result) -> list[Life]:
-    return [life for life in result.recorder.lives.values() if life.ended is not None]
 
 
 _PICTURES: dict[str, tuple[str, Draw]] = {

@@ -62,7 +62,7 @@ def play(
         foresight = _Oracle() if oracle else _Learner(world, contender.foresight)
     world.feed(_orders(world, workload, contender, foresight, progress))
     world.run_out()
-    if all(life.ended is None for life in recorder.lives.values()):
+    if next(recorder.lives.over(), None) is None:
         raise NothingEnded(f"Under {contender.name} no task ends: the nodes that they need are gone.")
     return Result(contender, measure(recorder, workload.gpus), recorder)
 

@@ -1,6 +1,10 @@
 """What happened to every job of a simulation, and how full the yard was, from the facts alone."""
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from math import isnan, nan
+from typing import NamedTuple
 
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
@@ -10,24 +14,20 @@ SAMPLES = 2_000
 """At most so many points of a line over time: twice as many are thinned out to half."""
 
 
-class Life:
+PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED)
+
+
+class Life(NamedTuple):
     """One task, from its submission to its end."""
 
-    __slots__ = ("charge_milli", "ended", "held", "preemptions", "since", "started", "submitted", "user")
-
-    def __init__(self, user: str, at: float) -> None:
-        self.user = user
-        self.submitted = at
-        self.started: float | None = None
-        """When it first had GPUs."""
-        self.ended: float | None = None
-        self.held = 0.0
-        """Seconds with GPUs, in all attempts."""
-        self.since: float | None = None
-        """Since when it has GPUs."""
-        self.charge_milli = 0
-        """How many it has, in thousandths."""
-        self.preemptions = 0
+    user: str
+    submitted: float
+    started: float | None
+    """When it first had GPUs."""
+    ended: float | None
+    held: float
+    """Seconds with GPUs, in all attempts that are over."""
+    preemptions: int
 
     @property
     def jct(self) -> float:
@@ -41,16 +41,110 @@ class Life:
         return max(0.0, self.jct - self.held)
 
 
+class Lives(Mapping[TaskId, Life]):
+    """All lives, in the order of submission, which is that of the numbers.
+
+    A million of them have to fit: they are kept as columns of numbers, and a life is put together when it is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._tasks = array("q")
+        self._users = array("l")
+        self._submitted = array("d")
+        self._started = array("d")
+        """Not a number: not yet; likewise the end."""
+        self._ended = array("d")
+        self._held = array("d")
+        self._preemptions = array("l")
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return map(TaskId, self._tasks)
+
+    def __getitem__(self, task: TaskId) -> Life:
+        row = bisect_left(self._tasks, task)
+        if row == len(self._tasks) or self._tasks[row] != task:
+            raise KeyError(task)
+        return self._life(row)
+
+    def over(self) -> Iterator[Life]:
+        """Those that have an end."""
+        return (self._life(row) for row, ended in enumerate(self._ended) if not isnan(ended))
+
+    def _life(self, row: int) -> Life:
+        started, ended = self._started[row], self._ended[row]
+        return Life(
+            self._names[self._users[row]],
+            self._submitted[row],
+            None if isnan(started) else started,
+            None if isnan(ended) else ended,
+            self._held[row],
+            self._preemptions[row],
+        )
+
+    # --- for the recorder --------------------------------------------------------------------------------------------
+
+    def begin(self, task: TaskId, user: str, at: float) -> int:
+        """A task was submitted: its row."""
+        number = self._numbers.get(user)
+        if number is None:
+            number = self._numbers[user] = len(self._names)
+            self._names.append(user)
+        self._tasks.append(task)
+        self._users.append(number)
+        self._submitted.append(at)
+        self._started.append(nan)
+        self._ended.append(nan)
+        self._held.append(0.0)
+        self._preemptions.append(0)
+        return len(self._tasks) - 1
+
+    def start(self, row: int, at: float) -> None:
+        """It has GPUs, perhaps not for the first time."""
+        if isnan(self._started[row]):
+            self._started[row] = at
+
+    def hold(self, row: int, seconds: float) -> None:
+        """It had GPUs for so long."""
+        self._held[row] += seconds
+
+    def count_preemption(self, row: int) -> None:
+        """It was stopped for another."""
+        self._preemptions[row] += 1
+
+    def end(self, row: int, at: float) -> None:
+        """It is over."""
+        self._ended[row] = at
+
+
+class _Open:
+    """What has to be known of a task that is not over."""
+
+    __slots__ = ("charge_milli", "row", "since")
+
+    def __init__(self, row: int) -> None:
+        self.row = row
+        self.since: float | None = None
+        """Since when it has GPUs."""
+        self.charge_milli = 0
+        """How many it has, in thousandths."""
+
+
 class Recorder:
     """A listener of a world, or a reader of a journal."""
 
     def __init__(self) -> None:
-        self.lives: dict[TaskId, Life] = {}
+        self.lives = Lives()
         self.gpu_seconds = 0.0
         """GPUs in use, times how long."""
         self.line: list[tuple[float, float, int]] = []
         """Instants, with the GPUs in use and the tasks that waited from then on."""
         self.last = 0.0
+        self._open: dict[TaskId, _Open] = {}
         self._in_use_milli = 0
         self._waiting = 0
         self._every = 0.0
@@ -68,28 +162,28 @@ class Recorder:
     def _note(self, at: float, event: fact.Event) -> None:
         match event:
             case fact.TaskSubmitted(task):
-                self.lives[task] = Life(event.spec.user, at)
+                self._open[task] = _Open(self.lives.begin(task, event.spec.user, at))
                 self._waiting += 1
             case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
-                life = self.lives[task]
-                life.since = at
-                life.charge_milli = placement.charge_milli
-                self._in_use_milli += life.charge_milli
+                it = self._open[task]
+                it.since = at
+                it.charge_milli = placement.charge_milli
+                self._in_use_milli += it.charge_milli
                 self._waiting -= 1
-                if life.started is None:
-                    life.started = at
+                self.lives.start(it.row, at)
             case fact.AttemptEnded(task) | fact.AttemptSuspended(task):
-                life = self.lives[task]
-                if life.since is not None:
-                    life.held += at - life.since
-                    life.since = None
-                    self._in_use_milli -= life.charge_milli
+                it = self._open[task]
+                if it.since is not None:
+                    self.lives.hold(it.row, at - it.since)
+                    it.since = None
+                    self._in_use_milli -= it.charge_milli
                     self._waiting += 1
             case fact.TaskEnded(task):
-                self.lives[task].ended = at
+                self.lives.end(self._open.pop(task).row, at)
                 self._waiting -= 1
             case fact.AttemptStopping(task, _, cause) | fact.AttemptSuspending(task, _, cause):
-                self.lives[task].preemptions += cause.why in {Why.PREEMPTED, Why.RECLAIMED}
+                if cause.why in PREEMPTING:
+                    self.lives.count_preemption(self._open[task].row)
             case _:
                 return
 
