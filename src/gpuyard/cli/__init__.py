@@ -13,7 +13,7 @@ import typer
 
 from gpuyard.cli.complaints import Asked, complain, in_words_of_options, in_words_of_people
 from gpuyard.cli.hints import Verbs
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import GpuyardError, WrongInput
 
 if TYPE_CHECKING:
     app: typer.Typer
@@ -106,7 +106,7 @@ def main() -> int:
         field = getattr(error, "field", None)
         message = str(error) if asked.as_json else in_words_of_options(str(error), field, _options(called, words))
         complain(message, code=error.code, field=field, as_json=asked.as_json)
-        return FAILED
+        return WRONG_USE if isinstance(error, WrongInput) else FAILED
     except BrokenPipeError:
         return _nobody_reads()
     except OSError as error:

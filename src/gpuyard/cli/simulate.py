@@ -1,4 +1,4 @@
-"""`gpuyard simulate`: the live engine under a virtual clock, on a recorded workload, under one policy after another."""
+"""`gpuyard simulate`: the live engine under a virtual clock, on recorded or drawn jobs, under one policy after another."""
 
 import sys
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpuyard.cli.options import json_option
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +23,19 @@ if TYPE_CHECKING:
     from gpuyard.simulator.workloads.job import Job
 
 
-class WrongUse(GpuyardError):
+class WrongUse(WrongInput):
     """The options do not say what to simulate."""
 
 
 def simulate(
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf; with --journal also same, the settings it was written under.")],
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf; with --journal also same, the settings it was written under.")] = "",
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,
+    generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N jobs drawn by chance, that ask for this part of all GPUs while they come (else 0.9).")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="What chance begins with: the same seed, the same jobs.")] = 0,
+    light: Annotated[float, typer.Option("--light", metavar="PART", min=0.0, max=1.0, help="With --generate: this part of the kinds of jobs with one GPU asks for a quarter or half of it.")] = 0.0,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads, of K seeds; means with the interval that holds the true mean 95 times of 100.")] = 1,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, packed if it ends in .gz.")] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes: a CSV file with nodes, and perhaps gpus_per_node, model and the pool.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
@@ -38,46 +43,71 @@ def simulate(
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Compare policies on a recorded workload, with the engine that runs the live yard."""
+    """Compare policies on jobs that were recorded or drawn, with the engine that runs the live yard."""
     from gpuyard.simulator.contenders import contender
     from gpuyard.simulator.measures import as_json as figures
-    from gpuyard.simulator.play import play
 
     if report is not None:
         _check_report(report)
-    if (trace is None) == (journal is None):
-        raise WrongUse("Say what is to be played: with --trace FILE or with --journal DIR, and not with both.")
+    if sum(source is not None for source in (trace, journal, generate)) != 1:
+        raise WrongUse("Say what is to be played: --trace FILE, --journal DIR or --generate N, and one of them only.")
+    if generate is None and (light or repeat > 1 or save is not None):
+        raise WrongUse("--light, --repeat and --save are for jobs that are drawn: they go with --generate.")
     names = [name.strip() for name in policy.split(",") if name.strip()]
-    if not names:
-        raise WrongUse("--policy names no policy.")
+    if not names and save is None:
+        raise WrongUse("Say which policies to compare: --policy NAME,…")
     if journal is not None:
         if nodes or cluster or pool:
             raise WrongUse("--journal has its own nodes; --nodes, --cluster and --pool go with --trace.")
         played = _of_journal(journal, names)
-    else:
-        assert trace is not None
+    elif trace is not None:
         played = _of_trace(trace, [contender(name) for name in names], nodes, cluster, pool)
-    workload, results = played.workload, played.results
-    for each in played.contenders:
-        began = perf_counter()
-        with _progress(each.name, workload.tasks) as heard:
-            result = play(workload, each, oracle=oracle, progress=heard)
-        results.append((result, perf_counter() - began))
-        if without_end := len(result.recorder.lives) - result.measures.jobs:
-            print(f"Under {each.name} {without_end:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
+    else:
+        assert generate is not None
+        if pool is not None:
+            raise WrongUse("--pool goes with --trace: jobs that are drawn may run on all nodes.")
+        if repeat > 1 and (report is not None or save is not None):
+            raise WrongUse("--repeat plays many workloads; --report and --save are about one.")
+        where = _cluster(nodes, cluster, None)
+        drawn = [_of_chance(generate, seed + place, light, where, names) for place in range(repeat)]
+        if save is not None:
+            _save(save, drawn[0])
+            if not names:
+                return
+        if repeat > 1:
+            _repeat(drawn, oracle, as_json)
+            return
+        played = drawn[0]
+    results = _play(played, oracle)
     if report is not None:
         note = f"{played.note}{', run times known' if oracle else ''}."
         _write_report(report, note, [result for result, _ in results])
     if as_json:
-        import msgspec
-
-        found = {
-            result.contender.name: {**figures(result.measures), "wall_s": round(wall_s, 3)}
-            for result, wall_s in results
-        }
-        print(msgspec.json.format(msgspec.json.encode({"policies": found}), indent=2).decode())
+        found = {it.contender.name: {**figures(it.measures), "wall_s": round(wall_s, 3)} for it, wall_s in results}
+        _print_json(found)
     else:
         _print_table(results)
+
+
+def _play(played: "_Played", oracle: bool, note: str = "") -> "list[tuple[Result, float]]":
+    """Every contender in turn, after what need not be played."""
+    from gpuyard.simulator.play import play
+
+    results = list(played.results)
+    for each in played.contenders:
+        began = perf_counter()
+        with _progress(f"{each.name}{note}", played.workload.tasks) as heard:
+            result = play(played.workload, each, oracle=oracle, progress=heard)
+        results.append((result, perf_counter() - began))
+        if without_end := len(result.recorder.lives) - result.measures.jobs:
+            print(f"Under {each.name} {without_end:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
+    return results
+
+
+def _print_json(policies: "dict[str, Any]") -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode({"policies": policies}), indent=2).decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +130,47 @@ def _of_trace(
     jobs = _jobs(trace, pool, where)
     note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
     return _Played(JobsOnCluster(jobs, where), contenders, note, [])
+
+
+def _of_chance(asked: str, seed: int, light: float, cluster: "Cluster", names: list[str]) -> _Played:
+    """Chance is made here: the simulator has none of its own."""
+    from random import Random
+
+    from gpuyard.simulator.contenders import contender
+    from gpuyard.simulator.workloads.generated import GeneratedJobs, read_count
+    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+
+    count, load = read_count(asked)
+    jobs = GeneratedJobs(count, cluster, lambda: Random(seed).random, load, light)  # noqa: S311
+    note = f"{count:,} jobs drawn from seed {seed} for {load:g} of the {cluster.gpus:,} GPUs of {len(cluster.nodes):,} nodes"
+    return _Played(JobsOnCluster(jobs, cluster), [contender(name) for name in names], note, [])
+
+
+def _save(path: Path, played: _Played) -> None:
+    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+    from gpuyard.simulator.workloads.trace import write_trace
+
+    assert isinstance(played.workload, JobsOnCluster)
+    try:
+        write_trace(path, played.workload.jobs)
+    except OSError as error:
+        raise WrongUse(f"--save: {path} can not be written: {error.strerror}.") from None
+    print(f"Written: {path}, {played.note}.", file=sys.stderr)
+
+
+def _repeat(drawn: list[_Played], oracle: bool, as_json: bool) -> None:
+    """All workloads under all contenders; what is printed are means and how sure they are."""
+    from gpuyard.cli.repeating import as_figures, print_means
+    from gpuyard.simulator.measures import as_json as figures
+
+    found: dict[str, list[dict[str, float]]] = {}
+    for place, played in enumerate(drawn, start=1):
+        for result, wall_s in _play(played, oracle, f" ({place} of {len(drawn)})"):
+            found.setdefault(result.contender.name, []).append({**figures(result.measures), "wall_s": wall_s})
+    if as_json:
+        _print_json(as_figures(found))
+    else:
+        print_means(found)
 
 
 def _of_journal(folder: Path, names: list[str]) -> _Played:
@@ -140,11 +211,11 @@ def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Clus
 
 def _jobs(trace: Path, pool: str | None, cluster: "Cluster") -> "list[Job]":
     """The jobs that can be simulated; what was left out or put right is said, on standard error."""
-    from gpuyard.simulator.workloads.on_cluster import fits
+    from gpuyard.simulator.workloads.on_cluster import fitting
     from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
     read = read_trace(trace, pool)
-    jobs = [job for job in read.jobs if fits(job, cluster)]
+    jobs = fitting(read.jobs, cluster)
     notes = {
         "rows were not in the order of submission and were sorted": read.sorted_rows,
         "jobs without GPUs were left out": read.without_gpus,

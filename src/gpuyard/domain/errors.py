@@ -7,7 +7,8 @@
     │   ├── JournalFromFuture  caller: a newer gpuyard wrote it; use that version
     │   ├── JournalLocked      caller: another scheduler writes it; stop that one
     │   └── StorageFull        outside: no space left; free some and try again
-    └── UnknownFact            us: a fact that does not fit the state it is folded into
+    ├── UnknownFact            us: a fact that does not fit the state it is folded into
+    └── WrongInput             caller: options or a file that can not be meant; trying again does not help
 
 The docstring is the default message and says what to do next.
 """
@@ -59,3 +60,7 @@ class StorageFull(JournalError):
 
 class UnknownFact(GpuyardError):
     """A fact does not fit the state it is folded into. This is a bug in gpuyard; please report it with the journal."""
+
+
+class WrongInput(GpuyardError):
+    """What was handed in can not be used."""

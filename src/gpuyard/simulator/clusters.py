@@ -25,10 +25,9 @@ class Cluster:
         """How many GPUs it has."""
         return sum(len(node.gpus) for node in self.nodes)
 
-    def gpus_of(self, pool: str) -> tuple[int, int]:
-        """GPUs of one pool, and of its largest node; of all, if the name is empty."""
-        sizes = [len(node.gpus) for node in self.nodes if not pool or (POOL, pool) in node.labels]
-        return sum(sizes), max(sizes, default=0)
+    def sizes(self, pool: str) -> list[int]:
+        """GPUs of each node of a pool; of all nodes, if the name is empty."""
+        return [len(node.gpus) for node in self.nodes if not pool or (POOL, pool) in node.labels]
 
 
 def equal_nodes(text: str) -> Cluster:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.settings import Backfill, Settings
 
 
@@ -35,7 +35,7 @@ class Contender:
     foresight: Foresight = Foresight.NONE
 
 
-class NoSuchPolicy(GpuyardError):
+class NoSuchPolicy(WrongInput):
     """There is no policy of this name."""
 
 

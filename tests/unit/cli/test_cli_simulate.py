@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from gpuyard.journal.records import Entry
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing import ClusterStory, task
 
+NAMES = ("fifo", "fifo+backfill")
 JOBS = "submit_s,duration_s,gpu_num,user,vc\n0,100,6,ann,left\n1,10,8,bob,left\n2,10,1,cem,left\n3,5,64,dan,left\n4,5,0,eve,left\n"
 
 
@@ -90,7 +92,7 @@ def test_the_page_holds_the_table_and_all_pictures(
             "Say which nodes there are: with --nodes FILE or with --cluster NxG, and not with both.",
         ),
         (("--policy", "lifo", "--cluster", "1x8"), "There is no policy 'lifo' to simulate; there are: fifo"),
-        (("--policy", ",", "--cluster", "1x8"), "--policy names no policy."),
+        (("--policy", ",", "--cluster", "1x8"), "Say which policies to compare: --policy NAME,…"),
         (("--policy", "fifo", "--cluster", "1x8", "--pool", "vc"), "--pool needs a file of nodes"),
         (("--policy", "fifo", "--cluster", "8"), "--cluster is '8'; it must be NODESxGPUS"),
         (
@@ -107,11 +109,110 @@ def test_wrong_use_gets_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert simulated(monkeypatch, "--trace", trace, *words) != 0
+    assert simulated(monkeypatch, "--trace", trace, *words) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert sentence in said.err
     assert len(said.err.splitlines()) == 1
+
+
+# --- jobs that are drawn ------------------------------------------------------------------------------------------------
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    assert simulated(monkeypatch, "--generate", "300", "--cluster", "4x8", "--json", *words) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["policies"]
+    for row in found.values():
+        row.pop("wall_s")
+    return found
+
+
+def test_the_same_seed_gives_the_same_figures_and_another_gives_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once, again, other = (
+        drawn(monkeypatch, capsys, "--policy", "fifo,levels", "--seed", seed, "--light", 0.5) for seed in (7, 7, 8)
+    )
+    assert once == again
+    assert once["fifo"]["jobs"] == other["fifo"]["jobs"] == 300
+    assert once["fifo"] != other["fifo"]
+
+
+def test_jobs_that_were_saved_are_played_as_if_they_were_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs.csv.gz"
+    found = drawn(monkeypatch, capsys, "--policy", "srtf", "--light", 0.5, "--save", path)
+    assert simulated(monkeypatch, "--trace", path, "--cluster", "4x8", "--policy", "srtf", "--json") == 0
+    read = json.loads(capsys.readouterr().out)["policies"]
+    read["srtf"].pop("wall_s")
+    assert read == found
+
+
+def test_jobs_can_be_saved_without_being_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs.csv"
+    assert simulated(monkeypatch, "--generate", "50:0.5", "--cluster", "4x8", "--save", path) == 0
+    assert len(path.read_text().splitlines()) == 51
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        f"Written: {path}, 50 jobs drawn from seed 0 for 0.5 of the 32 GPUs of 4 nodes.\n",
+    )
+
+
+def test_repeated_runs_are_told_as_means_with_their_intervals(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = [
+        {name: drawn(monkeypatch, capsys, "--policy", name, "--seed", seed)[name]["avg_jct_s"] for name in NAMES}
+        for seed in (5, 6, 7)
+    ]
+    found = drawn(monkeypatch, capsys, "--policy", ",".join(NAMES), "--seed", 5, "--repeat", 3)
+    first, second = (found[name] for name in NAMES)
+    assert first["avg_jct_s"] == pytest.approx(sum(run["fifo"] for run in alone) / 3, abs=0.01)
+    assert first["ci95"]["avg_jct_s"] > 0
+    assert "difference" not in first
+    assert second["difference"]["avg_jct_s"] == pytest.approx(second["avg_jct_s"] - first["avg_jct_s"], abs=0.01)
+    assert second["difference"]["ci95"].keys() >= {"avg_jct_s", "p999_queue_s"}
+
+
+def test_a_table_of_means_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--generate", "100", "--cluster", "4x8", "--repeat", 2, "--policy", "fifo,fifo+backfill")
+    assert simulated(monkeypatch, *words) == 0
+    head, row, *_, note = capsys.readouterr().out.splitlines()
+    assert head.split()[:5] == ["POLICY", "AVG", "JCT", "−", "fifo"]
+    assert row.split()[2] == "±"
+    assert "means over 2 workloads" in note
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--generate", "many"), "--generate is 'many'; it must be JOBS or JOBS:LOAD, such as 10000:0.8"),
+        (("--generate", "10:"), "--generate is '10:'; it must be"),
+        (("--generate", "10:nan"), "--generate is '10:nan'; it must be"),
+        (("--generate", "0"), "--generate is '0'; it must be"),
+        (("--generate", "10", "--pool", "vc"), "--pool goes with --trace"),
+        (("--generate", "10", "--repeat", "2", "--report", "page.html"), "--repeat plays many workloads"),
+        (("--generate", "10", "--trace", "jobs.csv"), "Say what is to be played"),
+        (("--generate", "10", "--light", "2"), "'--light': 2.0 is not between 0.0 and 1.0"),
+        (("--generate", "10", "--save", "none/such/jobs.csv"), "can not be written: No such file or directory."),
+        (("--trace", "jobs.csv", "--repeat", "2"), "--light, --repeat and --save are for jobs that are drawn"),
+    ],
+)
+def test_wrong_use_of_chance_gets_one_sentence(
+    words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(monkeypatch, *words, "--cluster", "1x8", "--policy", "fifo") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+# --- a journal ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -198,5 +299,5 @@ def test_wrong_use_of_a_journal_gets_one_sentence(
 def test_with_json_wrong_use_is_one_object(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert simulated(monkeypatch, "--trace", trace, "--cluster", "8", "--policy", "fifo", "--json") != 0
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "8", "--policy", "fifo", "--json") == 2
     assert json.loads(capsys.readouterr().err)["error"]["code"] == "WrongTrace"

@@ -24,12 +24,8 @@ def test_a_file_of_nodes_says_pools_sizes_and_models(tmp_path: Path) -> None:
     path = tmp_path / "nodes.csv"
     path.write_text("vc,nodes,gpus_per_node,model\nleft,2,8,V100\nright,1,4,A100\n")
     cluster = read_nodes(path, "vc")
-    assert (cluster.gpus, cluster.gpus_of("left"), cluster.gpus_of("right"), cluster.gpus_of("")) == (
-        20,
-        (16, 8),
-        (4, 4),
-        (20, 8),
-    )
+    assert (cluster.gpus, cluster.sizes("left"), cluster.sizes("right")) == (20, [8, 8], [4])
+    assert cluster.sizes("") == [8, 8, 4]
 
 
 def test_nodes_have_eight_gpus_unless_the_file_says_so(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard.simulator.workloads.job import Job
-from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
+from gpuyard.simulator.workloads.trace import WrongTrace, read_trace, write_trace
 
+FRACTIONS = "submit_s,duration_s,gpu_num,gpu_fraction\n"
 HEAD = "job_id,user,vc,gpu_num,submit_s,duration_s\n"
 
 
@@ -39,6 +40,21 @@ def test_jobs_without_gpus_are_left_out_and_counted(tmp_path: Path) -> None:
     assert (len(trace.jobs), trace.without_gpus) == (1, 1)
 
 
+def test_a_job_may_ask_for_a_part_of_its_gpu(tmp_path: Path) -> None:
+    jobs = read_trace(written(tmp_path, FRACTIONS + "0,60,1,0.25\n0,60,1,\n0,60,4,1\n")).jobs
+    assert [job.fraction_milli for job in jobs] == [250, 1000, 1000]
+
+
+@pytest.mark.parametrize("name", ["jobs.csv", "jobs.csv.gz"])
+def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, name: str) -> None:
+    jobs = [Job(0.1, 60.123, 2, "ann", "", "train"), Job(7.0, 5.0, 1, 'b, "ob"', "", "", 250)]
+    write_trace(tmp_path / name, jobs)
+    once = (tmp_path / name).read_bytes()
+    assert read_trace(tmp_path / name).jobs == jobs
+    write_trace(tmp_path / name, jobs)
+    assert (tmp_path / name).read_bytes() == once
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -49,6 +65,9 @@ def test_jobs_without_gpus_are_left_out_and_counted(tmp_path: Path) -> None:
         (HEAD + "1,a,v,1,0,nan\n", "line 2: duration_s is nan; it must be between 0 and 1e+10."),
         (HEAD + "1,a,v,1,0,long\n", "line 2: duration_s is 'long'; it must be a number."),
         (HEAD + "1,a,v,1.5,0,9\n", "line 2: gpu_num is '1.5'; it must be a whole number."),
+        (FRACTIONS + "0,5,1,2\n", "line 2: gpu_fraction is 2; it must be between 0 and 1."),
+        (FRACTIONS + "0,5,1,0.0001\n", "line 2: gpu_fraction is 0.0001; it must be a thousandth at least."),
+        (FRACTIONS + "0,5,2,0.5\n", "line 2: gpu_fraction is 0.5 with 2 GPUs; only one GPU can be shared."),
         (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, and the head line 6."),
     ],
 )

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from gpuyard.domain.values import MILLI
+
 
 class Job(NamedTuple):
     """One row of a workload."""
@@ -16,3 +18,5 @@ class Job(NamedTuple):
     """The part of the cluster it may run in; empty: all of it."""
     name: str = ""
     """What users call it; the same name again is a hint that it is the same program."""
+    fraction_milli: int = MILLI
+    """How much of its GPU it asks for, in thousandths; less than all only where it asks for one."""

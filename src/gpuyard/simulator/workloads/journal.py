@@ -28,7 +28,7 @@ import msgspec
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
@@ -46,7 +46,7 @@ BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 """What follows from an attempt that nobody stopped."""
 
 
-class NothingToPlay(GpuyardError):
+class NothingToPlay(WrongInput):
     """There is nothing in this journal that could be played again."""
 
 

@@ -1,12 +1,13 @@
 """Jobs of a trace on a simulated cluster. A job that is stopped keeps what it had done, and pays for the stop."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from gpuyard.domain import commands as command
-from gpuyard.domain.task import Resources, TaskSpec
+from gpuyard.domain.task import Resources, Share, TaskSpec
 from gpuyard.domain.tenant import Split
-from gpuyard.domain.values import Preemption, TaskId, TenantId
+from gpuyard.domain.values import MILLI, Preemption, TaskId, TenantId
 from gpuyard.predictor.history import Asked
 from gpuyard.simulator.clusters import POOL, Cluster
 from gpuyard.simulator.contenders import Contender
@@ -19,11 +20,19 @@ RESTART_SECONDS, RESTART_SECONDS_GANG = 40.0, 60.0
 """Work a job does once more after a stop, on one node and on several: to save itself and to load again."""
 
 
+class Jobs(Protocol):
+    """Walked through once for every contender, in the order of submission; they need not be in memory."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Job]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class JobsOnCluster:
     """See gpuyard.simulator.workloads.arrival.Workload."""
 
-    jobs: Sequence[Job]
+    jobs: Jobs
     cluster: Cluster
     stop_seconds: float = 0.0
 
@@ -47,30 +56,44 @@ class JobsOnCluster:
 
     def comings(self, contender: Contender) -> Iterator[Coming]:
         """The jobs, in order."""
-        largest = {pool: self.cluster.gpus_of(pool)[1] for pool in {job.pool for job in self.jobs}}
+        asks: dict[tuple[int, str, int], Resources] = {}
         preemption = Preemption.CHECKPOINT if contender.settings.preemption else Preemption.NEVER
         for place, job in enumerate(self.jobs, start=1):
-            spec = TaskSpec(
-                TENANT,
-                resources(job, largest[job.pool]),
-                name=job.name,
-                user=job.user,
-                command="true",
-                preemption=preemption,
-            )
-            asked = Asked(job.user, "", job.name, job.gpus, job.pool)
+            like = (job.gpus, job.pool, job.fraction_milli)
+            ask = asks.get(like)
+            if ask is None:
+                ask = asks[like] = resources(job, max(self.cluster.sizes(job.pool), default=0))
+            spec = TaskSpec(TENANT, ask, name=job.name, user=job.user, command="true", preemption=preemption)
+            asked = Asked(job.user, "", job.name, job.gpus * job.fraction_milli / MILLI, job.pool)
             yield job.submit, (Arrival(TaskId(place), spec, asked, Run(job.seconds)),)
+
+
+def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:
+    """Those that a cluster could ever run."""
+    known: dict[tuple[int, str], bool] = {}
+    found = []
+    for job in jobs:
+        like = (job.gpus, job.pool)
+        if like not in known:
+            known[like] = fits(job, cluster)
+        if known[like]:
+            found.append(job)
+    return found
 
 
 def fits(job: Job, cluster: Cluster) -> bool:
     """Whether a cluster could ever run a job."""
-    total, largest = cluster.gpus_of(job.pool)
-    ask = resources(job, largest)
-    return largest > 0 and ask.gpus * ask.nodes <= total
+    sizes = cluster.sizes(job.pool)
+    if not sizes:
+        return False
+    ask = resources(job, max(sizes))
+    return sum(size >= ask.gpus for size in sizes) >= ask.nodes
 
 
 def resources(job: Job, largest: int) -> Resources:
-    """One node if it can hold the job, else as few as possible with equal parts."""
+    """One node if it can hold the job, else as few as possible with equal parts; or its part of a GPU."""
     labels = ((POOL, job.pool),) if job.pool else ()
+    if job.fraction_milli < MILLI:
+        return Resources(share=Share(job.fraction_milli), labels=labels)
     nodes = -(-job.gpus // max(largest, 1))
     return Resources(gpus=-(-job.gpus // nodes), nodes=nodes, labels=labels)

@@ -2,6 +2,7 @@
 
     submit_s, duration_s, gpu_num    when it came, how long it ran, on how many GPUs
     user, name, state                may be there; all jobs count, whatever their state was
+    gpu_fraction                     may be there: how much of its one GPU a job asks for, else all of it
     any other column                 can be named as the pool
 
 A row that can not be meant is an error with its line. Two things are put right and counted: rows that are not in the
@@ -12,11 +13,14 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import WrongInput
+from gpuyard.domain.values import MILLI
 from gpuyard.simulator.workloads.job import Job
 
 COLUMNS = ("submit_s", "duration_s", "gpu_num")
@@ -24,7 +28,7 @@ MOST_GPUS = 1_000_000
 MOST_SECONDS = 1e10
 
 
-class WrongTrace(GpuyardError):
+class WrongTrace(WrongInput):
     """A file of jobs or nodes can not be used."""
 
 
@@ -54,14 +58,24 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
             continue
         if jobs and submit < jobs[-1].submit:
             out_of_order += 1
-        jobs.append(
-            Job(submit, seconds, int(gpus), row.get("user", ""), row[pool] if pool else "", row.get("name", ""))
-        )
+        where_to, name = row[pool] if pool else "", row.get("name", "")
+        jobs.append(Job(submit, seconds, int(gpus), row.get("user", ""), where_to, name, _fraction(row, gpus, where)))
     if not jobs:
         raise WrongTrace(f"{path}: there is no job with GPUs in it.")
     if out_of_order:
         jobs.sort(key=lambda job: job.submit)
     return Trace(jobs, without_gpus, out_of_order)
+
+
+def write_trace(path: Path, jobs: Iterable[Job]) -> None:
+    """Write a file that can be read again, packed if its name says so; every run of the same jobs gives the same bytes."""
+    with path.open("wb") as raw, ExitStack() as stack:
+        packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0)) if path.suffix == ".gz" else raw
+        file = stack.enter_context(TextIOWrapper(packed, encoding="utf-8", newline=""))
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("submit_s", "duration_s", "gpu_num", "user", "name", "gpu_fraction"))
+        for job in jobs:
+            writer.writerow((job.submit, job.seconds, job.gpus, job.user, job.name, job.fraction_milli / MILLI))
 
 
 def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -90,6 +104,20 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
         raise WrongTrace(f"{path}, after line {line}: this is not comma-separated text: {error}.") from None
     except OSError as error:
         raise WrongTrace(f"{path} can not be read: {error.strerror or error}.") from None
+
+
+def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
+    """In thousandths of a GPU; where nothing is said, all of it."""
+    if not row.get("gpu_fraction"):
+        return MILLI
+    fraction_milli = round(_number(row, "gpu_fraction", where, 1.0) * MILLI)
+    if not fraction_milli:
+        raise WrongTrace(f"{where}: gpu_fraction is {row['gpu_fraction']}; it must be a thousandth at least.")
+    if fraction_milli < MILLI and gpus != 1:
+        raise WrongTrace(
+            f"{where}: gpu_fraction is {row['gpu_fraction']} with {gpus:g} GPUs; only one GPU can be shared."
+        )
+    return fraction_milli
 
 
 def _number(row: dict[str, str], name: str, where: str, most: float) -> float:

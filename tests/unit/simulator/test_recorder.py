@@ -1,0 +1,51 @@
+"""What a recorder keeps of the facts it heard."""
+
+import tracemalloc
+
+import pytest
+
+from gpuyard.domain import events as fact
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.placement import Placement, Slice
+from gpuyard.domain.task import Resources, TaskSpec
+from gpuyard.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.simulator.recorder import Life, Recorder
+
+PLACEMENT = Placement((Slice(NodeId("a"), (0, 1)),))
+
+
+def submitted(number: int, user: str) -> fact.TaskSubmitted:
+    return fact.TaskSubmitted(TaskId(number), TaskSpec(TenantId("all"), Resources(gpus=2), user=user))
+
+
+def ended(number: int) -> list[fact.Event]:
+    return [
+        fact.AttemptEnded(TaskId(number), 1, Outcome.SUCCEEDED, 0),
+        fact.TaskEnded(TaskId(number), TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)),
+    ]
+
+
+def test_a_life_is_told_from_its_submission_to_its_end() -> None:
+    recorder = Recorder()
+    recorder.hear(1.0, [submitted(3, "ann"), submitted(7, "bob")])
+    recorder.hear(2.0, [fact.TaskPlaced(TaskId(7), 1, PLACEMENT)])
+    assert recorder.lives[TaskId(7)] == Life("bob", 1.0, 2.0, None, 0.0, 0)
+    recorder.hear(5.0, [fact.AttemptStopping(TaskId(7), 1, Cause(Why.PREEMPTED, task=TaskId(9)))])
+    recorder.hear(6.0, ended(7))
+    assert recorder.lives[TaskId(7)] == Life("bob", 1.0, 2.0, 6.0, 4.0, 1)
+    assert recorder.lives[TaskId(3)] == Life("ann", 1.0, None, None, 0.0, 0)
+    assert (list(recorder.lives), [life.user for life in recorder.lives.over()]) == ([3, 7], ["bob"])
+    assert recorder.gpu_seconds == 8.0
+    with pytest.raises(KeyError):
+        recorder.lives[TaskId(4)]
+
+
+def test_a_life_that_is_over_takes_less_than_a_hundred_bytes() -> None:
+    recorder, lives = Recorder(), 10_000
+    tracemalloc.start()
+    for number in range(lives):
+        recorder.hear(0.0, [submitted(number, "ann"), fact.TaskPlaced(TaskId(number), 1, PLACEMENT), *ended(number)])
+        recorder.line.clear()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept / lives < 100
