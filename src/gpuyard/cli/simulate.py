@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.contenders import Contender
+    from gpuyard.simulator.interference import Interference
     from gpuyard.simulator.play import Progress, Result
     from gpuyard.simulator.workloads.arrival import Workload
     from gpuyard.simulator.workloads.job import Job
@@ -39,6 +40,7 @@ def simulate(
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes: a CSV file with nodes, and perhaps gpus_per_node, model and the pool.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
+    interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="How fast jobs run that share a GPU: a CSV file with name, beside and speed. Else the slower, the more of it the others ask for.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
@@ -57,11 +59,11 @@ def simulate(
     if not names and save is None:
         raise WrongUse("Say which policies to compare: --policy NAME,…")
     if journal is not None:
-        if nodes or cluster or pool:
-            raise WrongUse("--journal has its own nodes; --nodes, --cluster and --pool go with --trace.")
+        if nodes or cluster or pool or interference:
+            raise WrongUse("--journal has its own nodes and run times; --nodes, --cluster, --pool and --interference go with --trace.")  # fmt: skip
         played = _of_journal(journal, names)
     elif trace is not None:
-        played = _of_trace(trace, [contender(name) for name in names], nodes, cluster, pool)
+        played = _of_trace(trace, [contender(name) for name in names], nodes, cluster, pool, _sharing(interference))
     else:
         assert generate is not None
         if pool is not None:
@@ -69,7 +71,8 @@ def simulate(
         if repeat > 1 and (report is not None or save is not None):
             raise WrongUse("--repeat plays many workloads; --report and --save are about one.")
         where = _cluster(nodes, cluster, None)
-        drawn = [_of_chance(generate, seed + place, light, where, names) for place in range(repeat)]
+        sharing = _sharing(interference)
+        drawn = [_of_chance(generate, seed + place, light, where, names, sharing) for place in range(repeat)]
         if save is not None:
             _save(save, drawn[0])
             if not names:
@@ -122,17 +125,24 @@ class _Played:
 
 
 def _of_trace(
-    trace: Path, contenders: "list[Contender]", nodes: Path | None, cluster: str | None, pool: str | None
+    trace: Path,
+    contenders: "list[Contender]",
+    nodes: Path | None,
+    cluster: str | None,
+    pool: str | None,
+    sharing: "Interference",
 ) -> _Played:
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
     where = _cluster(nodes, cluster, pool)
     jobs = _jobs(trace, pool, where)
     note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
-    return _Played(JobsOnCluster(jobs, where), contenders, note, [])
+    return _Played(JobsOnCluster(jobs, where, interference=sharing), contenders, note, [])
 
 
-def _of_chance(asked: str, seed: int, light: float, cluster: "Cluster", names: list[str]) -> _Played:
+def _of_chance(
+    asked: str, seed: int, light: float, cluster: "Cluster", names: list[str], sharing: "Interference"
+) -> _Played:
     """Chance is made here: the simulator has none of its own."""
     from random import Random
 
@@ -143,7 +153,7 @@ def _of_chance(asked: str, seed: int, light: float, cluster: "Cluster", names: l
     count, load = read_count(asked)
     jobs = GeneratedJobs(count, cluster, lambda: Random(seed).random, load, light)  # noqa: S311
     note = f"{count:,} jobs drawn from seed {seed} for {load:g} of the {cluster.gpus:,} GPUs of {len(cluster.nodes):,} nodes"
-    return _Played(JobsOnCluster(jobs, cluster), [contender(name) for name in names], note, [])
+    return _Played(JobsOnCluster(jobs, cluster, interference=sharing), [contender(name) for name in names], note, [])
 
 
 def _save(path: Path, played: _Played) -> None:
@@ -194,6 +204,12 @@ def _of_journal(folder: Path, names: list[str]) -> _Played:
     recorded = Result(happened, measure(found.happened, found.gpus), found.happened)
     note = f"{found.tasks:,} tasks of the journal in {folder}, on {found.gpus:,} GPUs at the most"
     return _Played(found, contenders, note, [(recorded, perf_counter() - began)])
+
+
+def _sharing(path: Path | None) -> "Interference":
+    from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
+
+    return by_demand if path is None else by_pairs(read_pairs(path))
 
 
 def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Cluster":

@@ -47,7 +47,9 @@ def play(
     progress: Progress = lambda _: None,
 ) -> Result:
     """Simulate to the end of the last task; `progress` hears now and then how many have come."""
-    world = World(stop_seconds=workload.stop_seconds, restart_seconds=workload.restart_seconds)
+    world = World(
+        stop_seconds=workload.stop_seconds, restart_seconds=workload.restart_seconds, slowed_by=workload.slowed_by
+    )
     recorder = Recorder()
     for order in (
         command.FoundYard("simulated"),

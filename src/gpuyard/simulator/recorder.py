@@ -10,11 +10,10 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.values import MILLI, TaskId
 
+STOPPED = (Why.PREEMPTED, Why.RECLAIMED)
+"""Why a task is stopped that goes on later."""
 SAMPLES = 2_000
 """At most so many points of a line over time: twice as many are thinned out to half."""
-
-
-PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED)
 
 
 class Life(NamedTuple):
@@ -182,7 +181,7 @@ class Recorder:
                 self.lives.end(self._open.pop(task).row, at)
                 self._waiting -= 1
             case fact.AttemptStopping(task, _, cause) | fact.AttemptSuspending(task, _, cause):
-                if cause.why in PREEMPTING:
+                if cause.why in STOPPED:
                     self.lives.count_preemption(self._open[task].row)
             case _:
                 return

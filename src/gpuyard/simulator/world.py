@@ -16,13 +16,15 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskId
+from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.phases import ACTIVE, Running
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
 Due = tuple[float, command.Command]
+Card = tuple[NodeId, int]
+"""A GPU: its node, and which one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class World:
         stop_seconds: float = 0.0,
         restart_seconds: Callable[[TaskSpec], float] = lambda _: 0.0,
         speed: Callable[[TaskSpec, Placement], float] = lambda *_: 1.0,
+        slowed_by: Callable[[TaskSpec, TaskSpec], float] = lambda *_: 1.0,
     ) -> None:
         self.engine = engine or Engine()
         self.now = self.engine.state.now
@@ -65,6 +68,8 @@ class World:
         self.restart_seconds = restart_seconds
         """Work that a task has to do once more when it goes on after a stop that kept what it had done."""
         self.speed = speed
+        self.slowed_by = slowed_by
+        """What a task keeps of its speed beside another on the same card."""
         self.listeners: list[Listener] = []
         self._agenda: list[tuple[float, int, command.Command]] = []
         self._source: Iterator[Due] = iter(())
@@ -78,6 +83,10 @@ class World:
         """Work that is left of tasks that have begun, as of the last start or stop."""
         self._since: dict[TaskId, tuple[float, float]] = {}
         """Since when a task works, and how fast."""
+        self._sharing: dict[Card, dict[TaskId, tuple[TaskSpec, Placement]]] = {}
+        """Tasks that work on a card of which they have a part."""
+        self._cards: dict[TaskId, Card] = {}
+        """Where each of these works."""
 
     # --- time ----------------------------------------------------------------------------------------------------------
 
@@ -211,20 +220,54 @@ class World:
             left = run.seconds  # what an earlier attempt did is lost
         elif event.task in self._left and not isinstance(event, fact.SuspensionFailed):
             left += self.restart_seconds(task.spec)
-        speed = self.speed(task.spec, task.phase.placement)
         self._left[event.task] = left
-        self._since[event.task] = (self.now, speed)
-        if left < inf:
-            end = _EndedByUser if run.outcome is Outcome.STOPPED else command.ReportEnded
-            report = end(event.task, event.attempt, run.outcome, run.exit_code)
-            self._ends[event.task] = self.later(self.now + left / speed, report)
+        placement = task.phase.placement
+        if card := _shared_card(placement):
+            self._cards[event.task] = card
+            self._sharing.setdefault(card, {})[event.task] = (task.spec, placement)
+            for each in self._sharing[card]:
+                self._work_on(each, card)
+        else:
+            self._set_speed(event.task, self.speed(task.spec, placement))
 
-    def _pause(self, task: TaskId) -> None:
-        """It works no longer."""
+    def _set_speed(self, number: TaskId, speed: float) -> None:
+        """It works this fast from now on, and ends accordingly."""
+        self._settle(number)
+        self._since[number] = (self.now, speed)
+        task, run, left = self.engine.state.tasks.get(number), self.runs.get(number), self._left[number]
+        if run is not None and task is not None and isinstance(task.phase, Running) and left < inf:
+            end = _EndedByUser if run.outcome is Outcome.STOPPED else command.ReportEnded
+            report = end(number, task.phase.attempt, run.outcome, run.exit_code)
+            self._ends[number] = self.later(self.now + left / speed, report)
+
+    def _work_on(self, number: TaskId, card: Card) -> None:
+        """It works as fast as those let it who share its card."""
+        sharing = self._sharing[card]
+        spec, placement = sharing[number]
+        speed = self.speed(spec, placement)
+        for other, (theirs, _) in sharing.items():
+            if other != number:
+                speed *= self.slowed_by(spec, theirs)
+        self._set_speed(number, speed)
+
+    def _settle(self, task: TaskId) -> None:
+        """Count what it has done since it works at this speed."""
         worked = self._since.pop(task, None)
         if worked is not None:
             since, speed = worked
             self._left[task] = max(0.0, self._left[task] - (self.now - since) * speed)
+
+    def _pause(self, task: TaskId) -> None:
+        """It works no longer, and those who shared its card are faster."""
+        self._settle(task)
+        card = self._cards.pop(task, None)
+        if card is not None:
+            sharing = self._sharing[card]
+            del sharing[task]
+            for each in sharing:
+                self._work_on(each, card)
+            if not sharing:
+                del self._sharing[card]
 
     def _stop(self, event: fact.AttemptStopping) -> None:
         """It is being ended: its nodes say so when it is."""
@@ -241,3 +284,9 @@ class World:
         self._since.pop(task, None)
         self._ends.pop(task, None)
         self.runs.pop(task, None)
+
+
+def _shared_card(placement: Placement) -> Card | None:
+    """The card that a placement has a part of, if it has only a part."""
+    first = placement.slices[0]
+    return (first.node, first.gpus[0]) if first.milli < MILLI and first.gpus else None

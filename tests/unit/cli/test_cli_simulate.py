@@ -67,6 +67,20 @@ def test_pools_are_kept_apart(trace: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert json.loads(capsys.readouterr().out)["policies"]["fifo"]["avg_jct_s"] == 109.0
 
 
+def test_jobs_that_share_a_gpu_are_as_fast_as_the_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs, pairs = tmp_path / "jobs.csv", tmp_path / "pairs.csv"
+    jobs.write_text("submit_s,duration_s,gpu_num,gpu_fraction,name\n0,100,1,0.5,a\n0,100,1,0.5,b\n")
+    pairs.write_text("name,beside,speed\na,b,0.5\nb,a,0.5\n")
+    words = ("--trace", jobs, "--cluster", "1x1", "--policy", "fifo", "--json")
+    found = []
+    for more in ((), ("--interference", pairs)):
+        assert simulated(monkeypatch, *words, *more) == 0
+        found.append(json.loads(capsys.readouterr().out)["policies"]["fifo"]["avg_jct_s"])
+    assert found == [125.0, 200.0]
+
+
 def test_the_page_holds_the_table_and_all_pictures(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,10 @@ class Workload(Protocol):
         """Work that a task does once more after a stop that kept what it had done."""
         ...
 
+    def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:
+        """What a task keeps of its speed beside another on the same card."""
+        ...
+
     def opening(self) -> Sequence[Command]:
         """What is so before anything comes."""
         ...

@@ -75,6 +75,10 @@ class Journalled:
         """What it cost to go on after a stop is in the run times."""
         return 0.0
 
+    def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:  # noqa: ARG002
+        """What it cost to share a card is in the run times."""
+        return 1.0
+
     def opening(self) -> tuple[command.Command, ...]:
         """A journal begins before everything."""
         return ()

@@ -11,6 +11,7 @@ from gpuyard.domain.values import MILLI, Preemption, TaskId, TenantId
 from gpuyard.predictor.history import Asked
 from gpuyard.simulator.clusters import POOL, Cluster
 from gpuyard.simulator.contenders import Contender
+from gpuyard.simulator.interference import Interference, by_demand
 from gpuyard.simulator.workloads.arrival import Arrival, Coming
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.world import Run
@@ -35,6 +36,7 @@ class JobsOnCluster:
     jobs: Jobs
     cluster: Cluster
     stop_seconds: float = 0.0
+    interference: Interference = by_demand
 
     @property
     def tasks(self) -> int:
@@ -49,6 +51,10 @@ class JobsOnCluster:
     def restart_seconds(self, spec: TaskSpec) -> float:
         """What a stop costs."""
         return RESTART_SECONDS if spec.resources.nodes == 1 else RESTART_SECONDS_GANG
+
+    def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:
+        """What sharing a card costs."""
+        return self.interference(spec, other)
 
     def opening(self) -> list[command.Command]:
         """All GPUs are for everybody, and all nodes are there."""

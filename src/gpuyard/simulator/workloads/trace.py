@@ -11,7 +11,6 @@ order of submission are sorted, and jobs without GPUs are left out.
 
 import csv
 import gzip
-import math
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -48,9 +47,9 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
     wanted = (*COLUMNS, pool) if pool else COLUMNS
     for line, row in rows_of(path, wanted):
         where = f"{path}, line {line}"
-        submit = _number(row, "submit_s", where, MOST_SECONDS)
-        seconds = _number(row, "duration_s", where, MOST_SECONDS)
-        gpus = _number(row, "gpu_num", where, MOST_GPUS)
+        submit = number_in(row, "submit_s", where, 0, MOST_SECONDS)
+        seconds = number_in(row, "duration_s", where, 0, MOST_SECONDS)
+        gpus = number_in(row, "gpu_num", where, 0, MOST_GPUS)
         if gpus != int(gpus):
             raise WrongTrace(f"{where}: gpu_num is {row['gpu_num']!r}; it must be a whole number.")
         if not gpus:
@@ -110,7 +109,7 @@ def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
     """In thousandths of a GPU; where nothing is said, all of it."""
     if not row.get("gpu_fraction"):
         return MILLI
-    fraction_milli = round(_number(row, "gpu_fraction", where, 1.0) * MILLI)
+    fraction_milli = round(number_in(row, "gpu_fraction", where, 0, 1) * MILLI)
     if not fraction_milli:
         raise WrongTrace(f"{where}: gpu_fraction is {row['gpu_fraction']}; it must be a thousandth at least.")
     if fraction_milli < MILLI and gpus != 1:
@@ -120,12 +119,13 @@ def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
     return fraction_milli
 
 
-def _number(row: dict[str, str], name: str, where: str, most: float) -> float:
+def number_in(row: dict[str, str], name: str, where: str, least: float, most: float) -> float:
+    """What a row says under a name, if it is a number that can be meant."""
     text = row[name]
     try:
         number = float(text)
     except ValueError:
         raise WrongTrace(f"{where}: {name} is {text!r}; it must be a number.") from None
-    if not math.isfinite(number) or not 0 <= number <= most:
-        raise WrongTrace(f"{where}: {name} is {text}; it must be between 0 and {most:g}.")
+    if not least <= number <= most:
+        raise WrongTrace(f"{where}: {name} is {text}; it must be between {least:g} and {most:g}.")
     return number

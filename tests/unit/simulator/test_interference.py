@@ -1,0 +1,151 @@
+"""Tasks that share a card: each is as fast as the others let it, and ends when it should."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.task import NewTask, Resources, Share, TaskSpec
+from gpuyard.domain.tenant import QuotaMode, Split
+from gpuyard.domain.values import Preemption, TaskClass, TaskId, TenantId
+from gpuyard.simulator.clusters import equal_nodes
+from gpuyard.simulator.contenders import contender
+from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
+from gpuyard.simulator.measures import Measures
+from gpuyard.simulator.play import play
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+from gpuyard.simulator.workloads.trace import WrongTrace
+from gpuyard.simulator.world import Run, World
+from gpuyard.testing import node
+
+HALF, QUARTER = Share(500), Share(250)
+
+
+def spec(share: Share | None, name: str = "", **more: object) -> TaskSpec:
+    resources = Resources(gpus=0 if share else 1, share=share)
+    return TaskSpec(TenantId("all"), resources, name=name, command="true", **more)  # type: ignore[arg-type]
+
+
+class Shared:
+    """A world with one card, in which two who share it are half as fast."""
+
+    def __init__(self, cards: int = 1, keeps: float = 0.5) -> None:
+        self.world = World(slowed_by=lambda *_: keeps)
+        self.ends: dict[int, float] = {}
+        self.world.listeners.append(self._hear)
+        self.world.tell(command.SetSplit(Split(0.0, 1.0)))
+        self.world.tell(command.JoinNode(node("a", gpus=cards)))
+
+    def _hear(self, at: float, facts: object) -> None:
+        assert isinstance(facts, list)
+        self.ends |= {it.task: at for it in facts if isinstance(it, fact.TaskEnded)}
+
+    def submits(self, number: int, seconds: float, asked: TaskSpec) -> None:
+        self.world.runs[TaskId(number)] = Run(seconds)
+        self.world.tell(command.SubmitTasks((NewTask(TaskId(number), asked),)))
+
+
+def test_two_that_share_a_card_take_twice_as_long() -> None:
+    yard = Shared()
+    yard.submits(1, 100.0, spec(HALF))
+    yard.submits(2, 100.0, spec(HALF))
+    yard.world.run_out()
+    assert yard.ends == {1: 200.0, 2: 200.0}
+
+
+def test_when_one_leaves_early_the_other_speeds_up() -> None:
+    yard = Shared()
+    yard.submits(1, 100.0, spec(HALF))
+    yard.submits(2, 30.0, spec(HALF))
+    yard.world.run_out()
+    assert yard.ends == {2: 60.0, 1: 60.0 + 70.0}
+
+
+def test_when_one_comes_later_only_the_rest_is_slow() -> None:
+    yard = Shared()
+    yard.submits(1, 100.0, spec(HALF))
+    yard.world.advance(80.0)
+    yard.submits(2, 100.0, spec(HALF))
+    yard.world.run_out()
+    assert yard.ends == {1: 80.0 + 40.0, 2: 120.0 + 80.0}
+
+
+def test_beside_several_a_task_keeps_the_product() -> None:
+    yard = Shared()
+    for number in (1, 2, 3):
+        yard.submits(number, 100.0, spec(QUARTER))
+    yard.world.run_out()
+    assert yard.ends == dict.fromkeys((1, 2, 3), 400.0)
+
+
+def test_whoever_has_a_card_alone_is_not_slowed() -> None:
+    yard = Shared(cards=2)
+    yard.submits(1, 100.0, spec(None))
+    yard.submits(2, 100.0, spec(HALF))
+    yard.world.run_out()
+    assert yard.ends == {1: 100.0, 2: 100.0}
+
+
+def test_a_task_that_is_cancelled_frees_its_neighbour() -> None:
+    yard = Shared()
+    yard.submits(1, 100.0, spec(HALF))
+    yard.submits(2, 100.0, spec(HALF))
+    yard.world.advance(60.0)
+    yard.world.tell(command.CancelTask(TaskId(1)))
+    yard.world.run_out()
+    assert yard.ends == {1: 60.0, 2: 60.0 + 70.0}
+
+
+def test_a_task_that_was_stopped_goes_on_with_what_its_slow_run_had_left() -> None:
+    yard = Shared()
+    yard.world.tell(command.SetSplit(Split(1.0, 0.0, QuotaMode.BORROW)))
+    yard.world.tell(command.ChangeSettings(Settings(preemption_min_run_seconds=0.0)))
+    yard.submits(1, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
+    yard.submits(2, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
+    yard.world.advance(40.0)
+    yard.submits(3, 1000.0, spec(None, priority=90, task_class=TaskClass.ONLINE))
+    yard.world.run_out()
+    assert yard.ends == {3: 1040.0, 1: 1040.0 + 160.0, 2: 1040.0 + 160.0}
+
+
+def played(*jobs: Job) -> Measures:
+    return play(JobsOnCluster(jobs, equal_nodes("1x1")), contender("fifo+backfill")).measures
+
+
+def test_figures_count_the_slow_time_as_time_with_gpus() -> None:
+    half = {"gpus": 1, "fraction_milli": 500}
+    found = played(Job(0.0, 100.0, **half), Job(0.0, 100.0, **half), Job(0.0, 10.0, **half))  # type: ignore[arg-type]
+    assert found.makespan_s == pytest.approx(125.0 + 10.0)
+    assert found.avg_queue_s == pytest.approx(125 / 3)
+    assert found.utilisation == pytest.approx(260 / 2 / 135)
+
+
+def test_the_more_the_other_asks_for_the_slower_it_is() -> None:
+    alone = [by_demand(spec(HALF), spec(other)) for other in (QUARTER, HALF, None, Share(0, 1000))]
+    assert alone == [1 / 1.125, 1 / 1.25, 1 / 1.5, 1 / 1.5]
+
+
+def test_measured_pairs_are_believed_and_others_go_by_demand(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("name,beside,speed\nbert,resnet,0.7\nresnet,bert,0.4\n")
+    keeps = by_pairs(read_pairs(path))
+    bert, resnet = spec(HALF, "bert"), spec(HALF, "resnet")
+    assert (keeps(bert, resnet), keeps(resnet, bert), keeps(bert, bert)) == (0.7, 0.4, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("a,b,0\n", "line 2: speed is 0; it must be between 0.001 and 10."),
+        ("a,b,1\na,b,1\n", "line 3: a beside b was said before."),
+    ],
+)
+def test_pairs_that_can_not_be_meant_are_named_with_their_line(tmp_path: Path, rows: str, sentence: str) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("name,beside,speed\n" + rows)
+    with pytest.raises(WrongTrace) as wrong:
+        read_pairs(path)
+    assert str(wrong.value).endswith(sentence)
