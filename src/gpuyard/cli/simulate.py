@@ -33,7 +33,7 @@ def simulate(
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N jobs drawn by chance, that ask for this part of all GPUs while they come (else 0.9).")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="What chance begins with: the same seed, the same jobs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with: the same seed, the same jobs.")] = 0,
     light: Annotated[float, typer.Option("--light", metavar="PART", min=0.0, max=1.0, help="With --generate: this part of the kinds of jobs with one GPU asks for a quarter or half of it.")] = 0.0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads, of K seeds; means with the interval that holds the true mean 95 times of 100.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, packed if it ends in .gz.")] = None,
@@ -55,7 +55,7 @@ def simulate(
         raise WrongUse("Say what is to be played: --trace FILE, --journal DIR or --generate N, and one of them only.")
     if generate is None and (light or repeat > 1 or save is not None):
         raise WrongUse("--light, --repeat and --save are for jobs that are drawn: they go with --generate.")
-    names = [name.strip() for name in policy.split(",") if name.strip()]
+    names = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     if not names and save is None:
         raise WrongUse("Say which policies to compare: --policy NAME,…")
     if journal is not None:
@@ -232,6 +232,8 @@ def _jobs(trace: Path, pool: str | None, cluster: "Cluster") -> "list[Job]":
 
     read = read_trace(trace, pool)
     jobs = fitting(read.jobs, cluster)
+    if not jobs:
+        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs could ever run on this cluster.")
     notes = {
         "rows were not in the order of submission and were sorted": read.sorted_rows,
         "jobs without GPUs were left out": read.without_gpus,
@@ -240,8 +242,6 @@ def _jobs(trace: Path, pool: str | None, cluster: "Cluster") -> "list[Job]":
     for sentence, count in notes.items():
         if count:
             print(f"{count:,} {sentence}.", file=sys.stderr)
-    if not jobs:
-        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs could ever run on this cluster.")
     return jobs
 
 

@@ -50,6 +50,8 @@ def read_nodes(path: Path, pool: str | None = None) -> Cluster:
             raise WrongTrace(f"{where}: nodes and gpus_per_node must be whole numbers.") from None
         nodes, gpus = _checked(*counts, where)
         model, name = row.get("model") or MODEL, row[pool] if pool else ""
+        if pool and not name:
+            raise WrongTrace(f"{where}: {pool} is empty; it must say which pool the nodes are in.")
         found += [_node(f"{name or 'node'}-{len(found) + place + 1:04}", gpus, model, name) for place in range(nodes)]
     if not found:
         raise WrongTrace(f"{path}: there are no nodes in it.")

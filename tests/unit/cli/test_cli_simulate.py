@@ -133,6 +133,14 @@ def test_wrong_use_gets_one_sentence(
 # --- jobs that are drawn ------------------------------------------------------------------------------------------------
 
 
+def test_a_trace_that_the_cluster_can_not_run_at_all_gets_one_sentence(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace.write_text("submit_s,duration_s,gpu_num\n0,5,64\n")
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "1x8", "--policy", "fifo") == 2
+    assert capsys.readouterr().err == f"gpuyard: {trace}: none of its 1 jobs could ever run on this cluster.\n"
+
+
 def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
     assert simulated(monkeypatch, "--generate", "300", "--cluster", "4x8", "--json", *words) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)["policies"]

@@ -48,3 +48,10 @@ def test_a_file_of_nodes_that_is_wrong_is_named_with_its_line(tmp_path: Path, te
     path.write_text(text)
     with pytest.raises(WrongTrace, match=sentence):
         read_nodes(path)
+
+
+def test_nodes_that_say_no_pool_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("vc,nodes\nleft,1\n,2\n")
+    with pytest.raises(WrongTrace, match="line 3: vc is empty; it must say which pool the nodes are in"):
+        read_nodes(path, "vc")

@@ -55,6 +55,12 @@ def test_measures_of_one_run_add_up() -> None:
     assert found.user_fairness == pytest.approx((1 + 2) ** 2 / (2 * (1 + 4)))
 
 
+def test_a_gang_needs_enough_nodes_that_are_large_enough() -> None:
+    nodes = (*equal_nodes("1x8").nodes, *equal_nodes("9x4:A100").nodes[1:])
+    assert not fits(Job(0, 1, 16), Cluster(nodes))
+    assert fits(Job(0, 1, 8), Cluster(nodes))
+
+
 def test_a_run_in_which_nothing_ends_is_said_to_be_one() -> None:
     with pytest.raises(NothingEnded, match=r"Under fifo no task ends: the nodes that they need are gone\."):
         played("fifo", Job(0, 100, 16))

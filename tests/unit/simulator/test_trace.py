@@ -62,12 +62,20 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, name: str) -> 
         ("", "line 1: there is no column submit_s; the file has: nothing."),
         (HEAD, "there is no job with GPUs in it."),
         (HEAD + "1,a,v,1,0,5\n2,a,v,1,-3,5\n", "line 3: submit_s is -3; it must be between 0 and 1e+10."),
-        (HEAD + "1,a,v,1,0,nan\n", "line 2: duration_s is nan; it must be between 0 and 1e+10."),
+        (HEAD + "1,a,v,1,0,nan\n", "line 2: duration_s is nan; it must be between 0 and 1e+09."),
         (HEAD + "1,a,v,1,0,long\n", "line 2: duration_s is 'long'; it must be a number."),
         (HEAD + "1,a,v,1.5,0,9\n", "line 2: gpu_num is '1.5'; it must be a whole number."),
         (FRACTIONS + "0,5,1,2\n", "line 2: gpu_fraction is 2; it must be between 0 and 1."),
         (FRACTIONS + "0,5,1,0.0001\n", "line 2: gpu_fraction is 0.0001; it must be a thousandth at least."),
         (FRACTIONS + "0,5,2,0.5\n", "line 2: gpu_fraction is 0.5 with 2 GPUs; only one GPU can be shared."),
+        (HEAD + "1,a,v,1,0,1e400\n", "line 2: duration_s is 1e400; it must be between 0 and 1e+09."),
+        (
+            HEAD + "1,a,v,99999999999999999999,0,1\n",
+            "line 2: gpu_num is 99999999999999999999; it must be between 0 and 1e+06.",
+        ),
+        ("submit_s,duration_s,gpu_num,gpu_num\n0,5,1,2\n", "line 1: there are 2 columns gpu_num."),
+        (HEAD + '1,"a,v,1,0,5\n', "line 2: this is not comma-separated text: unexpected end of data."),
+        (HEAD + "1,a,v,1,0,5\n" + "x" * 100_001, "line 3: it is longer than 100,000 bytes."),
         (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, and the head line 6."),
     ],
 )
@@ -75,6 +83,41 @@ def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: s
     with pytest.raises(WrongTrace) as wrong:
         read_trace(written(tmp_path, text))
     assert str(wrong.value).endswith(sentence)
+
+
+def test_a_line_that_is_not_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_bytes((HEAD + "1,ann,v,1,0,5\n").encode() + b"2,\xff\xfe,v,1,0,5\n")
+    with pytest.raises(WrongTrace, match=r"line 3: this is not text in UTF-8\."):
+        read_trace(path)
+
+
+def test_a_file_without_lines_does_not_fill_the_memory() -> None:
+    with pytest.raises(WrongTrace, match="/dev/zero, line 1: it is longer than 100,000 bytes"):
+        read_trace(Path("/dev/zero"))
+
+
+def test_a_folder_is_no_file_of_jobs(tmp_path: Path) -> None:
+    with pytest.raises(WrongTrace, match=r"can not be read: Is a directory\."):
+        read_trace(tmp_path)
+
+
+def test_what_spreadsheets_write_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_bytes(b"\xef\xbb\xbfsubmit_s,duration_s,gpu_num\r\n0,60,2\r\n")
+    assert read_trace(path).jobs == [Job(0.0, 60.0, 2)]
+
+
+def test_whether_a_file_is_packed_is_seen_from_its_content(tmp_path: Path) -> None:
+    text = (HEAD + "1,ann,left,2,0,60\n").encode()
+    for name, content in (("packed.csv", gzip.compress(text)), ("plain.csv.gz", text)):
+        (tmp_path / name).write_bytes(content)
+        assert len(read_trace(tmp_path / name).jobs) == 1
+
+
+def test_a_job_that_says_no_pool_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WrongTrace, match="line 2: vc is empty; it must say where the job may run"):
+        read_trace(written(tmp_path, HEAD + "1,a,,1,0,5\n"), "vc")
 
 
 def test_a_pool_that_is_no_column_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.values import MILLI
@@ -24,7 +25,12 @@ from gpuyard.simulator.workloads.job import Job
 
 COLUMNS = ("submit_s", "duration_s", "gpu_num")
 MOST_GPUS = 1_000_000
-MOST_SECONDS = 1e10
+LAST_INSTANT, MOST_SECONDS = 1e10, 1e9
+"""A clock that counts from 1970 is all right in seconds, and not in milliseconds; nothing runs for thirty years."""
+MOST_BYTES = 100_000
+"""Of a line."""
+GZIP = b"\x1f\x8b"
+"""How a packed file begins, whatever it is called."""
 
 
 class WrongTrace(WrongInput):
@@ -47,7 +53,7 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
     wanted = (*COLUMNS, pool) if pool else COLUMNS
     for line, row in rows_of(path, wanted):
         where = f"{path}, line {line}"
-        submit = number_in(row, "submit_s", where, 0, MOST_SECONDS)
+        submit = number_in(row, "submit_s", where, 0, LAST_INSTANT)
         seconds = number_in(row, "duration_s", where, 0, MOST_SECONDS)
         gpus = number_in(row, "gpu_num", where, 0, MOST_GPUS)
         if gpus != int(gpus):
@@ -57,6 +63,8 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
             continue
         if jobs and submit < jobs[-1].submit:
             out_of_order += 1
+        if pool and not row[pool]:
+            raise WrongTrace(f"{where}: {pool} is empty; it must say where the job may run.")
         where_to, name = row[pool] if pool else "", row.get("name", "")
         jobs.append(Job(submit, seconds, int(gpus), row.get("user", ""), where_to, name, _fraction(row, gpus, where)))
     if not jobs:
@@ -81,15 +89,11 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
     """The rows of a comma-separated file with their lines; it must have the wanted columns and be whole."""
     line = 0
     try:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            head = [name.strip() for name in next(reader, [])]
-            missing = [name for name in wanted if name not in head]
-            if missing:
-                has = ", ".join(head) or "nothing"
-                raise WrongTrace(f"{path}, line 1: there is no column {missing[0]}; the file has: {has}.")
-            line = 1
+        with path.open("rb") as raw:
+            packed = raw.peek(len(GZIP)).startswith(GZIP)
+            reader = csv.reader(_lines(path, gzip.GzipFile(fileobj=raw) if packed else raw), strict=True)
+            head = _head(path, next(reader, []), wanted)
+            line = reader.line_num
             for cells in reader:
                 line = reader.line_num
                 if not cells:
@@ -99,10 +103,36 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
                 yield line, dict(zip(head, cells, strict=True))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise WrongTrace(f"{path}: the file is cut off or damaged after line {line}: {error}.") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise WrongTrace(f"{path}, after line {line}: this is not comma-separated text: {error}.") from None
+    except csv.Error as error:
+        raise WrongTrace(f"{path}, line {line + 1}: this is not comma-separated text: {error}.") from None
     except OSError as error:
         raise WrongTrace(f"{path} can not be read: {error.strerror or error}.") from None
+
+
+def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
+    """Line by line, so that a wrong one can be named, and a file without any is not taken into memory."""
+    line = 0
+    while text := file.readline(MOST_BYTES + 1):
+        line += 1
+        if len(text) > MOST_BYTES:
+            raise WrongTrace(f"{path}, line {line}: it is longer than {MOST_BYTES:,} bytes.")
+        try:
+            yield text.decode("utf-8-sig" if line == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise WrongTrace(f"{path}, line {line}: this is not text in UTF-8.") from None
+
+
+def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
+    """The names of the columns: all that are wanted, and none of these twice."""
+    head = [name.strip() for name in cells]
+    for name in wanted:
+        if name not in head:
+            has = ", ".join(head) or "nothing"
+            raise WrongTrace(f"{path}, line 1: there is no column {name}; the file has: {has}.")
+    for name in head:
+        if head.count(name) > 1:
+            raise WrongTrace(f"{path}, line 1: there are {head.count(name)} columns {name}.")
+    return head
 
 
 def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
