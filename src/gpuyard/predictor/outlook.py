@@ -10,10 +10,15 @@ take on average until it, or another like it, ends within that time? The best su
 whoever is cheapest should run: with equal servers and nothing known but these parts, no order has a smaller mean time to
 completion. A user whose tasks fail in the first minute or run for a day is worth a minute's trial, and not two. An index
 is rough, so it is rounded to a level.
+
+It pays because people differ. Where nobody says whose a task is, or most tasks are of one user, all would have much the same
+outlook and be served in the order they came, so there is none, and how long each has run must do: on two weeks of Philly,
+whose tasks are nobody's, one outlook for all made the mean time to completion a sixth longer than none.
 Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
 "SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018.
 """
 
+from collections import Counter, deque
 from math import inf
 
 from gpuyard.domain.outlook import AGES, Outlook, age_of, begins_after, level_of
@@ -40,9 +45,13 @@ class Outlooks:
         self._kinds: dict[tuple[object, ...], _Kind] = {(): _Kind()}
         self._known: dict[tuple[object, ...], Outlook] = {}
         """Answers since the last end: whoever submits many at once gets them at once."""
+        self._last_ends: deque[str] = deque()
+        self._ends_of: Counter[str] = Counter()
+        """Whose tasks ended last, and how many of each."""
 
     def observe(self, asked: Asked, seconds: float) -> None:
         """A task has ended after it ran for so long."""
+        self._note_user(asked.user)
         age = age_of(seconds)
         self._known.clear()
         for key in _kinds(asked):
@@ -52,11 +61,22 @@ class Outlooks:
         while len(self._kinds) > KINDS:
             del self._kinds[next(iter(self._kinds))]
 
+    def _note_user(self, user: str) -> None:
+        self._last_ends.append(user)
+        self._ends_of[user] += 1
+        if len(self._last_ends) > MOST:
+            oldest = self._last_ends.popleft()
+            self._ends_of[oldest] -= 1
+            if not self._ends_of[oldest]:
+                del self._ends_of[oldest]
+
     def __len__(self) -> int:
         return len(self._kinds)
 
     def outlook(self, asked: Asked) -> Outlook:
         """The levels of a task that is submitted now."""
+        if not asked.user or 2 * self._ends_of[asked.user] > len(self._last_ends):
+            return ()
         kinds = _kinds(asked)
         known = self._known.get(kinds[-1])
         if known is not None:

@@ -13,6 +13,12 @@ from gpuyard.predictor.outlook import KINDS, Outlooks, indices
 ANN, BOB = Asked("ann", "", "train", 8.0), Asked("bob", "", "train", 8.0)
 
 
+def others_end(outlooks: Outlooks, count: int) -> None:
+    """Tasks of people who have nothing to do with it, so that nobody's are the most."""
+    for number in range(count):
+        outlooks.observe(Asked(f"user-{number % 3}", "", "", 1.0), 300.0)
+
+
 def level(outlooks: Outlooks, asked: Asked, ran_seconds: float) -> int:
     found = outlooks.outlook(asked)
     return found[min(age_of(ran_seconds), len(found) - 1)]
@@ -38,6 +44,7 @@ def test_what_mostly_fails_at_once_is_tried_and_then_known_to_be_long() -> None:
     for _ in range(30):
         outlooks.observe(ANN, 10.0)
         outlooks.observe(ANN, 100_000.0)
+    others_end(outlooks, 60)
     assert level(outlooks, ANN, 0.0) == 0
     assert level(outlooks, ANN, 60.0) >= 3
 
@@ -46,12 +53,14 @@ def test_a_long_task_that_is_nearly_through_goes_first_again() -> None:
     outlooks = Outlooks()
     for _ in range(200):
         outlooks.observe(ANN, 17_000.0)
+    others_end(outlooks, 200)
     assert level(outlooks, ANN, 16_384.0) < level(outlooks, ANN, 100.0)
 
 
 def test_somebody_new_is_judged_by_all_and_then_by_what_is_their_own() -> None:
     outlooks = Outlooks()
-    for _ in range(50):
+    for number in range(50):
+        outlooks.observe(Asked(f"user-{number % 5}", "", "", 8.0), 50_000.0)
         outlooks.observe(BOB, 50_000.0)
     assert outlooks.outlook(ANN) == outlooks.outlook(Asked("carl", "", "", 1.0))
     assert level(outlooks, ANN, 0.0) > 0
@@ -67,7 +76,24 @@ def test_habits_change_and_so_does_the_outlook() -> None:
         outlooks.observe(ANN, 20.0)
     for _ in range(6000):
         outlooks.observe(ANN, 90_000.0)
+    others_end(outlooks, 600)
     assert level(outlooks, ANN, 0.0) >= 3
+
+
+def test_where_most_tasks_are_of_one_user_nothing_is_foreseen_of_theirs() -> None:
+    outlooks = Outlooks()
+    for _ in range(20):
+        outlooks.observe(ANN, 20.0)
+    outlooks.observe(BOB, 20.0)
+    assert outlooks.outlook(ANN) == ()
+    assert outlooks.outlook(BOB) != ()
+
+
+def test_of_a_task_that_is_nobodys_nothing_is_foreseen() -> None:
+    outlooks = Outlooks()
+    for _ in range(10):
+        outlooks.observe(Asked(gpus=1.0), 20.0)
+    assert outlooks.outlook(Asked(gpus=1.0)) == ()
 
 
 def test_names_that_are_never_used_again_are_forgotten() -> None:
