@@ -3,6 +3,7 @@
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -14,8 +15,9 @@ from gpuyard.cli.options import json_option
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from gpuyard.predictor.history import Predictor
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.contenders import Contender
     from gpuyard.simulator.interference import Interference
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
 
 class WrongUse(WrongInput):
     """The options do not say what to simulate."""
+
+
+class Predictors(StrEnum):
+    """See docs/manual/prediction.md."""
+
+    HISTORY = "history"
+    LIGHTGBM = "lightgbm"
 
 
 def simulate(
@@ -42,13 +51,16 @@ def simulate(
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
     interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="How fast jobs run that share a GPU: a CSV file with name, beside and speed. Else the slower, the more of it the others ask for.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
+    predictor: Annotated[Predictors, typer.Option("--predictor", help="How run times are predicted: by statistics of what had ended, or these put right by LightGBM.")] = Predictors.HISTORY,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare policies on jobs that were recorded or drawn, with the engine that runs the live yard."""
+    from gpuyard.simulator.accuracy import accuracy
     from gpuyard.simulator.contenders import contender
     from gpuyard.simulator.measures import as_json as figures
 
+    predicts = _predictor(predictor)
     if report is not None:
         _check_report(report)
     if sum(source is not None for source in (trace, journal, generate)) != 1:
@@ -78,21 +90,30 @@ def simulate(
             if not names:
                 return
         if repeat > 1:
-            _repeat(drawn, oracle, as_json)
+            _repeat(drawn, oracle, predicts, as_json)
             return
         played = drawn[0]
-    results = _play(played, oracle)
+    results = _play(played, oracle, predicts)
     if report is not None:
         note = f"{played.note}{', run times known' if oracle else ''}."
         _write_report(report, note, [result for result, _ in results])
     if as_json:
-        found = {it.contender.name: {**figures(it.measures), "wall_s": round(wall_s, 3)} for it, wall_s in results}
+        found = {
+            it.contender.name: {
+                **figures(it.measures),
+                "prediction": accuracy(it.forecasts),
+                "wall_s": round(wall_s, 3),
+            }
+            for it, wall_s in results
+        }
         _print_json(found)
     else:
         _print_table(results)
 
 
-def _play(played: "_Played", oracle: bool, note: str = "") -> "list[tuple[Result, float]]":
+def _play(
+    played: "_Played", oracle: bool, predictor: "Callable[[], Predictor]", note: str = ""
+) -> "list[tuple[Result, float]]":
     """Every contender in turn, after what need not be played."""
     from gpuyard.simulator.play import play
 
@@ -100,7 +121,7 @@ def _play(played: "_Played", oracle: bool, note: str = "") -> "list[tuple[Result
     for each in played.contenders:
         began = perf_counter()
         with _progress(f"{each.name}{note}", played.workload.tasks) as heard:
-            result = play(played.workload, each, oracle=oracle, progress=heard)
+            result = play(played.workload, each, oracle=oracle, predictor=predictor, progress=heard)
         results.append((result, perf_counter() - began))
         if without_end := len(result.recorder.lives) - result.measures.jobs:
             print(f"Under {each.name} {without_end:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
@@ -168,14 +189,14 @@ def _save(path: Path, played: _Played) -> None:
     print(f"Written: {path}, {played.note}.", file=sys.stderr)
 
 
-def _repeat(drawn: list[_Played], oracle: bool, as_json: bool) -> None:
+def _repeat(drawn: list[_Played], oracle: bool, predictor: "Callable[[], Predictor]", as_json: bool) -> None:
     """All workloads under all contenders; what is printed are means and how sure they are."""
     from gpuyard.cli.repeating import as_figures, print_means
     from gpuyard.simulator.measures import as_json as figures
 
     found: dict[str, list[dict[str, float]]] = {}
     for place, played in enumerate(drawn, start=1):
-        for result, wall_s in _play(played, oracle, f" ({place} of {len(drawn)})"):
+        for result, wall_s in _play(played, oracle, predictor, f" ({place} of {len(drawn)})"):
             found.setdefault(result.contender.name, []).append({**figures(result.measures), "wall_s": wall_s})
     if as_json:
         _print_json(as_figures(found))
@@ -274,6 +295,18 @@ def _print_table(results: "list[tuple[Result, float]]") -> None:
         ))  # fmt: skip
     print_table(names, rows, right=names[1:])
     print("Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, FAIRNESS 1 when all users wait alike.")  # fmt: skip
+
+
+def _predictor(named: Predictors) -> "Callable[[], Predictor]":
+    if named is Predictors.HISTORY:
+        from gpuyard.predictor.history import History
+
+        return History
+    if find_spec("lightgbm") is None:
+        raise WrongUse("--predictor lightgbm needs LightGBM: pip install 'gpuyard[learn]'.")
+    from gpuyard.predictor.learned import Learned
+
+    return Learned
 
 
 def _check_report(path: Path) -> None:

@@ -1,7 +1,7 @@
 """A task: what a user submits."""
 
 from gpuyard.domain.outlook import Outlook
-from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
+from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
 
 
 class Share(Value, frozen=True):
@@ -34,6 +34,11 @@ class Resources(Value, frozen=True, cache_hash=True):
     """Labels a node must carry, sorted."""
     link: Link = Link.ANY
 
+    @property
+    def all_gpus(self) -> float:
+        """How many GPUs it asks for on all its nodes; a share counts as its part of one."""
+        return float(self.gpus * self.nodes) if self.share is None else self.share.fraction_milli / MILLI
+
 
 class Estimate(Value, frozen=True):
     """How long a task is thought to run: the likely value, and a band that nine of ten stay in."""
@@ -41,6 +46,8 @@ class Estimate(Value, frozen=True):
     seconds: float
     low_seconds: float
     high_seconds: float
+    runs: int = 0
+    """How many runs of its kind it was predicted from; 0: whoever submitted the task said so."""
 
 
 class TaskSpec(Value, frozen=True):

@@ -1,7 +1,7 @@
 """Who can be compared: a policy with the settings it is known by, as `gpuyard simulate --policy` names it.
 
-`fifo`, `sjf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
-ones: the first two stop at the first job that does not fit, and jobs may be stopped at once and as often as the
+`fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
+ones: the first three stop at the first job that does not fit, and jobs may be stopped at once and as often as the
 policy likes. `+backfill` lets whatever fits overtake. `default`, `priority` and `fair_share` are as in the live yard, and `levels` is
 `default` before anything is known of anybody.
 """
@@ -49,6 +49,7 @@ CONTENDERS = {
     for it in (
         Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
         Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
+        Contender("qssf", replace(STOPS_AT_THE_FIRST, policy="qssf"), Foresight.HISTORY),
         Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
         Contender("default", Settings(), Foresight.OUTLOOK),
         Contender("levels", Settings()),

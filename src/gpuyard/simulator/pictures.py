@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from gpuyard.simulator.accuracy import by_day, typical_factor
 from gpuyard.simulator.measures import by_user
 from gpuyard.simulator.play import Result
 from gpuyard.simulator.recorder import Life
@@ -25,8 +26,10 @@ Draw = Callable[["Axes", Sequence[Result]], None]
 
 
 def pictures(results: Sequence[Result]) -> dict[str, bytes]:
-    """Every picture as PNG, by its name."""
-    return {name: _png(title, draw, results) for name, (title, draw) in _PICTURES.items()}
+    """Every picture as PNG, by its name; how right predictions were only if there were any."""
+    predicted = any(result.forecasts for result in results)
+    wanted = {name: it for name, it in _PICTURES.items() if predicted or name != "accuracy"}
+    return {name: _png(title, draw, results) for name, (title, draw) in wanted.items()}
 
 
 def titles() -> dict[str, str]:
@@ -103,10 +106,22 @@ def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
     axes.set_ylabel("mean slowdown")
 
 
+def _accuracy(axes: "Axes", results: Sequence[Result]) -> None:
+    """For each day, by which factor the predictions made on it were wrong."""
+    for place, result in enumerate(results):
+        if days := by_day(result.forecasts):
+            factors = [typical_factor(forecasts) for _, forecasts in days]
+            axes.plot([day for day, _ in days], factors, label=result.contender.name, **_style(place))
+    axes.set_ylim(bottom=1.0)
+    axes.set_xlabel("days")
+    axes.set_ylabel("typical factor")
+
+
 _PICTURES: dict[str, tuple[str, Draw]] = {
     "jct": ("From submission to end", _jct),
     "queueing": ("Time without GPUs", _queueing),
     "waiting": ("Jobs that wait", _waiting),
     "in_use": ("GPUs in use", _in_use),
     "fairness": ("Who waits how much", _fairness),
+    "accuracy": ("By how much predicted run times were wrong", _accuracy),
 }

@@ -1,7 +1,8 @@
 """Plays a workload under one contender: the live engine, a virtual clock, and nodes that do what the workload says."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -12,8 +13,9 @@ from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.domain.values import TaskId
-from gpuyard.predictor.history import Asked, History
+from gpuyard.predictor.history import Asked, History, Predictor
 from gpuyard.predictor.outlook import Outlooks
+from gpuyard.simulator.accuracy import Forecast, Forecasts
 from gpuyard.simulator.contenders import Contender, Foresight
 from gpuyard.simulator.measures import Measures, measure
 from gpuyard.simulator.recorder import Recorder
@@ -37,6 +39,8 @@ class Result:
     contender: Contender
     measures: Measures
     recorder: Recorder
+    forecasts: Collection[Forecast] = ()
+    """What was predicted."""
 
 
 def play(
@@ -44,9 +48,13 @@ def play(
     contender: Contender,
     *,
     oracle: bool = False,
+    predictor: Callable[[], Predictor] = History,
     progress: Progress = lambda _: None,
 ) -> Result:
-    """Simulate to the end of the last task; `progress` hears now and then how many have come."""
+    """Simulate to the end of the last task; `progress` hears now and then how many have come.
+
+    Policies that go by run times know the real ones with an oracle, and else what a new predictor learns on the way.
+    """
     world = World(
         stop_seconds=workload.stop_seconds, restart_seconds=workload.restart_seconds, slowed_by=workload.slowed_by
     )
@@ -60,31 +68,36 @@ def play(
         assert not isinstance(answer, Refusal), answer.sentence()
     world.listeners.append(recorder.hear)
     foresight: _Foresight = _OwnWord()
+    forecasts = Forecasts()
     if contender.foresight is not Foresight.NONE:
-        foresight = _Oracle() if oracle else _Learner(world, contender.foresight)
+        foresight = _Oracle() if oracle else _Learner(world, contender.foresight, predictor(), forecasts)
     world.feed(_orders(world, workload, contender, foresight, progress))
     world.run_out()
     if next(recorder.lives.over(), None) is None:
         raise NothingEnded(f"Under {contender.name} no task ends: the nodes that they need are gone.")
-    return Result(contender, measure(recorder, workload.gpus), recorder)
+    return Result(contender, measure(recorder, workload.gpus), recorder, forecasts)
 
 
 def _orders(
     world: World, workload: Workload, contender: Contender, foresight: "_Foresight", progress: Progress
 ) -> Iterator[Due]:
     come = 0
+
+    def submit(arrivals: Sequence[Arrival]) -> command.SubmitTasks:
+        new = []
+        for arrival in arrivals:
+            world.runs[arrival.task] = arrival.run
+            new.append(NewTask(arrival.task, foresight.foresee(arrival, world.now)))
+        return command.SubmitTasks(tuple(new))
+
     for at, coming in workload.comings(contender):
         if isinstance(coming, command.Command):
             yield at, coming
             continue
-        new = []
-        for arrival in coming:
-            world.runs[arrival.task] = arrival.run
-            new.append(NewTask(arrival.task, foresight.foresee(arrival)))
-            come += 1
-            if come % 1000 == 0:
-                progress(come)
-        yield at, command.SubmitTasks(tuple(new))
+        yield at, partial(submit, coming)
+        before, come = come, come + len(coming)
+        if before // 1000 < come // 1000:
+            progress(come)
     progress(come)
 
 
@@ -92,7 +105,7 @@ def _orders(
 
 
 class _Foresight(Protocol):
-    def foresee(self, arrival: Arrival) -> TaskSpec:
+    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:
         """The task with what is thought of its run time when it is submitted."""
         ...
 
@@ -100,14 +113,14 @@ class _Foresight(Protocol):
 class _OwnWord:
     """Nobody knows more than who submitted it."""
 
-    def foresee(self, arrival: Arrival) -> TaskSpec:
+    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         return arrival.spec
 
 
 class _Oracle:
     """The truth."""
 
-    def foresee(self, arrival: Arrival) -> TaskSpec:
+    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         if arrival.seconds is None:
             return arrival.spec
         seconds = max(arrival.seconds, LEAST_SECONDS)
@@ -117,24 +130,32 @@ class _Oracle:
 class _Learner:
     """Its own word, or what had ended by then, as the live scheduler would have learnt it."""
 
-    def __init__(self, world: World, foresight: Foresight) -> None:
-        self._history = History()
+    def __init__(self, world: World, foresight: Foresight, predictor: Predictor, forecasts: Forecasts) -> None:
+        self._predictor = predictor
+        self._forecasts = forecasts
         self._outlooks = Outlooks() if foresight is Foresight.OUTLOOK else None
-        self._open: dict[TaskId, tuple[Asked, float | None]] = {}
+        self._open: dict[TaskId, tuple[Arrival, float, Estimate | None]] = {}
         world.listeners.append(self._hear)
 
-    def foresee(self, arrival: Arrival) -> TaskSpec:
-        self._open[arrival.task] = arrival.asked, arrival.seconds
-        if self._outlooks:
+    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:
+        if self._outlooks is not None:
+            self._open[arrival.task] = arrival, now, None
             return replace(arrival.spec, outlook=self._outlooks.outlook(arrival.asked))
-        return replace(arrival.spec, estimate=arrival.spec.estimate or self._history.estimate(arrival.asked))
+        told = arrival.spec.estimate or self._predictor.foresee(arrival.asked, now)
+        self._open[arrival.task] = arrival, now, told
+        return replace(arrival.spec, estimate=told)
 
-    def _hear(self, _at: float, facts: Sequence[fact.Event]) -> None:
+    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
         for event in facts:
             if isinstance(event, fact.TaskEnded):
-                asked, seconds = self._open.pop(event.task)
-                if seconds is not None:
-                    if self._outlooks:
-                        self._outlooks.observe(asked, seconds)
-                    else:
-                        self._history.observe(asked, seconds)
+                arrival, came, told = self._open.pop(event.task)
+                if arrival.seconds is not None:
+                    self._learn(arrival.asked, arrival.seconds, came, at, told)
+
+    def _learn(self, asked: Asked, seconds: float, came: float, at: float, told: Estimate | None) -> None:
+        if self._outlooks is not None:
+            self._outlooks.observe(asked, seconds)
+            return
+        self._predictor.ended(asked, seconds, at, told)
+        if told is not None and told.runs:
+            self._forecasts.add(came, told, seconds)

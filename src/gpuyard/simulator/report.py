@@ -4,6 +4,9 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from msgspec.structs import astuple
+
+from gpuyard.simulator.accuracy import accuracy
 from gpuyard.simulator.measures import as_json
 from gpuyard.simulator.pictures import titles
 from gpuyard.simulator.play import Result
@@ -42,6 +45,7 @@ def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str
     figures = "".join(
         f'<figure><img alt="{escape(title_of)}" src="data:image/png;base64,{b64encode(pictures[name]).decode()}"></figure>'
         for name, title_of in titles().items()
+        if name in pictures
     )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -49,7 +53,7 @@ def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str
         f'<div class="wide">{_table(results)}</div>'
         "<p>jct: from submission to end. Queueing: the part of it without GPUs. Slowdown: jct over the time with GPUs, "
         "which counts as 10 s at least. Fairness: Jain's index over users' mean slowdowns, 1 is even.</p>"
-        f"{figures}</html>\n"
+        f"{_accuracies(results)}{figures}</html>\n"
     )
 
 
@@ -70,6 +74,26 @@ def _table(results: Sequence[Result]) -> str:
         for policy, row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _accuracies(results: Sequence[Result]) -> str:
+    """How right predictions were, where there were any."""
+    rows = [(result.contender.name, it) for result in results if (it := accuracy(result.forecasts)) is not None]
+    if not rows:
+        return ""
+    titles = ("policy", "predicted", "typical factor", "median error", "rank correlation", "within band", "below high")
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    body = "".join(
+        f"<tr><td>{escape(policy)}</td>{''.join(f'<td>{_spoken(value)}</td>' for value in astuple(it))}</tr>"
+        for policy, it in rows
+    )
+    return (
+        "<h2>Predicted run times</h2>"
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        "<p>Typical factor: by how much they were wrong on average, up or down. Median error: half were wrong by no more "
+        "than this part. Rank correlation: 1, all in the right order. Within band: nine of ten should be; below its high "
+        "side, nineteen of twenty.</p>"
+    )
 
 
 def _spoken(value: int | float) -> str:

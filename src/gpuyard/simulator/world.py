@@ -22,7 +22,8 @@ from gpuyard.engine.phases import ACTIVE, Running
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
-Due = tuple[float, command.Command]
+Due = tuple[float, command.Command | Callable[[], command.Command]]
+"""A command, or how to make it when its instant has come."""
 Card = tuple[NodeId, int]
 """A GPU: its node, and which one."""
 
@@ -133,7 +134,8 @@ class World:
                 if self._is_said(asked, entry):
                     facts += self._handled(asked)
             while self._next is not None and self._next[0] <= due:
-                facts += self._handled(self._next[1])
+                order = self._next[1]
+                facts += self._handled(order if isinstance(order, command.Command) else order())
                 self._next = next(self._source, None)
             self._publish([*facts, *self.engine.decide(due)])
         self.now = max(self.now, until)

@@ -89,6 +89,7 @@ def test_the_page_holds_the_table_and_all_pictures(
     assert simulated(monkeypatch, *words) == 0
     text = page.read_text()
     assert text.count("data:image/png;base64,") == 5
+    assert "Predicted run times" not in text
     assert "http" not in text
     assert ">levels<" in text
     assert sorted(path.name for path in page.parent.glob("*.png")) == [
@@ -96,6 +97,33 @@ def test_the_page_holds_the_table_and_all_pictures(
     ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in page.parent.glob("*.png"))
     assert "Written: " in capsys.readouterr().err
+
+
+def test_how_right_predictions_were_is_said_where_there_were_any(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{100 * place},50,1,ann,left\n" for place in range(10))
+    trace.write_text(f"submit_s,duration_s,gpu_num,user,vc\n{rows}")
+    page = trace.with_name("page.html")
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "fifo,qssf", "--report", page, "--json")
+    assert simulated(monkeypatch, *words) == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert found["fifo"]["prediction"] is None
+    assert found["qssf"]["prediction"]["predicted"] == 7
+    assert found["qssf"]["prediction"]["typical_factor"] == pytest.approx(1.0)
+    assert page.with_name("page-accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert "Predicted run times" in page.read_text()
+
+
+def test_predictions_can_be_put_right_by_lightgbm_where_it_is_installed(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "qssf", "--predictor", "lightgbm", "--json")
+    assert simulated(monkeypatch, *words) == 0
+    assert json.loads(capsys.readouterr().out)["policies"]["qssf"]["jobs"] == 3
+    monkeypatch.setattr("gpuyard.cli.simulate.find_spec", lambda _: None)
+    assert simulated(monkeypatch, *words) != 0
+    assert "needs LightGBM: pip install 'gpuyard[learn]'." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuyard.domain.outlook import AGES, Outlook
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
-from gpuyard.domain.task import Estimate, Resources, TaskSpec
+from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.tenant import Tenant
 from gpuyard.domain.values import NodeId, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.engine.phases import Running, Suspended, Waiting
@@ -188,6 +189,15 @@ def test_an_empty_yard_is_dealt_out_evenly_in_one_pass() -> None:
 
 
 # --- by length --------------------------------------------------------------------------------------------------------
+
+
+def test_qssf_puts_the_least_run_time_times_gpus_first_and_what_nobody_knows_last() -> None:
+    wide, narrow, shared = (waiting(0.0, estimate=about(seconds)) for seconds in (10.0, 25.0, 60.0))
+    wide.spec = replace(wide.spec, resources=Resources(gpus=4, nodes=2))
+    narrow.spec = replace(narrow.spec, resources=Resources(gpus=2))
+    shared.spec = replace(shared.spec, resources=Resources(share=Share(500)))
+    assert [key("qssf", one) for one in (shared, narrow, wide)] == [30.0, 50.0, 80.0]
+    assert key("qssf", wide) < key("qssf", waiting(0.0)) == UNKNOWN
 
 
 def test_sjf_puts_the_shortest_first_and_what_nobody_knows_last() -> None:

@@ -16,10 +16,22 @@ def played(policy: str, *jobs: Job, cluster: Cluster = ONE_NODE, oracle: bool = 
     return play(JobsOnCluster(jobs, cluster), contender(policy), oracle=oracle).measures
 
 
+def starts(policy: str, *jobs: Job) -> list[float | None]:
+    lives = play(JobsOnCluster(jobs, ONE_NODE), contender(policy), oracle=True).recorder.lives
+    return [life.started for life in lives.values()]
+
+
 def test_fifo_stops_at_the_first_job_that_does_not_fit() -> None:
     jobs = Job(0, 100, 6), Job(1, 10, 8), Job(2, 10, 1)
     assert played("fifo", *jobs).avg_jct_s == pytest.approx((100 + 109 + 118) / 3)
     assert played("fifo+backfill", *jobs).avg_jct_s == pytest.approx((100 + 109 + 10) / 3)
+
+
+def test_qssf_goes_by_run_time_times_gpus_and_stops_at_the_first_job_that_does_not_fit() -> None:
+    jobs = Job(0, 100, 8), Job(1, 30, 8), Job(2, 100, 2), Job(3, 50, 3), Job(4, 300, 1)
+    assert starts("sjf", *jobs) == [0, 100, 130, 130, 130]
+    assert starts("qssf", *jobs) == [0, 200, 100, 100, 230]
+    assert starts("qssf+backfill", *jobs) == [0, 400, 100, 100, 100]
 
 
 def test_everything_of_one_instant_is_known_before_anybody_is_placed() -> None:

@@ -10,7 +10,7 @@ A policy answers up to four questions, all of them pure:
 - `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
 """
 
-from gpuyard.engine.policies import default, fair_share, fifo, priority, sjf, srtf, tiresias
+from gpuyard.engine.policies import default, fair_share, fifo, priority, qssf, sjf, srtf, tiresias
 from gpuyard.engine.policies.policy import Policy
 
 POLICIES: dict[str, Policy] = {
@@ -19,6 +19,7 @@ POLICIES: dict[str, Policy] = {
     "priority": priority.POLICY,
     "fair_share": fair_share.POLICY,
     "sjf": sjf.POLICY,
+    "qssf": qssf.POLICY,
     "srtf": srtf.POLICY,
     "tiresias": tiresias.POLICY,
 }

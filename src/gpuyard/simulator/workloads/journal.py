@@ -30,11 +30,11 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.task import NewTask, TaskSpec
-from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
+from gpuyard.domain.values import NodeId, Outcome, TaskId
 from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
 from gpuyard.engine.state import State
 from gpuyard.journal.stores.sqlite import read_folder
-from gpuyard.predictor.history import Asked
+from gpuyard.predictor.history import asked_of
 from gpuyard.simulator.contenders import CONTENDERS, Contender
 from gpuyard.simulator.recorder import Recorder
 from gpuyard.simulator.workloads.arrival import Arrival, Coming
@@ -235,12 +235,11 @@ class _Reader:
         return left_out
 
     def _arrival(self, new: NewTask) -> Arrival:
-        spec, ask = new.spec, new.spec.resources
+        spec = new.spec
         *earlier, run = self._runs[new.id]
         for before in reversed(earlier):
             run = replace(before, then=run)
-        gpus = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
-        return Arrival(new.id, spec, Asked(spec.user, spec.project, spec.name, gpus), run)
+        return Arrival(new.id, spec, asked_of(spec), run)
 
 
 # --- outside facts as commands ----------------------------------------------------------------------------------------

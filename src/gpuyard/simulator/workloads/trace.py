@@ -3,6 +3,7 @@
     submit_s, duration_s, gpu_num    when it came, how long it ran, on how many GPUs
     user, name, state                may be there; all jobs count, whatever their state was
     gpu_fraction                     may be there: how much of its one GPU a job asks for, else all of it
+    vc                               may be there; where nobody says who submitted a job, this group did
     any other column                 can be named as the pool
 
 A row that can not be meant is an error with its line. Two things are put right and counted: rows that are not in the
@@ -65,8 +66,8 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
             out_of_order += 1
         if pool and not row[pool]:
             raise WrongTrace(f"{where}: {pool} is empty; it must say where the job may run.")
-        where_to, name = row[pool] if pool else "", row.get("name", "")
-        jobs.append(Job(submit, seconds, int(gpus), row.get("user", ""), where_to, name, _fraction(row, gpus, where)))
+        user, where_to, name = row.get("user") or row.get("vc", ""), row[pool] if pool else "", row.get("name", "")
+        jobs.append(Job(submit, seconds, int(gpus), user, where_to, name, _fraction(row, gpus, where)))
     if not jobs:
         raise WrongTrace(f"{path}: there is no job with GPUs in it.")
     if out_of_order:
