@@ -37,14 +37,26 @@ def explain(task_id: TaskId, as_json: Json = False, server: Server = None, token
 def in_words(told: "ExplainAnswer") -> list[str]:
     """A few sentences."""
     words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
-    if told.status != "pending":
-        here = told.nodes if told.status == "running" else []
-        return words + ([f"Its GPUs are on {' and '.join(here)}."] if here else [])
-    if told.reason_code in SAYS_ALL:
+    if told.status not in {"pending", "running"}:
         return words
+    if told.status == "running":
+        return [*words, *([f"Its GPUs are on {' and '.join(told.nodes)}."] if told.nodes else []), *_how_long(told)]
+    if told.reason_code in SAYS_ALL:
+        return [*words, *_how_long(told)]
     if _fits_nowhere(told):
         return [*words, NOWHERE]
-    return [*words, _ahead(told.ahead), _when(told)]
+    return [*words, _ahead(told.ahead), _when(told), *_how_long(told)]
+
+
+def _how_long(told: "ExplainAnswer") -> list[str]:
+    """How long it is thought to run, where nobody said it."""
+    from gpuyard.cli.printing import spoken_seconds
+
+    if not told.predicted_from:
+        return []
+    spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
+    likely, low, high = map(spoken_seconds, spans)
+    return [f"It is thought to run for {likely}, between {low} and {high}: the last {told.predicted_from} like it did."]
 
 
 def _fits_nowhere(told: "ExplainAnswer") -> bool:

@@ -198,6 +198,15 @@ class Archive:
             found = database.execute("SELECT answer FROM answers WHERE id = ?", (task,)).fetchone()
         return found[0] if found else None
 
+    def newest(self, count: int) -> list[tuple[float, bytes]]:
+        """So many tasks at the most that ended last, in the order in which they ended: when, and the answer."""
+        with self._read() as database:
+            found = database.execute(
+                "SELECT finished_at, answer FROM tasks JOIN answers USING (id) ORDER BY finished_at DESC, id DESC LIMIT ?",
+                (count,),
+            ).fetchall()
+        return found[::-1]
+
     def statuses(self, tasks: Iterable[TaskId]) -> dict[TaskId, TaskStatus]:
         """How these ended; those that are not here are left out."""
         with self._read() as database:

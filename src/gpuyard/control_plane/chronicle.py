@@ -90,9 +90,8 @@ def _requeued(event: fact.TaskRequeued, record: Record, views: Views) -> Line:  
     return {"event": "task_pending", "task_id": spoken_task_id(event.task), "reason": event.cause.why}
 
 
-def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:
+def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:  # noqa: ARG001
     view = views.tasks[event.task]
-    started_at = view.started_at
     return {
         "event": "task_failed" if event.status in FAILURES else "task_finished",
         "task_id": spoken_task_id(event.task),
@@ -101,7 +100,7 @@ def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:
         "reason": event.cause.why,
         "exit_code": view.exit_code,
         "attempts": view.attempts,
-        "run_seconds": None if started_at is None else round(record.at - started_at, 3),
+        "run_seconds": None if view.started_at is None else round(view.run_seconds, 3),
     }
 
 

@@ -28,6 +28,7 @@ from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
+from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
@@ -226,8 +227,19 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         snapshot_folder=settings.snapshot_dir,
         retired_folder=settings.retired_dir,
         keep_seconds=float(settings.storage.retention),
+        forecaster=_forecaster(archive) if settings.prediction.enabled else None,
     )
     return yard, access
+
+
+def _forecaster(archive: Archive) -> Forecaster:
+    """Who knows what has ended so far, as far as the archive does."""
+    forecaster = Forecaster()
+    try:
+        forecaster.remember(archive.newest(MOST_REMEMBERED))
+    except StoreError as error:
+        log.warning("forecasts_begin_anew", message=str(error))
+    return forecaster
 
 
 def _catch_up(archive: Archive, views: Views) -> None:

@@ -137,6 +137,12 @@ class Storage(Section, frozen=True):
     """How long ended tasks can be asked for."""
 
 
+class Prediction(Section, frozen=True):
+    """Run times of tasks that come without one."""
+
+    enabled: bool = True
+
+
 class Logging(Section, frozen=True):
     """What is logged, how and where."""
 
@@ -215,6 +221,7 @@ class ServerSettings(Section, frozen=True):
     quota: Quota = Quota()
     agent: Agents = Agents()
     storage: Storage = Storage()
+    prediction: Prediction = Prediction()
     logging: Logging = Logging()
     auth: Auth = Auth()
     users: list[UserEntry] = []

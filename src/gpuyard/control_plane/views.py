@@ -15,7 +15,7 @@ from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import ENDED, GpuHealth, NodeId, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.journal.records import Record
 from gpuyard.wire.tasks import TaskAnswer, answer_of
 
@@ -44,11 +44,23 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     stopping: bool = False
     key: str = ""
     digest: str = ""
+    run_seconds: float = 0.0
+    """How long it has run before the run under way. It counts from its last attempt, or further back if that was saved."""
+    runs_since: float | None = None
+    """Since when it runs."""
+    saved: bool = False
+    """Its last attempt was stopped and kept what it had done."""
 
     @property
     def waits(self) -> bool:
         """Whether it stands in the queue: for its first attempt, or after one that is over."""
         return self.status is TaskStatus.PENDING and (not self.attempts or self.cause is not None) and not self.stopping
+
+    def halt(self, at: float) -> None:
+        """It does not run any more, for now or for good."""
+        if self.runs_since is not None:
+            self.run_seconds += at - self.runs_since
+            self.runs_since = None
 
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
         """What the API tells; `reason` is why it waits, where somebody asked the engine."""
@@ -72,6 +84,7 @@ class TaskView(msgspec.Struct, omit_defaults=True):
             reason=reason,
             reason_code=reason_code,
             created_by=self.by,
+            run_seconds=self.run_seconds if self.finished_at is not None else None,
         )
 
     def reason(self) -> tuple[str | None, str | None]:
@@ -231,9 +244,10 @@ class Views:
         view = self.tasks[event.task]
         view.spec = replace(view.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
 
-    def _suspension_failed(self, event: fact.SuspensionFailed, record: Record) -> None:  # noqa: ARG002
+    def _suspension_failed(self, event: fact.SuspensionFailed, record: Record) -> None:
         view = self.tasks[event.task]
         view.cause, view.message = None, event.message
+        view.runs_since = record.at
 
     def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
@@ -241,15 +255,18 @@ class Views:
         view.started_at = view.exit_code = view.signal = view.cause = None
         view.message = ""
         view.stopping = False
+        if not view.saved:
+            view.run_seconds = 0.0
         self._occupy(view, event.placement)
 
     def _started(self, event: fact.AttemptStarted, record: Record) -> None:
         view = self.tasks[event.task]
-        view.started_at = record.at
+        view.started_at = view.runs_since = record.at
         self._becomes(view, TaskStatus.RUNNING)
 
-    def _stopping(self, event: fact.AttemptStopping | fact.AttemptSuspending, record: Record) -> None:  # noqa: ARG002
+    def _stopping(self, event: fact.AttemptStopping | fact.AttemptSuspending, record: Record) -> None:
         view = self.tasks[event.task]
+        view.halt(record.at)
         view.cause, view.stopping = event.cause, isinstance(event, fact.AttemptStopping)
 
     def _suspended(self, event: fact.AttemptSuspended, record: Record) -> None:  # noqa: ARG002
@@ -262,11 +279,15 @@ class Views:
         view.placement, view.cause, view.held = event.placement, None, False
         self._occupy(view, event.placement)
 
-    def _resumed(self, event: fact.AttemptResumed, record: Record) -> None:  # noqa: ARG002
-        self._becomes(self.tasks[event.task], TaskStatus.RUNNING)
-
-    def _attempt_ended(self, event: fact.AttemptEnded, record: Record) -> None:  # noqa: ARG002
+    def _resumed(self, event: fact.AttemptResumed, record: Record) -> None:
         view = self.tasks[event.task]
+        view.runs_since = record.at
+        self._becomes(view, TaskStatus.RUNNING)
+
+    def _attempt_ended(self, event: fact.AttemptEnded, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.halt(record.at)
+        view.saved = view.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
         view.stopping = False
         self._vacate(view, leave=True)

@@ -24,6 +24,7 @@ from gpuyard.control_plane.agents import Agents
 from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
 from gpuyard.control_plane.chronicle import Chronicle
 from gpuyard.control_plane.database import StoreDamaged, StoreError
+from gpuyard.control_plane.forecaster import Forecaster
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
@@ -95,6 +96,7 @@ class Yard:
         retired_folder: Path | None = None,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
+        forecaster: Forecaster | None = None,
     ) -> None:
         self.journal = journal
         self.views = views
@@ -122,6 +124,7 @@ class Yard:
         self._request_key = request_key
         """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
         self._keep_seconds = keep_seconds
+        self._forecaster = forecaster
         self._snapshot_at = journal.head.seq
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
@@ -176,6 +179,8 @@ class Yard:
             event = record.fact
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._note_key(event, record.at)
+            elif isinstance(event, fact.TaskEnded) and self._forecaster is not None:
+                self._forecaster.ended(views.tasks[event.task], record.at)
         self.stream.publish(records)
         self._chronicle.hear(records)
 
@@ -194,13 +199,15 @@ class Yard:
         if key:
             self._keys[tenant, key] = (digest, answer)
         given: list[TaskId] = []
+        forecaster = self._forecaster
 
         def make(state: State) -> command.Command:
             given.clear()  # asked again, should another request of its batch have broken the engine
             tasks = []
             secrets: dict[TaskId, Mapping[str, str]] = {}
             for submission in submissions:
-                for spec in submission.specs:
+                for asked in submission.specs:
+                    spec = asked if forecaster is None else forecaster.foreseen(asked, state.now)
                     given.append(TaskId(state.last_task + 1 + len(given)))
                     tasks.append(NewTask(given[-1], spec))
                     if submission.secrets:

@@ -93,6 +93,12 @@ class ExplainAnswer(Struct, frozen=True):
     nodes: list[str]
     guessed: bool = False
     """The start rests on a guess, as a task in the way has outrun its estimate."""
+    estimated_seconds: float | None = None
+    """How long it is likely to run itself: said with it, or predicted."""
+    estimated_low_seconds: float | None = None
+    estimated_high_seconds: float | None = None
+    predicted_from: int | None = None
+    """From how many runs of its kind that was predicted."""
 
 
 # --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------

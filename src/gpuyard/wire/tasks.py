@@ -424,8 +424,16 @@ class TaskAnswer(Struct, frozen=True, kw_only=True):
     preemption: Preemption
     on_lost: OnLost
     estimated_seconds: float | None
+    """How long it is likely to run: said with it, or predicted."""
     model: str | None
     require_fit: bool
+    estimated_low_seconds: float | None = None
+    estimated_high_seconds: float | None = None
+    """A band that nine of ten stay in."""
+    predicted_from: int | None = None
+    """From how many runs of its kind the estimate was predicted; null: it was said, or there is none."""
+    run_seconds: float | None = None
+    """How long it ran, without time it was suspended; null: it has not ended."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -450,12 +458,13 @@ def answer_of(
     reason: str | None,
     reason_code: str | None,
     created_by: str,
+    run_seconds: float | None = None,
 ) -> TaskAnswer:
     """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
     ask, name = spec.resources, spoken_task_id(id)
     gpus = gpu_ids(placement)
     nodes = [str(part.node) for part in placement.slices] if placement else []
-    share = ask.share
+    share, estimate = ask.share, spec.estimate
     models = list(ask.models)
     return TaskAnswer(
         task_id=name,
@@ -501,7 +510,11 @@ def answer_of(
         array_index=spec.array_index,
         preemption=spec.preemption,
         on_lost=spec.on_lost,
-        estimated_seconds=spec.estimate.seconds if spec.estimate else None,
+        estimated_seconds=estimate.seconds if estimate else None,
+        estimated_low_seconds=estimate.low_seconds if estimate else None,
+        estimated_high_seconds=estimate.high_seconds if estimate else None,
+        predicted_from=(estimate.runs or None) if estimate else None,
+        run_seconds=run_seconds,
         model=spec.model_name or None,
         require_fit=spec.require_fit,
     )

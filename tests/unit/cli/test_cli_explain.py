@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.cli import explain
 from gpuyard.cli.explain import in_words
-from gpuyard.cli.printing import spoken_instant
+from gpuyard.cli.printing import spoken_instant, spoken_seconds
 from gpuyard.domain.refusals import REFUSALS
 from gpuyard.domain.values import TaskStatus
 from gpuyard.engine.explain import AHEAD
@@ -60,6 +60,20 @@ def test_a_guess_is_called_one() -> None:
         f"At a guess it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}: "
         "a task in its way has run longer than its estimate."
     )
+
+
+def test_how_long_it_runs_is_said_with_what_it_is_predicted_from() -> None:
+    band: dict[str, object] = {
+        "estimated_seconds": 90.0,
+        "estimated_low_seconds": 30.0,
+        "estimated_high_seconds": 3_600.0,
+    }
+    likely, low, high = map(spoken_seconds, (90.0, 30.0, 3_600.0))
+    sentence = f"It is thought to run for {likely}, between {low} and {high}: the last 12 like it did."
+    assert in_words(explanation(**band, predicted_from=12))[-1] == sentence
+    running = explanation(status=TaskStatus.RUNNING, nodes=["n1"], predicted_from=12, **band)
+    assert in_words(running)[-2:] == ["Its GPUs are on n1.", sentence]
+    assert sentence not in in_words(explanation(**band))
 
 
 @pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForVictims"])

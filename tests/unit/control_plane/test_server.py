@@ -1,9 +1,18 @@
 """How a scheduler is put together."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gpuyard.control_plane.server import JOIN_TOKEN_FILE, join_token
-from gpuyard.control_plane.settings import ServerSettings, Storage
+import pytest
+
+from gpuyard.control_plane.server import JOIN_TOKEN_FILE, join_token, serve
+from gpuyard.control_plane.settings import Prediction, Server, ServerSettings, Storage
+from gpuyard.sdk import Client, connect
+from gpuyard.testing.played import PlayedNode
+from gpuyard.wire.config import Address
+from tests.unit.control_plane.yards import run
 
 
 def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_it_was_written(tmp_path: Path) -> None:
@@ -14,3 +23,45 @@ def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_
     assert len(drawn) > 20
     assert drawn == join_token(settings) == path.read_text().strip()
     assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("enabled", "runs"), [(True, 3), (False, None)])
+def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not_to_predict(
+    tmp_path: Path, *, enabled: bool, runs: int | None
+) -> None:
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        prediction=Prediction(enabled=enabled),
+    )
+
+    def lives(client: Client) -> None:
+        for _ in range(3):
+            client.wait(client.submit("true", gpu_count=1))
+
+    async def story() -> None:
+        async with _served(settings) as (client, agents):
+            node = PlayedNode("n1", 2, join_token=join_token(settings), runs_for=0.05)
+            playing = asyncio.create_task(node.play(agents))
+            await asyncio.to_thread(lives, client)
+            playing.cancel()
+        async with _served(settings) as (client, _):
+            task = await asyncio.to_thread(client.submit, "true", gpu_count=1)
+            assert task.predicted_from == runs
+
+    run(story)
+
+
+@asynccontextmanager
+async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]:
+    """A scheduler, a client of it, and where agents find it."""
+    until, where = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve(settings, started=lambda http, grpc: where.set_result((http, grpc)), until=until)
+    )
+    http, port = await where
+    try:
+        yield connect(http), f"127.0.0.1:{port}"
+    finally:
+        until.set()
+        await serving

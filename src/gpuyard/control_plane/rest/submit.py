@@ -14,7 +14,7 @@ from gpuyard.control_plane.views import TaskView
 from gpuyard.control_plane.yard import Submission
 from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency
 from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import MILLI, TenantId
+from gpuyard.domain.values import TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
 from gpuyard.wire.strict import WrongInput
@@ -140,8 +140,7 @@ async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submissi
     def fits(spec: TaskSpec, state: State) -> bool:
         ask = spec.resources
         if isinstance(refusal, QuotaForbids):
-            needed = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
-            return (spec.tenant, needed) == (refusal.tenant, refusal.needed)
+            return (spec.tenant, ask.all_gpus) == (refusal.tenant, refusal.needed)
         if isinstance(refusal, UnknownDependency):
             return refusal.dependency in spec.after_success + spec.after_any
         return spec.require_fit and Shape(ask).never(state.index) == refusal

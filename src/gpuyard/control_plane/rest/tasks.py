@@ -143,6 +143,10 @@ async def explain_task(desk: Desk, call: Call) -> Answer:
             _instant_or_none(found.starts_high if found else None),
             list(found.nodes) if found and found.nodes else told.node_ids,
             found is not None and found.guessed,
+            told.estimated_seconds,
+            told.estimated_low_seconds,
+            told.estimated_high_seconds,
+            told.predicted_from,
         )
     )
 

@@ -1,0 +1,85 @@
+"""Run times and outlooks for tasks that come, from what has ended in this yard.
+
+What is foreseen goes into the journal with the task, so it is a fact like everything else that decisions rest on, and is
+never foreseen again. After a restart the archive says what has ended; without it, learning begins anew, and no harm is done.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuyard.control_plane.views import TaskView
+from gpuyard.domain.causes import Why
+from gpuyard.domain.task import Estimate, TaskSpec
+from gpuyard.predictor.history import Asked, History, asked_of, known_of
+from gpuyard.predictor.outlook import Outlooks
+
+ENDS = frozenset({Why.SUCCEEDED, Why.EXIT_CODE, Why.MEMBER_FAILED, Why.CANCELLED})
+"""Ends that say how long a task runs: its own, and its user's who had seen enough. Not those that the yard brought about."""
+MOST_REMEMBERED = 10_000
+"""Ended tasks that are read after a restart."""
+
+
+class Kept(msgspec.Struct):
+    """What the archive keeps of an ended task, as far as it matters here."""
+
+    tenant_id: str
+    user: str
+    project: str
+    name: str
+    command: list[str] | str | None
+    gpu_count: int
+    nodes: int
+    gpu_fraction: float | None
+    reason_code: str | None
+    estimated_seconds: float | None = None
+    estimated_low_seconds: float | None = None
+    estimated_high_seconds: float | None = None
+    predicted_from: int | None = None
+    run_seconds: float | None = None
+
+
+class Forecaster:
+    """Asks those who know what has ended, and tells them."""
+
+    def __init__(self) -> None:
+        self._history = History()
+        self._outlooks = Outlooks()
+
+    def foreseen(self, spec: TaskSpec, now: float) -> TaskSpec:
+        """The task with how long it is thought to run. What its user says counts, with a band by how right that was before."""
+        asked, said = asked_of(spec), spec.estimate
+        estimate = self._history.foresee(asked, now) if said is None else self._history.believed(asked, said)
+        outlook = () if spec.command is None else self._outlooks.outlook(asked)
+        return replace(spec, estimate=estimate, outlook=outlook)
+
+    def ended(self, view: TaskView, now: float) -> None:
+        """A task is over."""
+        spec, seconds = view.spec, view.run_seconds
+        if view.cause is not None and view.cause.why in ENDS and seconds > 0.0:
+            self._learn(asked_of(spec), seconds, now, spec.estimate, lease=spec.command is None)
+
+    def remember(self, ended: Iterable[tuple[float, bytes]]) -> None:
+        """Tasks of the archive, in the order in which they ended."""
+        for at, answer in ended:
+            kept = _decode(answer)
+            if kept.reason_code in ENDS and kept.run_seconds:
+                gpus = kept.gpu_fraction if kept.gpu_fraction is not None else float(kept.gpu_count * kept.nodes)
+                asked = known_of(kept.tenant_id, kept.user, kept.project, kept.name, kept.command, gpus)
+                self._learn(asked, kept.run_seconds, at, _told(kept), lease=kept.command is None)
+
+    def _learn(self, asked: Asked, seconds: float, now: float, told: Estimate | None, *, lease: bool) -> None:
+        self._history.ended(asked, seconds, now, told)
+        if not lease:
+            self._outlooks.observe(asked, seconds)
+
+
+def _told(kept: Kept) -> Estimate | None:
+    seconds, low, high = kept.estimated_seconds, kept.estimated_low_seconds, kept.estimated_high_seconds
+    if seconds is None or low is None or high is None:
+        return None
+    return Estimate(seconds, low, high, kept.predicted_from or 0)
+
+
+_decode = msgspec.json.Decoder(Kept).decode
