@@ -11,9 +11,22 @@
 A story checks every invariant after each step, so a test only says what it is about.
 """
 
+from gpuyard.backends.memory import MemoryProvider
 from gpuyard.journal.stores.memory import MemoryJournal
 from gpuyard.simulator.world import Run, World
 from gpuyard.testing.builders import TaskBuilder, cpu_task, gang, node, share, task
 from gpuyard.testing.story import ClusterStory
 
-__all__ = ["ClusterStory", "MemoryJournal", "Run", "TaskBuilder", "World", "cpu_task", "gang", "node", "share", "task"]
+__all__ = [
+    "ClusterStory",
+    "MemoryJournal",
+    "MemoryProvider",
+    "Run",
+    "TaskBuilder",
+    "World",
+    "cpu_task",
+    "gang",
+    "node",
+    "share",
+    "task",
+]

@@ -1,0 +1,1 @@
+"""Who runs it: what stands behind nodes that come and go. Today, who boots them."""

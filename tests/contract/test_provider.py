@@ -1,0 +1,130 @@
+"""What everybody who boots nodes promises, held against each of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpuyard.backends.command import CommandProvider
+from gpuyard.backends.provider import Provider
+from gpuyard.domain.pool import HireState
+from gpuyard.domain.values import NodeId
+from gpuyard.testing import MemoryProvider
+from tests.acceptance.waiting import until
+
+ONE, TWO = NodeId("pool-0001"), NodeId("pool-0002")
+
+
+class Hiring(NamedTuple):
+    """A provider, and how to wait until everything it was asked for is up or has failed."""
+
+    provider: Provider
+    settle: Callable[[], None]
+
+
+def in_memory(_: Path, *, fails: bool) -> Hiring:
+    times = [0.0]
+
+    def settle() -> None:
+        times[0] += 10
+
+    return Hiring(MemoryProvider(lambda: times[0], boot_seconds=10, fails=lambda: fails), settle)
+
+
+def by_command(folder: Path, *, fails: bool) -> Hiring:
+    """Nodes are files that the commands make and take away."""
+    up = folder / "up"
+    up.mkdir()
+    boot = "exit 3" if fails else f"echo {{kind}} > {up}/{{node}}"
+    provider = CommandProvider(folder / "pool", "a100", boot, f"rm -f {up}/{{node}}")
+
+    def settled() -> bool:
+        return all(it.state not in {HireState.BOOTING, HireState.LEAVING} for it in provider.nodes())
+
+    def settle() -> None:
+        until(settled)
+        assert {path.name for path in up.iterdir()} == {
+            it.node for it in provider.nodes() if it.state is HireState.READY
+        }
+
+    return Hiring(provider, settle)
+
+
+Make = Callable[[bool], Hiring]
+
+
+@pytest.fixture(params=[in_memory, by_command], ids=lambda make: make.__name__)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    return lambda fails: request.param(tmp_path, fails=fails)
+
+
+def states(hiring: Hiring) -> dict[NodeId, HireState]:
+    return {hired.node: hired.state for hired in hiring.provider.nodes()}
+
+
+def test_it_begins_with_nothing(make: Make) -> None:
+    assert list(make(False).provider.nodes()) == []
+
+
+def test_nodes_boot_and_are_ready(make: Make) -> None:
+    hiring = make(False)
+    hiring.provider.boot([ONE, TWO])
+    assert list(states(hiring)) == [ONE, TWO]
+    hiring.settle()
+    assert states(hiring) == {ONE: HireState.READY, TWO: HireState.READY}
+
+
+def test_a_node_that_did_not_come_up_says_so_until_it_is_let_go(make: Make) -> None:
+    hiring = make(True)
+    hiring.provider.boot([ONE])
+    hiring.settle()
+    assert states(hiring) == {ONE: HireState.FAILED}
+    hiring.provider.release([ONE])
+    hiring.settle()
+    assert states(hiring) == {ONE: HireState.GONE}
+
+
+def test_a_node_is_not_booted_twice(make: Make) -> None:
+    hiring = make(False)
+    hiring.provider.boot([ONE])
+    hiring.settle()
+    since = [hired.since for hired in hiring.provider.nodes()]
+    hiring.provider.boot([ONE])
+    hiring.settle()
+    assert [hired.since for hired in hiring.provider.nodes()] == since
+
+
+def test_what_was_let_go_is_down_and_then_forgotten(make: Make) -> None:
+    hiring = make(False)
+    hiring.provider.boot([ONE, TWO])
+    hiring.settle()
+    hiring.provider.release([ONE])
+    assert states(hiring)[ONE] in {HireState.LEAVING, HireState.GONE}
+    hiring.settle()
+    assert states(hiring) == {ONE: HireState.GONE, TWO: HireState.READY}
+    for _ in range(2):
+        hiring.provider.release([ONE])
+        assert states(hiring) == {TWO: HireState.READY}
+
+
+def test_a_node_that_was_forgotten_can_be_asked_for_again(make: Make) -> None:
+    hiring = make(False)
+    hiring.provider.boot([ONE])
+    hiring.settle()
+    hiring.provider.release([ONE])
+    hiring.settle()
+    hiring.provider.boot([ONE])
+    assert states(hiring) == {ONE: HireState.GONE}
+    hiring.provider.release([ONE])
+    hiring.provider.boot([ONE])
+    hiring.settle()
+    assert states(hiring) == {ONE: HireState.READY}
+
+
+def test_a_node_can_be_let_go_while_it_boots(make: Make) -> None:
+    hiring = make(False)
+    hiring.provider.boot([ONE])
+    hiring.provider.release([ONE])
+    hiring.settle()
+    assert states(hiring) == {ONE: HireState.GONE}
