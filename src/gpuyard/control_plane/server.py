@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from gpuyard import __version__
+from gpuyard.backends.command import CommandProvider
 from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
 from gpuyard.control_plane.access.store import AccessStore
@@ -29,11 +30,12 @@ from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
+from gpuyard.control_plane.pool import ElasticPool
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
 from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.settings import ServerSettings, engine_settings_of, split_of, tenants_of
+from gpuyard.control_plane.settings import ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
 from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
 from gpuyard.domain import commands as command
@@ -89,6 +91,7 @@ async def serve(
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
         yard, access = _open(settings, stack)
+        pool = _pool(yard, settings)
         http = stack.enter_context(_listen(settings.http_address))
         agents = _grpc_server(yard)
         port = _bind(agents, settings)
@@ -101,7 +104,7 @@ async def serve(
                 await _apply(yard, settings, default_mode)
                 await asyncio.to_thread(_add_users, access, settings)
                 _settle_memory()
-                async with _served(yard, running, access, settings, agents, http) as serving:
+                async with _served(yard, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http)
                     log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
@@ -120,23 +123,36 @@ async def _served(
     settings: ServerSettings,
     agents: "grpc.aio.Server",
     http: socket.socket,
+    pool: ElasticPool | None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Both ports are open, also while the yard says good-bye."""
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
     web = http_server(make_app(yard, access, Gate(access), doorplate, settings), tls=settings.server.tls)
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=[http]))
-    noting = asyncio.create_task(_note_uses(access))
+    beside = [asyncio.create_task(_note_uses(access))]
+    if pool is not None:
+        beside.append(asyncio.create_task(pool.run()))
     try:
         yield serving
     finally:
-        noting.cancel()
+        for task in beside:
+            task.cancel()
         try:
             await _stop(yard, running)
         finally:
             web.should_exit = True
             await agents.stop(1.0)
             await serving
+
+
+def _pool(yard: Yard, settings: ServerSettings) -> ElasticPool | None:
+    """The elastic pool, if there is to be one."""
+    wanted, pool = pool_of(settings), settings.pool
+    if wanted is None:
+        return None
+    provider = CommandProvider(settings.data_dir / "pool", pool.kind, pool.boot_command, pool.release_command)
+    return ElasticPool(yard.loop, provider, *wanted, every_seconds=float(pool.interval))
 
 
 async def _stop(yard: Yard, running: "asyncio.Task[None]") -> None:

@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.pool import PoolSettings
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.domain.validation import check_split, check_tenant
-from gpuyard.domain.values import TaskClass, TenantId
+from gpuyard.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import (
     Address,
@@ -28,7 +30,7 @@ from gpuyard.wire.config import (
     SecondsOrNone,
     load,
 )
-from gpuyard.wire.limits import GpuCount, Mebibytes, ModelName, Percent, TenantName
+from gpuyard.wire.limits import CpuCount, GpuCount, Labels, Mebibytes, ModelName, NodeNameOrNone, Percent, TenantName
 from gpuyard.wire.strict import nearest
 
 DEFAULT_TENANT = "default"
@@ -36,6 +38,14 @@ DEFAULT_TENANT = "default"
 DEFAULT_HTTP_ADDRESS = Address("127.0.0.1:8080")
 DEFAULT_SCHEDULE_SECONDS = 5.0
 
+GpuKind: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^([1-9][0-9]{0,3}:[^:\u0000-\u001f\u007f]{1,128}:[1-9][0-9]{0,4})?$(?!\n)",
+        description="COUNT:MODEL:GIGABYTES, such as 8:H100:80",
+    ),
+]
+ShellLine: TypeAlias = Annotated[str, Meta(max_length=4096)]
 LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
 FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
 
@@ -143,6 +153,30 @@ class Prediction(Section, frozen=True):
     enabled: bool = True
 
 
+class Pool(Section, frozen=True):
+    """Nodes that are booted while they are needed, by an administrator's commands."""
+
+    kind: NodeNameOrNone = ""
+    """How its nodes are called: kind-0001 and so on; empty: there is no pool."""
+    gpus: GpuKind = ""
+    """What each has."""
+    cpus: CpuCount = 0
+    memory_mb: Mebibytes = 0
+    labels: Labels = {}
+    min: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    max: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    boot_command: ShellLine = ""
+    release_command: ShellLine = ""
+    idle: Seconds = Seconds(600)
+    """A node on which nothing has run for so long is given back."""
+    pressure: SecondsOrNone = SecondsOrNone(0)
+    """A task must have waited so long before a node is booted because of it."""
+    boot_limit: Seconds = Seconds(900)
+    """A node that has not joined by then has failed."""
+    interval: Seconds = Seconds(10)
+    """How often it is looked at."""
+
+
 class Logging(Section, frozen=True):
     """What is logged, how and where."""
 
@@ -222,6 +256,7 @@ class ServerSettings(Section, frozen=True):
     agent: Agents = Agents()
     storage: Storage = Storage()
     prediction: Prediction = Prediction()
+    pool: Pool = Pool()
     logging: Logging = Logging()
     auth: Auth = Auth()
     users: list[UserEntry] = []
@@ -313,6 +348,20 @@ def split_of(settings: ServerSettings, *, default_mode: QuotaMode = QuotaMode.ST
     if online is None:
         online = Split().online_percent if batch is None else round(1 - batch, 9)
     return Split(online, round(1 - online, 9) if batch is None else batch, settings.quota.mode or default_mode)
+
+
+def pool_of(settings: ServerSettings) -> tuple[PoolSettings, NodeSpec] | None:
+    """The elastic pool and what a node of it is; none: there is none."""
+    pool = settings.pool
+    if not pool.kind:
+        return None
+    count, model, gigabytes = pool.gpus.split(":")
+    gpus = (Gpu(model, int(gigabytes) * 1024),) * int(count)
+    kind = NodeSpec(NodeId(pool.kind), gpus, pool.cpus, pool.memory_mb, tuple(sorted(pool.labels.items())))
+    rule = PoolSettings(
+        pool.min, pool.max, float(pool.idle), float(pool.pressure), boot_limit_seconds=float(pool.boot_limit)
+    )
+    return rule, kind
 
 
 def tenants_of(settings: ServerSettings) -> list[Tenant]:
@@ -413,6 +462,7 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
         yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
     if refusal := check_split(split_of(settings)):
         yield "quota", f"quota: {refusal.sentence()}"
+    yield from _pool_incomplete(settings.pool)
     for tenant in tenants_of(settings):
         if wrong := check_tenant(tenant):
             yield f"tenants.{tenant.id}", f"tenants.{tenant.id}: {wrong.sentence()}"
@@ -422,3 +472,15 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
             yield "users", f"users: {name} stands there twice; keep one of them."
     if settings.auth.enabled and settings.users and not any(user.role == "admin" for user in settings.users):
         yield "users", "users: nobody is an admin; give one user the role admin."
+
+
+def _pool_incomplete(pool: Pool) -> Iterator[Complaint]:
+    if not pool.kind:
+        if pool != Pool():
+            yield "pool.kind", "pool.kind says how the nodes of the pool are called; give it, or take the pool out."
+        return
+    for key in ("gpus", "boot_command", "release_command"):
+        if not getattr(pool, key):
+            yield f"pool.{key}", f"pool.{key} is needed for a pool; give it, or take pool.kind out."
+    if pool.min > pool.max:
+        yield "pool.min", f"pool.min ({pool.min}) is above pool.max ({pool.max})."

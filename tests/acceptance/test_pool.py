@@ -1,0 +1,78 @@
+"""An elastic pool of real agents: one is booted for a task that waits, and is gone when nothing runs on it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.acceptance.live import GPUYARD, Cluster
+from tests.acceptance.waiting import until
+
+
+def pool(folder: Path, *, in_background: bool = True) -> dict[str, Any]:
+    """Its nodes are agents on this machine, and its commands start and end them."""
+    start = " ".join([*GPUYARD, "agent", "--config", str(folder / "agent.yaml")])
+    names = f"GPUYARD_AGENT__ID={{node}} GPUYARD_EXECUTOR__WORK_DIR={folder}/{{node}}"
+    pid = f"{folder}/{{node}}.pid"
+    return {
+        "kind": "pool",
+        "gpus": "2:RTX4090:24",
+        "boot_command": f"{names} {start} & echo $! > {pid}" if in_background else f"{names} exec {start}",
+        "release_command": f"kill $(cat {pid}) && rm {pid}" if in_background else "true",
+        "interval": "200ms",
+        "idle": "2s",
+    }
+
+
+def is_agent(process: Path, folder: Path) -> bool:
+    try:
+        return str(folder / "agent.yaml").encode() in (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def write_agent(cluster: Cluster) -> None:
+    settings = {
+        "agent": {"join_token": cluster.join_token, "address": "127.0.0.1"},
+        "scheduler": {"master_address": f"127.0.0.1:{cluster.grpc}", "retry_interval": "200ms"},
+        "gpu": {"detection_method": "virtual", "virtual": "2:RTX4090:24"},
+        "logging": {"format": "text", "output": str(cluster.folder / "agents.log")},
+    }
+    (cluster.folder / "agent.yaml").write_text(yaml.safe_dump(settings))
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_a_pool_grows_for_a_task_and_shrinks_when_it_is_over(tmp_path: Path, in_background: bool) -> None:
+    cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path, in_background=in_background)})
+    write_agent(cluster)
+    try:
+        cluster.start_server()
+        client = cluster.ready(0)
+        assert client.nodes().total == 0
+        task = client.submit(["sleep", "3"], gpu_count=2)
+        ended = client.wait(task)
+        assert (ended.status, ended.node_id) == ("success", "pool-0001")
+        until(lambda: client.nodes().total == 0, what=f"the pool to be empty\n{cluster.logs()}")
+        assert not list(tmp_path.glob("*.pid"))
+        agents = [pid for pid in Path("/proc").iterdir() if pid.name.isdigit() and is_agent(pid, tmp_path)]
+        assert agents == []
+    finally:
+        cluster.end()
+
+
+def test_a_pool_goes_on_after_the_scheduler_was_killed(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path)})
+    write_agent(cluster)
+    try:
+        cluster.start_server()
+        client = cluster.ready(0)
+        client.submit(["sleep", "1"], gpu_count=1)
+        until(lambda: client.nodes().total == 1)
+        cluster.kill(cluster.server)
+        cluster.start_server()
+        client = cluster.ready(0)
+        until(lambda: client.nodes().total == 0 and cluster.count("success") == 1, what="the pool to be empty")
+        assert not list(tmp_path.glob("*.pid"))
+    finally:
+        cluster.end()
