@@ -2,9 +2,11 @@
 
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,11 +21,24 @@ if TYPE_CHECKING:
 
     from gpuyard.predictor.history import Predictor
     from gpuyard.simulator.clusters import Cluster
+    from gpuyard.simulator.conditions import Conditions
     from gpuyard.simulator.contenders import Contender
     from gpuyard.simulator.interference import Interference
     from gpuyard.simulator.play import Progress, Result
     from gpuyard.simulator.workloads.arrival import Workload
     from gpuyard.simulator.workloads.job import Job
+
+
+TITLES = {
+    "fragmentation": ("FRAGMENTED", "{:.0%}"),
+    "energy_kwh": ("KWH", "{:,.0f}"),
+    "gpu_hours_up": ("GPU-HOURS UP", "{:,.0f}"),
+    "cost": ("COST", "{:,.0f}"),
+    "node_failures": ("FAILURES", "{:,}"),
+    "attempts_lost": ("LOST", "{:,}"),
+    "gpu_hours_lost": ("GPU-HOURS LOST", "{:,.0f}"),
+}
+"""Of figures that only some runs have, with how they are written."""
 
 
 class WrongUse(WrongInput):
@@ -42,7 +57,7 @@ def simulate(
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N jobs drawn by chance, that ask for this part of all GPUs while they come (else 0.9).")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with: the same seed, the same jobs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with: the same seed, the same jobs and failures.")] = 0,
     light: Annotated[float, typer.Option("--light", metavar="PART", min=0.0, max=1.0, help="With --generate: this part of the kinds of jobs with one GPU asks for a quarter or half of it.")] = 0.0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads, of K seeds; means with the interval that holds the true mean 95 times of 100.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, packed if it ends in .gz.")] = None,
@@ -52,15 +67,21 @@ def simulate(
     interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="How fast jobs run that share a GPU: a CSV file with name, beside and speed. Else the slower, the more of it the others ask for.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
     predictor: Annotated[Predictors, typer.Option("--predictor", help="How run times are predicted: by statistics of what had ended, or these put right by LightGBM.")] = Predictors.HISTORY,
+    elastic: Annotated[str | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]]", help="Also play each policy on nodes that are hired when tasks wait and given back when idle, beside the fixed cluster.")] = None,
+    sleep: Annotated[str | None, typer.Option("--sleep", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also play each policy on nodes that sleep when idle, beside nodes that are always awake.")] = None,
+    price: Annotated[float | None, typer.Option("--price", metavar="PRICE", help="Of one GPU for an hour: what the nodes of each run cost.")] = None,
+    failures: Annotated[str | None, typer.Option("--failures", metavar="MTBF_HOURS:REPAIR_HOURS", help="Nodes fail and are repaired, after times drawn with these means.")] = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare policies on jobs that were recorded or drawn, with the engine that runs the live yard."""
+    from gpuyard.cli.conditions import conditions_of
     from gpuyard.simulator.accuracy import accuracy
     from gpuyard.simulator.contenders import contender
-    from gpuyard.simulator.measures import as_json as figures
 
     predicts = _predictor(predictor)
+    under = partial(conditions_of, elastic=elastic, sleep=sleep, price=price, failures=failures)
+    under(seed)  # what can not be is said before anything is read
     if report is not None:
         _check_report(report)
     if sum(source is not None for source in (trace, journal, generate)) != 1:
@@ -73,6 +94,8 @@ def simulate(
     if journal is not None:
         if nodes or cluster or pool or interference:
             raise WrongUse("--journal has its own nodes and run times; --nodes, --cluster, --pool and --interference go with --trace.")  # fmt: skip
+        if elastic or sleep or price is not None or failures:
+            raise WrongUse("--journal has its own nodes; --elastic, --sleep, --price and --failures go with --trace.")
         played = _of_journal(journal, names)
     elif trace is not None:
         played = _of_trace(trace, [contender(name) for name in names], nodes, cluster, pool, _sharing(interference))
@@ -90,42 +113,55 @@ def simulate(
             if not names:
                 return
         if repeat > 1:
-            _repeat(drawn, oracle, predicts, as_json)
+            _repeat(drawn, oracle, predicts, as_json, [under(seed + place) for place in range(repeat)])
             return
         played = drawn[0]
-    results = _play(played, oracle, predicts)
+    results = _play(played, oracle, predicts, under(seed))
     if report is not None:
         note = f"{played.note}{', run times known' if oracle else ''}."
         _write_report(report, note, [result for result, _ in results])
     if as_json:
-        found = {
-            it.contender.name: {
-                **figures(it.measures),
-                "prediction": accuracy(it.forecasts),
-                "wall_s": round(wall_s, 3),
+        _print_json(
+            {
+                it.contender.name: {**_figures(it, wall_s), "prediction": accuracy(it.forecasts)}
+                for it, wall_s in results
             }
-            for it, wall_s in results
-        }
-        _print_json(found)
+        )
     else:
         _print_table(results)
 
 
 def _play(
-    played: "_Played", oracle: bool, predictor: "Callable[[], Predictor]", note: str = ""
+    played: "_Played",
+    oracle: bool,
+    predictor: "Callable[[], Predictor]",
+    conditions: "dict[str, Conditions]",
+    note: str = "",
 ) -> "list[tuple[Result, float]]":
-    """Every contender in turn, after what need not be played."""
+    """Every contender in turn under all conditions, after what need not be played."""
+    from gpuyard.cli.conditions import check_pools
     from gpuyard.simulator.play import play
 
+    check_pools(conditions, played.workload)
     results = list(played.results)
-    for each in played.contenders:
+    for each, (name, condition) in product(played.contenders, conditions.items()):
+        contender = replace(each, name=each.name + name)
         began = perf_counter()
-        with _progress(f"{each.name}{note}", played.workload.tasks) as heard:
-            result = play(played.workload, each, oracle=oracle, predictor=predictor, progress=heard)
+        with _progress(f"{contender.name}{note}", played.workload.tasks) as heard:
+            result = play(
+                played.workload, contender, oracle=oracle, predictor=predictor, progress=heard, conditions=condition
+            )
         results.append((result, perf_counter() - began))
         if without_end := len(result.recorder.lives) - result.measures.jobs:
-            print(f"Under {each.name} {without_end:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
+            print(f"Under {contender.name} {without_end:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
     return results
+
+
+def _figures(result: "Result", wall_s: float) -> "dict[str, Any]":
+    """All there is to say of one run in numbers."""
+    from gpuyard.simulator.measures import as_json, rounded
+
+    return {**as_json(result.measures), **rounded(result.further), "wall_s": round(wall_s, 3)}
 
 
 def _print_json(policies: "dict[str, Any]") -> None:
@@ -189,15 +225,20 @@ def _save(path: Path, played: _Played) -> None:
     print(f"Written: {path}, {played.note}.", file=sys.stderr)
 
 
-def _repeat(drawn: list[_Played], oracle: bool, predictor: "Callable[[], Predictor]", as_json: bool) -> None:
+def _repeat(
+    drawn: list[_Played],
+    oracle: bool,
+    predictor: "Callable[[], Predictor]",
+    as_json: bool,
+    conditions: "list[dict[str, Conditions]]",
+) -> None:
     """All workloads under all contenders; what is printed are means and how sure they are."""
     from gpuyard.cli.repeating import as_figures, print_means
-    from gpuyard.simulator.measures import as_json as figures
 
     found: dict[str, list[dict[str, float]]] = {}
-    for place, played in enumerate(drawn, start=1):
-        for result, wall_s in _play(played, oracle, predictor, f" ({place} of {len(drawn)})"):
-            found.setdefault(result.contender.name, []).append({**figures(result.measures), "wall_s": wall_s})
+    for place, (played, under) in enumerate(zip(drawn, conditions, strict=True), start=1):
+        for result, wall_s in _play(played, oracle, predictor, under, f" ({place} of {len(drawn)})"):
+            found.setdefault(result.contender.name, []).append(_figures(result, wall_s))
     if as_json:
         _print_json(as_figures(found))
     else:
@@ -293,7 +334,13 @@ def _print_table(results: "list[tuple[Result, float]]") -> None:
             f"{it.avg_queue_s:,.0f}", f"{it.p999_queue_s:,.0f}", f"{it.preemptions:,}", f"{it.utilisation:.0%}",
             f"{it.avg_slowdown:.2f}", f"{it.worst_slowdown:,.0f}", f"{it.user_fairness:.2f}", f"{wall_s:.1f} s",
         ))  # fmt: skip
-    print_table(names, rows, right=names[1:])
+    further = list(dict.fromkeys(name for result, _ in results for name in result.further))
+    titles = (*names, *(TITLES[name][0] for name in further))
+    cells = [
+        [TITLES[name][1].format(result.further[name]) if name in result.further else "" for name in further]
+        for result, _ in results
+    ]
+    print_table(titles, [(*row, *more) for row, more in zip(rows, cells, strict=True)], right=titles[1:])
     print("Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, FAIRNESS 1 when all users wait alike.")  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One simulation in numbers: how long jobs took and waited, how full the yard was, how evenly users were served."""
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor, fsum, inf
 from typing import Any
 
@@ -37,7 +37,7 @@ class Measures(msgspec.Struct, frozen=True):
     """Jain's index over users' mean slowdowns: 1, all users wait alike for what they do; 1/n, one of n has all the wait."""
 
 
-def measure(recorder: Recorder, gpus: int) -> Measures:
+def measure(recorder: Recorder, gpus: float) -> Measures:
     """Of the tasks that ended."""
     jcts, queues, slowdowns = array("d"), array("d"), array("d")
     preemptions, began, ended = 0, inf, -inf
@@ -100,4 +100,9 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 def as_json(measures: Measures) -> dict[str, Any]:
     """For machines: seconds with three places."""
     plain: dict[str, Any] = msgspec.to_builtins(measures)
-    return {name: round(value, 3) if isinstance(value, float) else value for name, value in plain.items()}
+    return rounded(plain)
+
+
+def rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """With three places."""
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}

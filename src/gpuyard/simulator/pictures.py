@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.simulator.accuracy import by_day, typical_factor
+from gpuyard.simulator.energy import Instant
 from gpuyard.simulator.measures import by_user
 from gpuyard.simulator.play import Result
 from gpuyard.simulator.recorder import Life
@@ -26,10 +27,12 @@ Draw = Callable[["Axes", Sequence[Result]], None]
 
 
 def pictures(results: Sequence[Result]) -> dict[str, bytes]:
-    """Every picture as PNG, by its name; how right predictions were only if there were any."""
-    predicted = any(result.forecasts for result in results)
-    wanted = {name: it for name, it in _PICTURES.items() if predicted or name != "accuracy"}
-    return {name: _png(title, draw, results) for name, (title, draw) in wanted.items()}
+    """Every picture there is something to draw in, as PNG, by its name."""
+    return {
+        name: _png(title, draw, results)
+        for name, (title, draw) in _PICTURES.items()
+        if name not in _WHERE or any(_WHERE[name](result) for result in results)
+    }
 
 
 def titles() -> dict[str, str]:
@@ -117,6 +120,31 @@ def _accuracy(axes: "Axes", results: Sequence[Result]) -> None:
     axes.set_ylabel("typical factor")
 
 
+def _metered(axes: "Axes", results: Sequence[Result], label: str, value: Callable[[Instant], float]) -> None:
+    for place, result in enumerate(results):
+        if result.meter is not None:
+            points = result.meter.line.points
+            axes.step(
+                [(at - points[0][0]) / DAY for at, _ in points], [value(now) for _, now in points],
+                where="post", linewidth=0.9, label=result.contender.name, **_style(place),
+            )  # fmt: skip
+    axes.set_xlabel("days")
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+
+
+def _nodes(axes: "Axes", results: Sequence[Result]) -> None:
+    _metered(axes, results, "nodes up", lambda now: now.nodes_up)
+
+
+def _power(axes: "Axes", results: Sequence[Result]) -> None:
+    _metered(axes, results, "kW", lambda now: now.watts / 1000)
+
+
+def _cost(axes: "Axes", results: Sequence[Result]) -> None:
+    _metered(axes, results, "cost so far", lambda now: now.cost)
+
+
 _PICTURES: dict[str, tuple[str, Draw]] = {
     "jct": ("From submission to end", _jct),
     "queueing": ("Time without GPUs", _queueing),
@@ -124,4 +152,14 @@ _PICTURES: dict[str, tuple[str, Draw]] = {
     "in_use": ("GPUs in use", _in_use),
     "fairness": ("Who waits how much", _fairness),
     "accuracy": ("By how much predicted run times were wrong", _accuracy),
+    "nodes": ("Nodes that take work", _nodes),
+    "power": ("Power", _power),
+    "cost": ("What the nodes cost", _cost),
 }
+_WHERE: dict[str, Callable[[Result], bool]] = {
+    "accuracy": lambda result: bool(result.forecasts),
+    "nodes": lambda result: result.meter is not None,
+    "power": lambda result: result.meter is not None,
+    "cost": lambda result: result.meter is not None and result.meter.cost > 0,
+}
+"""Drawn only where there is something to see."""

@@ -1,7 +1,7 @@
 """Plays a workload under one contender: the live engine, a virtual clock, and nodes that do what the workload says."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -16,7 +16,10 @@ from gpuyard.domain.values import TaskId
 from gpuyard.predictor.history import Asked, History, Predictor
 from gpuyard.predictor.outlook import Outlooks
 from gpuyard.simulator.accuracy import Forecast, Forecasts
+from gpuyard.simulator.conditions import Conditions, Setting
 from gpuyard.simulator.contenders import Contender, Foresight
+from gpuyard.simulator.energy import Meter
+from gpuyard.simulator.fragmentation import Fragmentation
 from gpuyard.simulator.measures import Measures, measure
 from gpuyard.simulator.recorder import Recorder
 from gpuyard.simulator.workloads.arrival import Arrival, Workload
@@ -26,6 +29,7 @@ LEAST_SECONDS = 1e-3
 """An estimate of nothing is none."""
 
 Progress = Callable[[int], None]
+ALONE = Conditions()
 
 
 class NothingEnded(GpuyardError):
@@ -39,6 +43,9 @@ class Result:
     contender: Contender
     measures: Measures
     recorder: Recorder
+    further: Mapping[str, float] = field(default_factory=dict)
+    """Figures that recorded runs and other conditions do not have."""
+    meter: Meter | None = None
     forecasts: Collection[Forecast] = ()
     """What was predicted."""
 
@@ -50,6 +57,7 @@ def play(
     oracle: bool = False,
     predictor: Callable[[], Predictor] = History,
     progress: Progress = lambda _: None,
+    conditions: Conditions = ALONE,
 ) -> Result:
     """Simulate to the end of the last task; `progress` hears now and then how many have come.
 
@@ -59,14 +67,16 @@ def play(
         stop_seconds=workload.stop_seconds, restart_seconds=workload.restart_seconds, slowed_by=workload.slowed_by
     )
     recorder = Recorder()
+    setting = Setting(world, conditions, workload.opening())
     for order in (
         command.FoundYard("simulated"),
         command.ChangeSettings(contender.settings),
-        *workload.opening(),
+        *setting.opening,
     ):
         answer = world.tell(order)
         assert not isinstance(answer, Refusal), answer.sentence()
-    world.listeners.append(recorder.hear)
+    fragmentation = Fragmentation(world.engine.state)
+    world.listeners += [recorder.hear, fragmentation.hear]
     foresight: _Foresight = _OwnWord()
     forecasts = Forecasts()
     if contender.foresight is not Foresight.NONE:
@@ -75,7 +85,9 @@ def play(
     world.run_out()
     if next(recorder.lives.over(), None) is None:
         raise NothingEnded(f"Under {contender.name} no task ends: the nodes that they need are gone.")
-    return Result(contender, measure(recorder, workload.gpus), recorder, forecasts)
+    figures = {"fragmentation": fragmentation.average, **setting.figures()}
+    measures = measure(recorder, setting.gpus(workload.gpus))
+    return Result(contender, measures, recorder, figures, setting.meter, forecasts)
 
 
 def _orders(

@@ -7,7 +7,7 @@ from html import escape
 from msgspec.structs import astuple
 
 from gpuyard.simulator.accuracy import accuracy
-from gpuyard.simulator.measures import as_json
+from gpuyard.simulator.measures import as_json, rounded
 from gpuyard.simulator.pictures import titles
 from gpuyard.simulator.play import Result
 
@@ -25,6 +25,13 @@ COLUMNS = {
     "worst_slowdown": "worst slowdown",
     "user_fairness": "fairness of users",
     "makespan_s": "makespan (s)",
+    "fragmentation": "fragmentation",
+    "energy_kwh": "energy (kWh)",
+    "gpu_hours_up": "GPU-hours up",
+    "cost": "cost",
+    "node_failures": "node failures",
+    "attempts_lost": "attempts lost",
+    "gpu_hours_lost": "GPU-hours lost",
 }
 
 STYLE = """
@@ -58,17 +65,21 @@ def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str
 
 
 def _table(results: Sequence[Result]) -> str:
-    rows = [(result.contender.name, as_json(result.measures)) for result in results]
+    rows = [(result.contender.name, {**as_json(result.measures), **rounded(result.further)}) for result in results]
+    columns = {name: title for name, title in COLUMNS.items() if any(name in row for _, row in rows)}
     best = {
-        name: (min if name in LESS_IS_BETTER else max)(row[name] for _, row in rows)
-        for name in COLUMNS
-        if name != "jobs" and len(rows) > 1
+        name: (min if name in LESS_IS_BETTER else max)(row[name] for _, row in rows if name in row)
+        for name in columns
+        if name not in {"jobs", "gpu_hours_up", "node_failures"} and len(rows) > 1
     }
-    head = "".join(f"<th>{escape(title)}</th>" for title in ("policy", *COLUMNS.values()))
+    head = "".join(f"<th>{escape(title)}</th>" for title in ("policy", *columns.values()))
     body = "".join(
         f"<tr><td>{escape(policy)}</td>"
         + "".join(
-            f"<td{' class=best' if best.get(name) == row[name] else ''}>{_spoken(row[name])}</td>" for name in COLUMNS
+            f"<td{' class=best' if best.get(name) == row[name] else ''}>{_spoken(row[name])}</td>"
+            if name in row
+            else "<td></td>"
+            for name in columns
         )
         + "</tr>"
         for policy, row in rows

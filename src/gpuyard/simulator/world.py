@@ -6,10 +6,11 @@ exit code it ends, how fast a card is, that a node dies) is said by whoever buil
 listener sees every batch of facts with its instant, in order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
+from typing import Protocol
 
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
@@ -43,6 +44,18 @@ class Run:
     """What the attempt after a failure does; none: the same."""
 
 
+class Actor(Protocol):
+    """Somebody outside who watches the yard and acts at instants of its own: a pool that grows, nodes that fail."""
+
+    def due(self) -> float | None:
+        """When it wants to act next, as things are."""
+        ...
+
+    def act(self, now: float) -> Iterable[command.Command]:
+        """What it does now; it is asked when everything else of this instant has happened and was decided."""
+        ...
+
+
 class _EndedByUser(command.ReportEnded, frozen=True):
     """Its user has had enough of it."""
 
@@ -72,6 +85,7 @@ class World:
         self.slowed_by = slowed_by
         """What a task keeps of its speed beside another on the same card."""
         self.listeners: list[Listener] = []
+        self.actors: list[Actor] = []
         self._agenda: list[tuple[float, int, command.Command]] = []
         self._source: Iterator[Due] = iter(())
         self._next: Due | None = None
@@ -113,21 +127,39 @@ class World:
         self._source = source
         self._next = next(source, None)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no task is open, and none comes."""
+        return self._next is None and not self.engine.state.tasks and not self._agenda
+
     def next_event(self) -> float | None:
         """The instant at which something happens next, if nobody says anything."""
+        times = [due for actor in self.actors if (due := actor.due()) is not None]
+        own = self._next_own()
+        if own is not None:
+            times.append(own)
+        return max(self.now, min(times)) if times else None
+
+    def _next_own(self) -> float | None:
+        """The same, whatever the actors do."""
         times = [self._agenda[0][0]] if self._agenda else []
         if self._next is not None:
             times.append(self._next[0])
         wakeup = self.engine.next_wakeup()
         if wakeup is not None:
             times.append(wakeup)
-        return max(self.now, min(times)) if times else None
+        return min(times) if times else None
 
     def advance(self, until: float) -> None:
         """Let time pass; everything due happens at its own instant, and one decision is made for all of one instant."""
         while (due := self.next_event()) is not None and due <= until:
             self.now = due
             facts: list[fact.Event] = []
+            if self.actors and ((own := self._next_own()) is None or own > due):
+                for actor in self.actors:
+                    if (at := actor.due()) is not None and at <= due:
+                        for asked in actor.act(due):
+                            facts += self._handled(asked)
             agenda = self._agenda
             while agenda and agenda[0][0] <= due:
                 _, entry, asked = heappop(agenda)

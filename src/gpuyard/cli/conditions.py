@@ -1,0 +1,110 @@
+"""`gpuyard simulate --elastic …, --sleep …, --failures …`: from words to the conditions that runs are played under."""
+
+from collections.abc import Iterator
+from math import inf, isfinite
+from random import Random
+from typing import TYPE_CHECKING
+
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.simulator.conditions import Conditions, Elastic, Repair, Sleep
+    from gpuyard.simulator.failures import Chance, Draw
+    from gpuyard.simulator.workloads.arrival import Workload
+
+BOOT_SECONDS, WAKE_SECONDS = 180.0, 60.0
+"""If nothing is said of it."""
+MOST = 1e9
+
+
+class WrongCondition(WrongInput):
+    """The conditions of a simulation can not be."""
+
+
+def conditions_of(
+    seed: int, *, elastic: str | None, sleep: str | None, price: float | None, failures: str | None
+) -> "dict[str, Conditions]":
+    """What every policy is played under, each by what it adds to the policy's name: the fixed cluster comes first."""
+    from gpuyard.simulator.conditions import Conditions
+
+    if price is not None and not 0 <= price <= MOST:
+        raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, not below 0.")
+    repair = _repair(failures) if failures is not None else None
+    pools: dict[str, Elastic | Sleep | None] = {"": None}
+    if elastic is not None:
+        pools["+elastic"] = _elastic(elastic)
+    if sleep is not None:
+        pools["+sleep"] = _sleep(sleep)
+    metered = elastic is not None or sleep is not None or price is not None
+    return {name: Conditions(pool, repair, metered, price, _chance(seed)) for name, pool in pools.items()}
+
+
+def check_pools(conditions: "dict[str, Conditions]", workload: "Workload") -> None:
+    """Whether a workload can be played under them."""
+    from gpuyard.simulator.conditions import Elastic, kinds_of
+    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, resources
+
+    for each in conditions.values():
+        if isinstance(each.pool, Elastic):
+            assert isinstance(workload, JobsOnCluster)
+            kinds = kinds_of(workload.cluster.nodes)
+            if len(kinds) > 1:
+                raise WrongCondition(f"--elastic needs nodes of one kind; this cluster has {len(kinds)} kinds.")
+            gpus = len(next(iter(kinds)).gpus)
+            needed, most = max(resources(job, gpus).nodes for job in workload.jobs), each.pool.settings.max_nodes
+            if needed > most:
+                raise WrongCondition(f"--elastic: a job needs {needed:,} nodes, and the pool has {most:,} at the most.")
+
+
+def _elastic(text: str) -> "Elastic":
+    from gpuyard.domain.pool import PoolSettings
+    from gpuyard.simulator.clusters import MOST_NODES
+    from gpuyard.simulator.conditions import Elastic
+
+    wrong = WrongCondition(
+        f"--elastic is {text!r}; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]], such as 8:72:180, or 8:72:180:0.05 "
+        "where one boot of twenty fails."
+    )
+    least, most, boot, failing = _numbers(text, 2, (BOOT_SECONDS, 0.0), wrong)
+    if least != int(least) or most != int(most) or not least <= most or not 1 <= most <= MOST_NODES or failing >= 1:
+        raise wrong
+    return Elastic(PoolSettings(int(least), int(most), boot_limit_seconds=inf), boot, failing)
+
+
+def _sleep(text: str) -> "Sleep":
+    from gpuyard.simulator.conditions import Sleep
+
+    wrong = WrongCondition(f"--sleep is {text!r}; it must be IDLE_SECONDS[:WAKE_SECONDS], such as 600 or 600:90.")
+    idle, wake = _numbers(text, 1, (WAKE_SECONDS,), wrong)
+    return Sleep(idle, wake)
+
+
+def _repair(text: str) -> "Repair":
+    from gpuyard.simulator.conditions import Repair
+
+    wrong = WrongCondition(f"--failures is {text!r}; it must be MTBF_HOURS:REPAIR_HOURS, such as 1000:4.")
+    up, repair = _numbers(text, 2, (), wrong)
+    if not up:
+        raise wrong
+    return Repair(up, repair)
+
+
+def _numbers(text: str, needed: int, usual: tuple[float, ...], wrong: WrongCondition) -> Iterator[float]:
+    """Numbers between colons: so many, and perhaps more."""
+    words = text.split(":")
+    try:
+        found = [float(word) for word in words]
+    except ValueError:
+        raise wrong from None
+    if not needed <= len(found) <= needed + len(usual) or not all(isfinite(it) and 0 <= it <= MOST for it in found):
+        raise wrong
+    return iter([*found, *usual[len(found) - needed :]])
+
+
+def _chance(seed: int) -> "Chance":
+    """A stream of numbers for every name, the same for every policy."""
+
+    def stream(name: str) -> "Draw":
+        return Random(f"{seed} {name}").random  # noqa: S311 - failures, not secrets
+
+    return stream

@@ -1,0 +1,111 @@
+"""An elastic pool in a simulated world: the rule of the live yard, and a provider whose nodes exist in memory only."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from gpuyard.backends.memory import MemoryProvider
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.pool import HireState, PoolSettings
+from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.engine.pool import pool_orders
+from gpuyard.simulator.energy import Meter
+from gpuyard.simulator.world import World
+
+REACTION_SECONDS = 10.0
+"""The rule is asked at most so often, as the live yard does."""
+
+
+class ElasticPool:
+    """See gpuyard.simulator.world.Actor. Nodes that are let go are another's, or, with `asleep`, only sleep."""
+
+    def __init__(
+        self,
+        world: World,
+        meter: Meter,
+        kind: NodeSpec,
+        settings: PoolSettings,
+        *,
+        boot_seconds: float,
+        fails: Callable[[], bool] = lambda: False,
+        asleep: bool = False,
+        nodes: int | None = None,
+    ) -> None:
+        """So many nodes are there from the start; unless said, as many as there are at least."""
+        self._world = world
+        self._meter = meter
+        self._kind = kind
+        self._settings = settings
+        self._leaves = meter.sleeps if asleep else meter.leaves
+        count = settings.min_nodes if nodes is None else nodes
+        self._first = [NodeId(f"{kind.id}-{number + 1:04}") for number in range(count)]
+        self._provider = MemoryProvider(lambda: world.now, boot_seconds, fails, self._first)
+        self._idle_since: dict[NodeId, float] = {}
+        self._acted_at = -REACTION_SECONDS
+        self._stirred = True
+        self._strangers: set[TaskId] = set()
+        """Tasks that no node of this kind could hold."""
+        self._again_at: float | None = None
+        self._up_at: float | None = None
+        """When the next node that boots is up, or has failed."""
+        world.actors.append(self)
+        world.listeners.append(self._hear)
+
+    def opening(self) -> list[command.Command]:
+        """The nodes that are there from the start."""
+        return [command.JoinNode(self._node(name)) for name in self._first]
+
+    def due(self) -> float | None:
+        """After something happened, when a node is up, or when time alone changes what is to be done."""
+        times = [at for at in (self._again_at, self._up_at) if at is not None]
+        if self._stirred:
+            times.append(self._acted_at + REACTION_SECONDS)
+        return min(times) if times and not self._world.is_over else None
+
+    def act(self, now: float) -> Iterator[command.Command]:
+        """Let those join that are up, and do what the rule says."""
+        self._stirred, self._acted_at = False, now
+        yield from self._joins(now)
+        state = self._world.engine.state
+        orders = pool_orders(state, now, self._settings, self._kind, self._provider.nodes(), self._idle_since)
+        self._again_at = orders.again_at
+        self._provider.boot(orders.boot)
+        for name in orders.boot:
+            self._meter.boots(now, self._node(name))
+        for name in (*orders.release, *orders.give_back):
+            self._leaves(now, self._node(name))
+        for name in orders.give_back:
+            yield command.RemoveNode(name)
+        for _ in range(2):  # they are down at once, and forgotten
+            self._provider.release((*orders.give_back, *orders.release))
+        self._up_at = self._provider.next_change()
+        yield from self._joins(now)  # some need no time to boot
+
+    def _joins(self, now: float) -> Iterator[command.Command]:
+        for hired in self._provider.nodes():
+            if hired.state is HireState.READY and hired.node not in self._world.engine.state.index.hosts:
+                yield command.JoinNode(self._node(hired.node))
+            elif hired.state is HireState.FAILED:
+                self._leaves(now, self._node(hired.node))
+
+    def _node(self, name: NodeId) -> NodeSpec:
+        return replace(self._kind, id=name)
+
+    def _hear(self, _at: float, facts: Sequence[fact.Event]) -> None:
+        for event in facts:
+            if self._concerns(event):
+                self._stirred = True
+
+    def _concerns(self, event: fact.Event) -> bool:
+        """Whether it can change what is to be done here: what happens to tasks of other pools can not."""
+        match event:
+            case fact.TaskSubmitted(task, spec):
+                if any(label not in self._kind.labels for label in spec.resources.labels):
+                    self._strangers.add(task)
+                    return False
+            case fact.TaskEnded(task) if task in self._strangers:
+                self._strangers.remove(task)
+                return False
+        return getattr(event, "task", None) not in self._strangers

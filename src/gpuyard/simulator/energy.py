@@ -1,0 +1,208 @@
+"""What nodes draw, and what they cost: a listener that adds up energy, hired GPU-hours and money, from the facts.
+
+    busy      the board power (TDP) of the card's data sheet: an upper bound. Training on eight H100 was measured at 76 %
+              of the node's rating (arXiv:2506.14551); on an H200 (driver 580.159.04, 2026-11-15) we measured 691 W of
+              700 W in large bf16 products and 544 W in copies of its memory
+    idle      12 % of that: the same H200 without a process drew 81 W. With one that does nothing it drew 127 W, so a card
+              that is held and not used is dearer than this says; here, what is held is busy
+    host      150 W for each card: CPUs, memory, fans, network. An assumption; the ratings leave 412 W (DGX A100: 6.5 kW
+              with eight cards of 400 W) and 575 W (DGX H100: 10.2 kW with eight of 700 W) for the worst case
+    asleep    20 W a node, for what wakes it: an assumption
+
+A node that boots draws what an idle one does; one that is lost, under repair, draws nothing, and is paid for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuyard.domain import events as fact
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.placement import Placement
+from gpuyard.domain.values import MILLI, NodeId, TaskId
+from gpuyard.simulator.samples import Samples
+
+BUSY_WATTS = {
+    "K80": 150.0,  # 300 W a board with two GPUs
+    "P100": 300.0,
+    "V100": 300.0,
+    "T4": 70.0,
+    "A10": 150.0,
+    "A100": 400.0,
+    "L4": 72.0,
+    "L40S": 350.0,
+    "H100": 700.0,
+    "H200": 700.0,
+    "B200": 1000.0,
+    "RTX3090": 350.0,
+    "RTX4090": 450.0,
+}
+"""Board power by model: NVIDIA's data sheets, SXM where there are several; a longer name goes by how it begins."""
+USUAL_BUSY_WATTS = 300.0
+"""Of a card whose model is not there."""
+IDLE_PART = 0.12
+HOST_WATTS = 150.0
+ASLEEP_WATTS = 20.0
+HOUR = 3600.0
+WATT_SECONDS_A_KWH = 3.6e6
+
+
+class Power(StrEnum):
+    """What a node that belongs to us may be doing."""
+
+    UP = "up"
+    BOOTING = "booting"
+    ASLEEP = "asleep"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """What is so from an instant on."""
+
+    nodes_up: int
+    nodes_booting: int
+    watts: float
+    cost: float
+    """So far."""
+
+
+def busy_watts(model: str) -> float:
+    """What a card draws at work."""
+    plain = model.upper().replace(" ", "").removeprefix("NVIDIA").lstrip("-")
+    known = [name for name in BUSY_WATTS if plain.startswith(name)]
+    return BUSY_WATTS[max(known, key=len)] if known else USUAL_BUSY_WATTS
+
+
+class Meter:
+    """A listener of a world; what facts do not say (a node boots, or sleeps) it is told. It counts from the first task on."""
+
+    def __init__(self, price: float = 0.0) -> None:
+        """The price is of one GPU for an hour."""
+        self._price = price
+        self._nodes: dict[NodeId, tuple[NodeSpec, Power]] = {}
+        self._at_work: dict[TaskId, float] = {}
+        """Watts a task takes beyond what its cards would draw idle."""
+        self._count = dict.fromkeys(Power, 0)
+        self._gpus = dict.fromkeys(Power, 0)
+        self._watts = 0.0
+        self._last = 0.0
+        self._began: float | None = None
+        self._watt_seconds = 0.0
+        self._hired_gpu_seconds = 0.0
+        self._up_gpu_seconds = 0.0
+        self.line: Samples[Instant] = Samples()
+
+    @property
+    def energy_kwh(self) -> float:
+        """So far."""
+        return self._watt_seconds / WATT_SECONDS_A_KWH
+
+    @property
+    def gpu_hours_hired(self) -> float:
+        """GPUs that were there or about to be, asleep or not, times how long."""
+        return self._hired_gpu_seconds / HOUR
+
+    @property
+    def gpu_hours_up(self) -> float:
+        """GPUs that took work, times how long."""
+        return self._up_gpu_seconds / HOUR
+
+    @property
+    def average_gpus(self) -> float:
+        """GPUs that took work, on average."""
+        seconds = self._last - (self._began or 0.0)
+        return self._up_gpu_seconds / seconds if seconds else 0.0
+
+    @property
+    def cost(self) -> float:
+        """So far."""
+        return self.gpu_hours_hired * self._price
+
+    def hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+        """Take down what happened."""
+        self._pass(at)
+        for event in facts:
+            match event:
+                case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
+                    self._work(task, self._extra_watts(placement))
+                case fact.AttemptEnded(task) | fact.AttemptSuspended(task):
+                    self._work(task, 0.0)
+                case fact.NodeJoined(node):
+                    self._be(node, Power.UP)
+                case fact.NodeLost(name):
+                    self._be(self._nodes[name][0], Power.LOST)
+                case fact.NodeReturned(name):
+                    self._be(self._nodes[name][0], Power.UP)
+                case fact.NodeRemoved(name) if self._count_in(name):
+                    self._be(self._nodes[name][0], None)
+                case fact.TaskSubmitted() if self._began is None:
+                    self._began = at
+        self._sample()
+
+    def boots(self, at: float, node: NodeSpec) -> None:
+        """A node is on its way."""
+        self._tell(at, node, Power.BOOTING)
+
+    def sleeps(self, at: float, node: NodeSpec) -> None:
+        """A node is put to sleep."""
+        self._tell(at, node, Power.ASLEEP)
+
+    def leaves(self, at: float, node: NodeSpec) -> None:
+        """A node is ours no longer."""
+        self._tell(at, node, None)
+
+    def _tell(self, at: float, node: NodeSpec, power: Power | None) -> None:
+        self._pass(at)
+        self._be(node, power)
+        self._sample()
+
+    def _sample(self) -> None:
+        if self.line.wants(self._last):
+            now = Instant(self._count[Power.UP], self._count[Power.BOOTING], self._watts, self.cost)
+            self.line.add(self._last, now)
+
+    def _pass(self, at: float) -> None:
+        seconds = at - self._last
+        self._last = at
+        if self._began is None:
+            return
+        self._watt_seconds += self._watts * seconds
+        self._hired_gpu_seconds += sum(self._gpus.values()) * seconds
+        self._up_gpu_seconds += self._gpus[Power.UP] * seconds
+
+    def _count_in(self, name: NodeId) -> bool:
+        """Whether a node counts as one of the yard: what sleeps or was let go has left it already."""
+        return name in self._nodes and self._nodes[name][1] in {Power.UP, Power.LOST}
+
+    def _work(self, task: TaskId, watts: float) -> None:
+        self._watts -= self._at_work.pop(task, 0.0)
+        if watts:
+            self._at_work[task] = watts
+            self._watts += watts
+
+    def _extra_watts(self, placement: Placement) -> float:
+        extra = 0.0
+        for part in placement.slices:
+            cards = self._nodes[part.node][0].gpus
+            extra += sum(busy_watts(cards[gpu].model) for gpu in part.gpus) * (1 - IDLE_PART) * part.milli / MILLI
+        return extra
+
+    def _be(self, node: NodeSpec, power: Power | None) -> None:
+        _, before = self._nodes.pop(node.id, (node, None))
+        if power is not None:
+            self._nodes[node.id] = node, power
+        for sign, state in ((-1, before), (1, power)):
+            if state is not None:
+                self._count[state] += sign
+                self._gpus[state] += sign * len(node.gpus)
+                self._watts += sign * _resting_watts(node, state)
+
+
+def _resting_watts(node: NodeSpec, power: Power) -> float:
+    """What a node draws while nothing runs on it."""
+    if power is Power.LOST:
+        return 0.0
+    if power is Power.ASLEEP:
+        return ASLEEP_WATTS
+    return sum(busy_watts(gpu.model) * IDLE_PART + HOST_WATTS for gpu in node.gpus)

@@ -1,0 +1,109 @@
+"""Nodes that fail and are repaired, in a simulated world. What ran there is lost, and begins anew as the engine says.
+
+Both the time until a node fails and the time until it is back are drawn from exponential distributions. Chance is handed
+in, one stream for each node by its name, so that all policies of a comparison meet the same failures.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+from math import log
+
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
+from gpuyard.simulator.world import World
+
+HOUR = 3600.0
+MOST_LOSSES = 1_000
+"""A task that was lost so often will not end before its nodes fail again."""
+
+Draw = Callable[[], float]
+"""A number from 0 to 1, without 1."""
+Chance = Callable[[str], Draw]
+"""A stream of numbers by its name: under one seed, the same name gives the same numbers."""
+
+
+class NeverEnds(GpuyardError):
+    """A task is longer than its nodes last."""
+
+
+class Failures:
+    """See gpuyard.simulator.world.Actor."""
+
+    def __init__(self, world: World, up_seconds: float, repair_seconds: float, chance: Chance) -> None:
+        """How long nodes last, and how long a repair takes, on average."""
+        self._world = world
+        self._seconds = {True: up_seconds, False: repair_seconds}
+        self._chance = chance
+        self._draws: dict[NodeId, Draw] = {}
+        self._changes: dict[NodeId, float] = {}
+        """When each node of the yard fails or is back."""
+        self._agenda: list[tuple[float, NodeId]] = []
+        self._since: dict[TaskId, tuple[float, int]] = {}
+        self._work: dict[TaskId, float] = {}
+        """GPU-seconds of a task since it last began anew."""
+        self._losses: dict[TaskId, int] = {}
+        self.node_failures = 0
+        self.attempts_lost = 0
+        self.gpu_seconds_lost = 0.0
+        world.actors.append(self)
+        world.listeners.append(self._hear)
+
+    def due(self) -> float | None:
+        """When the next node fails or is back, as long as anything is to be done."""
+        agenda = self._agenda
+        while agenda and self._changes.get(agenda[0][1]) != agenda[0][0]:
+            heappop(agenda)  # the node left the yard meanwhile
+        return agenda[0][0] if agenda and not self._world.is_over else None
+
+    def act(self, now: float) -> Iterator[command.Command]:
+        """Nodes fail and come back."""
+        while (at := self.due()) is not None and at <= now:
+            node = self._agenda[0][1]
+            lost = self._world.engine.state.index.hosts[node].lost
+            self._await(node, now, up=lost)
+            yield command.ReturnNode(node) if lost else command.LoseNode(node)
+
+    def _await(self, node: NodeId, now: float, *, up: bool) -> None:
+        """Draw when a node fails, or is back."""
+        if node not in self._draws:
+            self._draws[node] = self._chance(node)
+        at = self._changes[node] = now - self._seconds[up] * log(1.0 - self._draws[node]())
+        heappush(self._agenda, (at, node))
+
+    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+        for event in facts:
+            match event:
+                case fact.NodeJoined(node):
+                    self._await(node.id, at, up=True)
+                case fact.NodeRemoved(name):
+                    self._changes.pop(name, None)
+                case fact.NodeLost():
+                    self.node_failures += 1
+                case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
+                    self._since[task] = at, placement.charge_milli
+                case fact.AttemptEnded(task, _, outcome):
+                    self._count_work(task, at)
+                    if outcome is Outcome.LOST:
+                        self._lose(task)
+                case fact.AttemptSuspended(task):
+                    self._count_work(task, at)
+                case fact.TaskEnded(task):
+                    self._work.pop(task, None)
+                    self._losses.pop(task, None)
+
+    def _count_work(self, task: TaskId, at: float) -> None:
+        since = self._since.pop(task, None)
+        if since is not None:
+            self._work[task] = self._work.get(task, 0.0) + (at - since[0]) * since[1] / MILLI
+
+    def _lose(self, task: TaskId) -> None:
+        self.attempts_lost += 1
+        self.gpu_seconds_lost += self._work.pop(task, 0.0)
+        self._losses[task] = self._losses.get(task, 0) + 1
+        if self._losses[task] >= MOST_LOSSES:
+            raise NeverEnds(
+                f"Task {task} was lost with its nodes {MOST_LOSSES:,} times and would go on so: "
+                "it needs longer than they last. Let nodes last longer."
+            )

@@ -1,0 +1,131 @@
+"""`gpuyard simulate` with an elastic pool, sleep, a price and failures."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_cli_simulate import simulated
+
+JOBS = "submit_s,duration_s,gpu_num\n0,7200,8\n0,100,8\n9000,100,16\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.csv"
+    path.write_text(JOBS)
+    return path
+
+
+def test_every_policy_stands_beside_the_fixed_cluster(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--elastic", "1:2", "--sleep", "600", "--price", "2", "--json")
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo,default", *words) == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert list(found) == ["fifo", "fifo+elastic", "fifo+sleep", "default", "default+elastic", "default+sleep"]
+    fixed, pool, sleep = (found[name] for name in ("fifo", "fifo+elastic", "fifo+sleep"))
+    assert fixed["cost"] == pytest.approx(16 * 9100 / 3600 * 2, abs=1e-3)
+    assert pool["cost"] < fixed["cost"] < sleep["cost"]
+    assert max(pool["energy_kwh"], sleep["energy_kwh"]) < fixed["energy_kwh"]
+    assert fixed["avg_queue_s"] < sleep["avg_queue_s"] < pool["avg_queue_s"]
+
+
+def test_a_price_alone_says_what_the_fixed_cluster_costs(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo", "--price", "2") == 0
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split()[-5:] == ["FRAGMENTED", "KWH", "GPU-HOURS", "UP", "COST"]
+    assert row.split()[-4:] == ["0%", "12", "40", "81"]
+
+
+def test_the_same_seed_gives_the_same_failures(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(seed: int) -> dict[str, float]:
+        words = ("--failures", "2:0.5", "--seed", seed, "--json")
+        assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo", *words) == 0
+        figures: dict[str, float] = json.loads(capsys.readouterr().out)["policies"]["fifo"]
+        return {name: value for name, value in figures.items() if name != "wall_s"}
+
+    assert failing(7) == failing(7) != failing(8)
+    assert {"node_failures", "attempts_lost", "gpu_hours_lost"} <= failing(7).keys()
+
+
+def test_the_page_shows_nodes_power_and_cost_over_time(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = trace.with_name("page.html")
+    words = ("--elastic", "0:2", "--price", "2", "--report", page)
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo", *words) == 0
+    assert {"page-nodes.png", "page-power.png", "page-cost.png"} < {path.name for path in page.parent.glob("*.png")}
+    text = page.read_text()
+    assert text.count("data:image/png;base64,") == len(list(page.parent.glob("*.png")))
+    assert "<th>energy (kWh)</th><th>GPU-hours up</th><th>cost</th>" in text
+    assert "attempts lost" not in text
+    assert "Written: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--elastic", "3"), "--elastic is '3'; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]]"),
+        (("--elastic", "2:1"), "--elastic is '2:1'; it must be"),
+        (("--elastic", "0:0"), "--elastic is '0:0'; it must be"),
+        (("--elastic", "0:1.5"), "--elastic is '0:1.5'; it must be"),
+        (("--elastic", "0:2:-1"), "--elastic is '0:2:-1'; it must be"),
+        (("--elastic", "0:2:10:1"), "--elastic is '0:2:10:1'; it must be"),
+        (("--elastic", "0:nan"), "--elastic is '0:nan'; it must be"),
+        (("--elastic", "0:2:1:0:1"), "--elastic is '0:2:1:0:1'; it must be"),
+        (("--elastic", "0:1"), "--elastic: a job needs 2 nodes, and the pool has 1 at the most."),
+        (("--sleep", "soon"), "--sleep is 'soon'; it must be IDLE_SECONDS[:WAKE_SECONDS]"),
+        (("--sleep", "-1"), "--sleep is '-1'; it must be"),
+        (("--price", "-1"), "--price is -1.0; it must be the price of one GPU for an hour"),
+        (("--price", "nan"), "--price is nan; it must be"),
+        (("--failures", "1000"), "--failures is '1000'; it must be MTBF_HOURS:REPAIR_HOURS"),
+        (("--failures", "0:1"), "--failures is '0:1'; it must be"),
+        (("--failures", "1:inf"), "--failures is '1:inf'; it must be"),
+    ],
+)
+def test_conditions_that_can_not_be_get_one_sentence(
+    words: tuple[str, ...],
+    sentence: str,
+    trace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo", *words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_drawn_jobs_can_be_played_on_pools_many_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--generate", "50:0.3", "--cluster", "4x8", "--elastic", "1:4", "--failures", "20:1", "--repeat", "2")
+    assert simulated(monkeypatch, *words, "--policy", "fifo", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert list(found) == ["fifo", "fifo+elastic"]
+    assert found["fifo+elastic"]["energy_kwh"] < found["fifo"]["energy_kwh"]
+    assert "energy_kwh" in found["fifo"]["ci95"]
+    assert simulated(monkeypatch, *words, "--policy", "fifo") == 0
+    assert "fifo+elastic" in capsys.readouterr().out
+
+
+def test_a_pool_is_of_one_kind(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = trace.with_name("nodes.csv")
+    nodes.write_text("nodes,gpus_per_node\n2,8\n1,4\n")
+    assert simulated(monkeypatch, "--trace", trace, "--nodes", nodes, "--policy", "fifo", "--elastic", "0:2") != 0
+    assert "--elastic needs nodes of one kind; this cluster has 2 kinds." in capsys.readouterr().err
+
+
+def test_a_journal_has_nodes_of_its_own(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(monkeypatch, "--journal", trace.parent, "--policy", "fifo", "--failures", "10:1") != 0
+    assert "--elastic, --sleep, --price and --failures go with --trace." in capsys.readouterr().err

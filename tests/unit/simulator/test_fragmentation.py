@@ -1,0 +1,60 @@
+"""How much of what is free is of no use."""
+
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from gpuyard.domain.values import NodeId
+from gpuyard.simulator.clusters import Cluster, equal_nodes
+from gpuyard.simulator.contenders import contender
+from gpuyard.simulator.play import play
+from gpuyard.simulator.samples import Samples
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+
+TWO_NODES = equal_nodes("2x8")
+
+
+def fragmentation(*jobs: Job, cluster: Cluster = TWO_NODES) -> float:
+    return play(JobsOnCluster(jobs, cluster), contender("fifo")).further["fragmentation"]
+
+
+def test_rests_too_small_for_every_task_are_of_no_use() -> None:
+    assert fragmentation(Job(0, 100, 6), Job(0, 100, 6)) == 1.0
+
+
+def test_so_are_rests_that_are_one_short() -> None:
+    assert fragmentation(Job(0, 100, 5), cluster=equal_nodes("1x9")) == 1.0
+
+
+def test_a_whole_free_node_is_of_use_to_all() -> None:
+    assert fragmentation(Job(0, 100, 6), Job(0, 100, 2)) == 0.0
+
+
+def test_every_open_task_counts_alike() -> None:
+    assert fragmentation(Job(0, 100, 6), Job(0, 100, 6), Job(0, 100, 1)) == pytest.approx(2 / 3)
+
+
+def test_time_counts_by_what_is_free() -> None:
+    """First three GPUs are free, of which two of three tasks can use none; then two more, of use to nobody."""
+    jobs = Job(0, 200, 6), Job(0, 200, 6), Job(0, 100, 1)
+    assert fragmentation(*jobs) == pytest.approx((100 * 6 + 100 * 8) / (100 * 9 + 100 * 8))
+
+
+def test_only_nodes_that_could_ever_hold_a_task_count() -> None:
+    (large,), (small,) = equal_nodes("1x8").nodes, equal_nodes("1x2:T4").nodes
+    kinds = Cluster((large, replace(small, id=NodeId("small"))))
+    assert fragmentation(Job(0, 100, 4), cluster=kinds) == 0.0
+
+
+def test_a_line_has_a_bounded_number_of_points_over_all_of_its_time() -> None:
+    line: Samples[int] = Samples(most=10)
+    for at in range(1000):
+        if line.wants(at):
+            line.add(at, at)
+    assert 10 <= len(line.points) <= 20
+    assert line.points[0][0] == 0
+    assert line.points[-1][0] > 900
+    instants = [at for at, _ in line.points]
+    assert max(after - before for before, after in pairwise(instants)) < 200
