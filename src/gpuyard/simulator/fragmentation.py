@@ -15,7 +15,7 @@ from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.shape import Shape
 from gpuyard.simulator.samples import Samples
 
-SAMPLES = 250
+SAMPLES = 500
 
 
 class Fragmentation:

@@ -120,13 +120,15 @@ def _accuracy(axes: "Axes", results: Sequence[Result]) -> None:
     axes.set_ylabel("typical factor")
 
 
-def _metered(axes: "Axes", results: Sequence[Result], label: str, value: Callable[[Instant], float]) -> None:
+def _metered(
+    axes: "Axes", results: Sequence[Result], label: str, value: Callable[[Instant], float], *, steps: bool = True
+) -> None:
     for place, result in enumerate(results):
         if result.meter is not None:
             points = result.meter.line.points
-            axes.step(
+            axes.plot(
                 [(at - points[0][0]) / DAY for at, _ in points], [value(now) for _, now in points],
-                where="post", linewidth=0.9, label=result.contender.name, **_style(place),
+                drawstyle="steps-post" if steps else "default", linewidth=0.9, label=result.contender.name, **_style(place),
             )  # fmt: skip
     axes.set_xlabel("days")
     axes.set_ylabel(label)
@@ -142,7 +144,7 @@ def _power(axes: "Axes", results: Sequence[Result]) -> None:
 
 
 def _cost(axes: "Axes", results: Sequence[Result]) -> None:
-    _metered(axes, results, "cost so far", lambda now: now.cost)
+    _metered(axes, results, "cost so far", lambda now: now.cost, steps=False)
 
 
 _PICTURES: dict[str, tuple[str, Draw]] = {

@@ -21,7 +21,9 @@ class Samples(Generic[Point]):
         return at >= self._next
 
     def add(self, at: float, point: Point) -> None:
-        """Another point."""
+        """Another point; of one instant the last counts."""
+        if self.points and self.points[-1][0] == at:
+            self.points.pop()
         self.points.append((at, point))
         if len(self.points) >= 2 * self._most:
             self.points = self.points[::2]

@@ -58,3 +58,11 @@ def test_a_line_has_a_bounded_number_of_points_over_all_of_its_time() -> None:
     assert line.points[-1][0] > 900
     instants = [at for at, _ in line.points]
     assert max(after - before for before, after in pairwise(instants)) < 200
+
+
+def test_of_one_instant_the_last_point_counts() -> None:
+    line: Samples[str] = Samples()
+    line.add(0.0, "first")
+    line.add(0.0, "last")
+    line.add(1.0, "next")
+    assert line.points == [(0.0, "last"), (1.0, "next")]
