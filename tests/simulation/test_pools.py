@@ -1,0 +1,67 @@
+"""A yard whose nodes come and go as they are needed; every invariant is checked at every step."""
+
+from random import Random
+
+import pytest
+
+from gpuyard.domain.events import AttemptStopping, NodeJoined, NodeRemoved, TaskEnded
+from gpuyard.domain.pool import PoolSettings
+from gpuyard.simulator.elastic import ElasticPool
+from gpuyard.simulator.energy import Meter
+from gpuyard.simulator.failures import Failures
+from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, share, task
+
+
+def drawn(name: str, chance: Random) -> TaskBuilder:
+    runs_for = chance.choice((5, 60, 900))
+    match chance.randrange(3):
+        case 0:
+            return task(name, gpus=chance.choice((1, 2, 8)), runs_for=runs_for)
+        case 1:
+            return gang(name, members=chance.choice((2, 4)), gpus_each=4, runs_for=runs_for)
+        case _:
+            return share(name, fraction=0.3, runs_for=runs_for)
+
+
+@pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "greedy"])
+@pytest.mark.parametrize("seed", range(5))
+def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:
+    chance = Random(seed)
+    yard = ClusterStory(policy="fifo", backfill=backfill)
+    pool = PoolSettings(min_nodes=1, max_nodes=4, idle_seconds=300)
+    elastic = ElasticPool(
+        yard.world, Meter(), node("pool", gpus=8), pool, boot_seconds=60, fails=lambda: chance.random() < 0.2
+    )
+    for order in elastic.opening():
+        yard.tells(order)
+    yard.has_node(node("fixed", gpus=0, cpus=1))
+    yard.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool goes on
+    for place in range(40):
+        yard.submits(drawn(f"job-{place}", chance))
+        yard.passes(chance.choice((0, 0, 30, 3000)))
+    yard.runs_out()
+    events = [event for _, event in yard.facts]
+    assert sum(isinstance(event, TaskEnded) for event in events) == 41
+    assert not [event for event in events if isinstance(event, AttemptStopping)]
+    came_and_went = [event for event in events if isinstance(event, NodeJoined | NodeRemoved)]
+    nodes = [1 if isinstance(event, NodeJoined) else -1 for event in came_and_went]
+    sizes = [sum(nodes[: place + 1]) for place in range(1, len(nodes))]
+    assert (min(sizes), max(sizes)) == (1 + 1, 4 + 1)  # and the one that is always there
+    assert -1 in nodes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_pool_whose_nodes_fail_ends_everything_in_the_end(seed: int) -> None:
+    chance = Random(seed)
+    yard = ClusterStory()
+    Failures(yard.world, up_seconds=3000, repair_seconds=300, chance=lambda name: Random(f"{seed} {name}").random)
+    elastic = ElasticPool(
+        yard.world, Meter(), node("pool", gpus=8), PoolSettings(max_nodes=3, idle_seconds=100), boot_seconds=30
+    )
+    for order in elastic.opening():
+        yard.tells(order)
+    for place in range(30):
+        yard.submits(task(f"job-{place}", gpus=chance.choice((1, 4, 8)), runs_for=chance.choice((10, 400))))
+        yard.passes(chance.choice((0, 50, 500)))
+    yard.runs_out()
+    assert sum(isinstance(event, TaskEnded) for _, event in yard.facts) == 30
