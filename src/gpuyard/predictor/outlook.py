@@ -11,7 +11,7 @@ whoever is cheapest should run: with equal servers and nothing known but these p
 completion. A user whose tasks fail in the first minute or run for a day is worth a minute's trial, and not two. An index
 is rough, so it is rounded to a level.
 
-It pays because people differ. Where nobody says whose a task is, or most tasks are of one user, all would have much the same
+It pays because tasks differ. Where nobody says whose a task is, or most tasks are of one kind, all would have much the same
 outlook and be served in the order they came, so there is none, and how long each has run must do: on two weeks of Philly,
 whose tasks are nobody's, one outlook for all made the mean time to completion a sixth longer than none.
 Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
@@ -45,25 +45,25 @@ class Outlooks:
         self._kinds: dict[tuple[object, ...], _Kind] = {(): _Kind()}
         self._known: dict[tuple[object, ...], Outlook] = {}
         """Answers since the last end: whoever submits many at once gets them at once."""
-        self._last_ends: deque[str] = deque()
-        self._ends_of: Counter[str] = Counter()
-        """Whose tasks ended last, and how many of each."""
+        self._last_ends: deque[tuple[object, ...]] = deque()
+        self._ends_of: Counter[tuple[object, ...]] = Counter()
+        """Of which particular kind the last ends were, and how many of each."""
 
     def observe(self, asked: Asked, seconds: float) -> None:
         """A task has ended after it ran for so long."""
-        self._note_user(asked.user)
-        age = age_of(seconds)
+        age, kinds = age_of(seconds), _kinds(asked)
+        self._note_end(kinds[-1])
         self._known.clear()
-        for key in _kinds(asked):
+        for key in kinds:
             kind = self._kinds.pop(key, None) or _Kind()
             self._kinds[key] = kind  # at the end: it was seen last
             kind.count(age)
         while len(self._kinds) > KINDS:
             del self._kinds[next(iter(self._kinds))]
 
-    def _note_user(self, user: str) -> None:
-        self._last_ends.append(user)
-        self._ends_of[user] += 1
+    def _note_end(self, kind: tuple[object, ...]) -> None:
+        self._last_ends.append(kind)
+        self._ends_of[kind] += 1
         if len(self._last_ends) > MOST:
             oldest = self._last_ends.popleft()
             self._ends_of[oldest] -= 1
@@ -75,9 +75,9 @@ class Outlooks:
 
     def outlook(self, asked: Asked) -> Outlook:
         """The levels of a task that is submitted now."""
-        if not asked.user or 2 * self._ends_of[asked.user] > len(self._last_ends):
-            return ()
         kinds = _kinds(asked)
+        if not asked.user or 2 * self._ends_of[kinds[-1]] > len(self._last_ends):
+            return ()
         known = self._known.get(kinds[-1])
         if known is not None:
             return known

@@ -49,6 +49,7 @@ def test_a_task_comes_with_the_outlook_of_those_like_it_and_a_lease_with_none() 
     forecaster = Forecaster()
     for _ in range(50):
         forecaster.ended(over(spec(user="ann", command="slow"), 500_000.0), 1.0)
+        forecaster.ended(over(spec(user="ann", command="slow too"), 500_000.0), 1.0)
         forecaster.ended(over(spec(user="ann", command=None), 5.0, Why.CANCELLED), 1.0)
     assert forecaster.foreseen(spec(user="bob"), 2.0).outlook != forecaster.foreseen(spec(user="ann"), 2.0).outlook
     assert forecaster.foreseen(spec(user="ann", command="slow"), 2.0).outlook[0] == LAST_LEVEL

@@ -14,7 +14,7 @@ ANN, BOB = Asked("ann", "", "train", 8.0), Asked("bob", "", "train", 8.0)
 
 
 def others_end(outlooks: Outlooks, count: int) -> None:
-    """Tasks of people who have nothing to do with it, so that nobody's are the most."""
+    """Tasks of people who have nothing to do with it, so that no kind has the most."""
     for number in range(count):
         outlooks.observe(Asked(f"user-{number % 3}", "", "", 1.0), 300.0)
 
@@ -80,7 +80,7 @@ def test_habits_change_and_so_does_the_outlook() -> None:
     assert level(outlooks, ANN, 0.0) >= 3
 
 
-def test_where_most_tasks_are_of_one_user_nothing_is_foreseen_of_theirs() -> None:
+def test_where_most_tasks_are_of_one_kind_nothing_is_foreseen_of_it() -> None:
     outlooks = Outlooks()
     for _ in range(20):
         outlooks.observe(ANN, 20.0)
