@@ -68,6 +68,7 @@ class Life(RuleBasedStateMachine):
         cpus=st.integers(0, 6),
         memory_mib=st.sampled_from((0, 0, 400)),
         models=st.sampled_from(((), (), ("A100",), ("H100", "A100"), ("T4",))),
+        speeds=st.sampled_from(((), (), (("A100", 0.5), ("H100", 1.0)), (("T4", 3.0), ("A100", 1.0)))),
         labels=st.sampled_from(((), (), (("rack", "r0"),))),
         tenant=st.sampled_from(TENANTS),
         online=st.booleans(),
@@ -84,7 +85,7 @@ class Life(RuleBasedStateMachine):
     )
     def submit(
         self, gpus: int, nodes: int, whole_nodes: bool, fraction: int, share_memory: int, cpus: int, memory_mib: int, models: tuple[str, ...],
-        labels: tuple[tuple[str, str], ...], tenant: str, online: bool, priority: int, preemption: Preemption,
+        speeds: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...], tenant: str, online: bool, priority: int, preemption: Preemption,
         on_lost: OnLost, estimate: float | None, timeout: float | None, deadline: float | None, retries: int,
         copies: int, depends: bool, data: st.DataObject,
     ) -> None:  # fmt: skip
@@ -102,7 +103,7 @@ class Life(RuleBasedStateMachine):
             tasks.append(
                 task(
                     f"t{self.count}", gpus=0 if shared else max(gpus, int(whole_nodes)), nodes=nodes, whole_nodes=whole_nodes, share=shared,
-                    cpus=cpus, memory_mib=memory_mib, models=() if not gpus and not shared else models, labels=labels, tenant=tenant,
+                    cpus=cpus, memory_mib=memory_mib, models=() if not gpus and not shared else models, speeds=speeds, labels=labels, tenant=tenant,
                     online=online, priority=priority, preemption=preemption, on_lost=on_lost, retries=retries,
                     estimate=None if estimate is None else Estimate(estimate, estimate / 2, estimate * 2),
                     timeout_seconds=timeout, deadline=None if deadline is None else self.story.now + deadline,

@@ -26,6 +26,10 @@ def what_it_needs(
         list[str] | None,
         typer.Option("-m", "--gpu-model", metavar="MODEL", help="Only on this model; again for others that do."),
     ] = None,
+    gpu_speed: Annotated[
+        list[str] | None,
+        typer.Option("--gpu-speed", metavar="MODEL=X", help="How fast it is on a model, against the others named."),
+    ] = None,
     gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each GPU.")] = None,
     fraction: Annotated[
         float | None, typer.Option("--fraction", metavar="F", help="A share of one GPU, such as 0.5.")
@@ -49,6 +53,7 @@ def what_it_needs(
     return {
         "gpu_count": gpus,
         "gpu_model": gpu_model or None,
+        "gpu_speeds": _speeds(gpu_speed),
         "gpu_memory_mb": gpu_mem,
         "gpu_fraction": fraction,
         "nodes": nodes,
@@ -208,6 +213,17 @@ def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = Fal
             raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE{extra}", param_hint=f"'{option}'")
         pairs[name] = value
     return pairs or None
+
+
+def _speeds(texts: list[str] | None) -> dict[str, float] | None:
+    speeds = {}
+    for model, value in (_pairs(texts, "--gpu-speed") or {}).items():
+        try:
+            speeds[model] = float(value)
+        except ValueError:
+            message = f"{value!r} is not a number; say how fast it is, such as {model}=0.5"
+            raise typer.BadParameter(message, param_hint="'--gpu-speed'") from None
+    return speeds or None
 
 
 def _secrets(names: list[str] | None) -> dict[str, str] | None:

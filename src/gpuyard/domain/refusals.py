@@ -190,6 +190,21 @@ class DuplicateLabel(Invalid, frozen=True):
     label: str
 
 
+class SpeedOutOfRange(Invalid, frozen=True):
+    """How fast a task is on a GPU model is no sensible number."""
+
+    text = "The speed on {model} is {speed}; it must be between 0.000001 and 1000000, and only the ratios count."
+    model: str
+    speed: float
+
+
+class DuplicateSpeed(Invalid, frozen=True):
+    """The speed on a GPU model is said twice."""
+
+    text = "The speed on {model} is given more than once."
+    model: str
+
+
 class NoTasks(Invalid, frozen=True):
     """An empty submission."""
 

@@ -33,6 +33,9 @@ class Resources(Value, frozen=True, cache_hash=True):
     labels: tuple[tuple[str, str], ...] = ()
     """Labels a node must carry, sorted."""
     link: Link = Link.ANY
+    speeds: tuple[tuple[str, float], ...] = ()
+    """How fast it is on GPU models, sorted; only their ratios count. A model that is not named is as slow as the slowest
+    that is; empty: it is as fast on all."""
 
     @property
     def all_gpus(self) -> float:
@@ -41,7 +44,10 @@ class Resources(Value, frozen=True, cache_hash=True):
 
 
 class Estimate(Value, frozen=True):
-    """How long a task is thought to run: the likely value, and a band that nine of ten stay in."""
+    """How long a task is thought to run: the likely value, and a band that nine of ten stay in.
+
+    A task with speeds runs so long on the fastest model it names.
+    """
 
     seconds: float
     low_seconds: float

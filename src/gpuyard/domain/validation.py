@@ -19,6 +19,7 @@ MOST_CPUS = 1_000_000
 MOST_MIB = 1 << 40
 MOST_RETRIES = 1_000_000
 MOST_TASKS = 1 << 53
+LEAST_SPEED, MOST_SPEED = 1e-6, 1e6
 MOST_SEARCHED = 100_000
 """Nodes or tasks that a decision may look at."""
 MOST_REMEMBERED = 10_000_000
@@ -117,6 +118,17 @@ def _check_names(ask: Resources) -> no.Invalid | None:
             if key in seen:
                 return no.DuplicateLabel(key)
             seen.add(key)
+    return _check_speeds(ask.speeds) if ask.speeds else None
+
+
+def _check_speeds(speeds: tuple[tuple[str, float], ...]) -> no.Invalid | None:
+    for place, (model, speed) in enumerate(speeds):
+        if not model:
+            return no.EmptyName("speeds")
+        if not LEAST_SPEED <= speed <= MOST_SPEED:  # false for not-a-number too
+            return no.SpeedOutOfRange(model, speed)
+        if any(model == other for other, _ in speeds[:place]):
+            return no.DuplicateSpeed(model)
     return None
 
 

@@ -21,6 +21,7 @@ later: the large task starts when the present ones end.
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from gpuyard.domain.placement import Slice
@@ -173,7 +174,7 @@ def earliest(
                 continue
             starts = max(hold.starts_at, at)
             steps.append((starts, NOTHING.plus(taken, -1)))
-            steps.append((starts + hold.task.left_seconds(at, side), taken))
+            steps.append((starts + _seconds_on(bay, hold.task, hold.shape, at, side), taken))
     steps.sort(key=lambda step: step[0])
     candidate = not_before if free.covers(need) else None
     for when, change in steps:
@@ -187,6 +188,13 @@ def earliest(
     return UNKNOWN if candidate is None else candidate
 
 
+def _seconds_on(bay: Bay, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
+    """How long a waiting task is thought to run in a bay."""
+    if shape.speeds is None:
+        return task.left_seconds(at, side)
+    return task.seconds_at(shape.speed_on(bay.model), at, side)
+
+
 def promise(
     state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold], side: Side = "high", closed: BaySet = 0
 ) -> Promise | None:
@@ -194,10 +202,12 @@ def promise(
     bays = list(_candidates(state, shape, closed))
     if len(bays) < shape.nodes:
         return None
-    seconds = task.left_seconds(at, side)
+    each = [(bay, _seconds_on(bay, task, shape, at, side)) for bay in bays]
     when, starts = at, [at]
     for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
-        starts = [earliest(state, bay, shape, seconds, at, holds=holds, not_before=when, side=side) for bay in bays]
+        starts = [
+            earliest(state, bay, shape, seconds, at, holds=holds, not_before=when, side=side) for bay, seconds in each
+        ]
         ranked = sorted(zip(starts, (-bay.free for bay in bays), range(len(bays)), strict=True))
         latest = ranked[shape.nodes - 1][0]
         if latest in {when, UNKNOWN} or shape.nodes == 1:
@@ -215,11 +225,11 @@ def promise(
 def promised_start(state: State, hold: Hold, at: float) -> float | None:
     """When the nodes of a reservation will be free, as things are now."""
     before = holds_before(state, hold.task, at)
-    seconds = hold.task.left_seconds(at)
     starts = at
     for node in hold.nodes:
         bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
-        free = [earliest(state, bay, hold.shape, seconds, at, holds=before, not_before=at) for bay in bays]
+        each = [(bay, _seconds_on(bay, hold.task, hold.shape, at)) for bay in bays]
+        free = [earliest(state, bay, hold.shape, seconds, at, holds=before, not_before=at) for bay, seconds in each]
         starts = max(starts, min(free, default=UNKNOWN))
     return None if starts == UNKNOWN else starts
 
@@ -256,11 +266,15 @@ def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequenc
     for hold in holds:
         if gives_way(state, task, hold, at):
             continue
-        if hold.claim or hold.starts_at is None or ends > hold.starts_at:
-            for number in members(hold.bays & shape.eligible):
-                bay = state.index.bay(number)
-                if not away & bay.bit and not _enough_for_both(state, bay, shape, hold, at):
-                    away |= bay.bit
+        until = -inf if hold.claim or hold.starts_at is None else hold.starts_at
+        if ends <= until and shape.speeds is None:
+            continue
+        for number in members(hold.bays & shape.eligible):
+            bay = state.index.bay(number)
+            if away & bay.bit or (shape.speeds is not None and at + _seconds_on(bay, task, shape, at) <= until):
+                continue
+            if not _enough_for_both(state, bay, shape, hold, at):
+                away |= bay.bit
     return away
 
 

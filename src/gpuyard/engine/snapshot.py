@@ -32,6 +32,7 @@ from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.quota import TenantBook
 from gpuyard.engine.state import State, holds_gpus
 from gpuyard.engine.task import Task
+from gpuyard.placement.speeds import speed_of
 
 FORMAT = 1
 
@@ -240,6 +241,7 @@ def _load_task(state: State, row: TaskRow) -> None:
         task.stuck, task.preemption = row.stuck, Preemption.NEVER
     phase = row.phase
     if isinstance(phase, ACTIVE):
+        task.speed = speed_of(row.spec.resources.speeds, phase.placement, state.index)
         for node in phase.placement.nodes:
             state.on_node[node][task.id] = task
         if task.preemption is not Preemption.NEVER:

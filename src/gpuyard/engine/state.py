@@ -48,6 +48,7 @@ from gpuyard.placement.index import Index
 from gpuyard.placement.scores import SCORES, Order
 from gpuyard.placement.scores.fragmentation import Fragmentation
 from gpuyard.placement.shape import Shape
+from gpuyard.placement.speeds import speed_of
 
 DEFAULT_TENANT = TenantId("default")
 """Its limits are those of every tenant nobody has set."""
@@ -308,6 +309,8 @@ class State:
         task.members = task.ready = task.presumed = None
         task.phase = Placed(event.attempt, placement, at)
         task.placed_at = at
+        if task.spec.resources.speeds:
+            task.speed = speed_of(task.spec.resources.speeds, placement, self.index)
         self.index.take(placement)
         self.charge(task, placement, placement.charge_milli, at)
         for part in placement.slices:
@@ -451,6 +454,7 @@ class State:
         saved = task.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         if not saved:
             task.served_seconds = 0.0
+        task.speed = 1.0
         task.phase = Settling(event.attempt, event.outcome, event.exit_code, cause)
 
     def _not_launched_on(self, task: Task, placement: Placement) -> NodeId:
@@ -519,7 +523,7 @@ class State:
 
     def _count_service(self, task: Task, phase: Running, at: float) -> None:
         seconds = at - phase.since
-        task.served_seconds += seconds
+        task.served_seconds += seconds * task.speed
         task.attempt_seconds += seconds
         task.gpu_seconds += seconds * phase.placement.charge_milli / MILLI
 

@@ -48,6 +48,7 @@ class Task:
         "round",
         "served_seconds",
         "spec",
+        "speed",
         "stuck",
         "submitted_at",
         "waits_for",
@@ -89,8 +90,10 @@ class Task:
         """Parts of it that have started, are in host memory, or run again, while others have not."""
         self.presumed: set[NodeId] | None = None
         """Parts of it that count as over because their node is lost, and may run there still."""
+        self.speed = 1.0
+        """How fast it is where it is placed, where 1 is the fastest GPU model it names; 1 while it is placed nowhere."""
         self.served_seconds = 0.0
-        """Run time that brought it forward: what its next attempt need not do again."""
+        """Work it has done, in seconds at speed 1: what its next attempt need not do again."""
         self.gpu_seconds = 0.0
         """All service it got, whatever came of it."""
         self.rank = 0.0
@@ -109,8 +112,9 @@ class Task:
         return self.phase.status if isinstance(self.phase, Ended) else STATUS[type(self.phase)]
 
     def served_at(self, now: float) -> float:
-        """Run time that brought it forward, up to now."""
-        return self.served_seconds + (now - self.phase.since if isinstance(self.phase, Running) else 0.0)
+        """Work it has done, in seconds at speed 1, up to now."""
+        ran = now - self.phase.since if isinstance(self.phase, Running) else 0.0
+        return self.served_seconds + ran * self.speed
 
     def ran_at(self, now: float) -> float:
         """How long the present attempt has run, up to now: what its timeout counts."""
@@ -127,15 +131,22 @@ class Task:
     def left_seconds(self, now: float, side: Side = "high") -> float:
         """How much longer it is thought to hold its GPUs, on one side of its estimate; never beyond its timeout.
 
+        A task that is placed nowhere is thought to get the fastest GPU model it names (see `seconds_at`).
+
         A task that has outrun its estimate is thought to need a fifth of its age more, and at least a minute; but for
         the side `said`, on which nobody knows.
         """
+        return self.seconds_at(self.speed, now, side)
+
+    def seconds_at(self, speed: float, now: float, side: Side = "high") -> float:
+        """How much longer it would hold GPUs on which it is so fast."""
         left = UNKNOWN
         if self.estimate is not None:
             served = self.served_at(now)
             left = _side(self.estimate, side) - served
             if left <= 0:
                 left = UNKNOWN if side == "said" else 0.0 if side == "low" else max(60.0, served / 5)
+            left /= speed
         if self.spec.timeout_seconds is not None:
             left = min(left, max(0.0, self.spec.timeout_seconds - self.ran_at(now)))
         return left

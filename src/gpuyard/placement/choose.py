@@ -22,8 +22,12 @@ LINK_CHOICES = 16
 """How many equally full nodes are compared for a task that wishes for NVLink or one NUMA domain."""
 
 
-def choose(shape: Shape, index: Index, order: Order, forbidden: BaySet = 0) -> Placement | None:
-    """Find room for a shape outside the forbidden bays, in the score's order."""
+def choose(
+    shape: Shape, index: Index, order: Order, forbidden: BaySet = 0, *, wherever: bool = False
+) -> Placement | None:
+    """Find room for a shape outside the forbidden bays, where it is fastest, in the score's order; `wherever`: how fast is all one."""
+    if shape.speeds is not None and not wherever:
+        return _choose_fast(shape, index, order, forbidden)
     eligible = shape.eligible
     if forbidden:
         eligible = without(eligible, forbidden)
@@ -45,6 +49,15 @@ def choose(shape: Shape, index: Index, order: Order, forbidden: BaySet = 0) -> P
         return _choose_gang(shape, index, order, eligible)
     bay = _first(shape, index, order, eligible)
     return None if bay is None else Placement((whole_slice(shape, bay),))
+
+
+def _choose_fast(shape: Shape, index: Index, order: Order, forbidden: BaySet) -> Placement | None:
+    """Each speed has its bays; a gang takes bays of several speeds only if none of them has room for all of it."""
+    for _, bays in shape.tiers:
+        placement = choose(shape, index, order, forbidden | without(shape.eligible, bays), wherever=True)
+        if placement is not None:
+            return placement
+    return choose(shape, index, order, forbidden, wherever=True) if shape.nodes > 1 else None
 
 
 def rooms(shape: Shape, index: Index, forbidden: BaySet = 0) -> list[Bay]:

@@ -12,6 +12,7 @@ from gpuyard.domain.values import MILLI, NodeId
 from gpuyard.placement.bayset import BaySet, members
 from gpuyard.placement.index import Bay, Index
 from gpuyard.placement.rules import RULES
+from gpuyard.placement.speeds import relative
 
 
 class Shape:
@@ -32,6 +33,8 @@ class Shape:
         "plain",
         "resources",
         "share",
+        "speeds",
+        "tiers",
         "version",
         "whole_nodes",
     )  # fmt: skip
@@ -50,6 +53,10 @@ class Shape:
         self.plain = self.gpus > 0 and self.nodes == 1 and not (self.whole_nodes or self.cpus or self.memory_mib)
         """Whole GPUs on one node and nothing else: the common case, which has a short way through `choose`."""
         self.eligible: BaySet = 0
+        self.speeds = relative(resources.speeds) if resources.speeds else None
+        """On each model it names, where 1 is the fastest of them."""
+        self.tiers: tuple[tuple[float, BaySet], ...] = ()
+        """If it has speeds: the eligible bays by how fast it is there, fastest first."""
         self.need_milli = self.gpus * self.nodes * MILLI
         """The least it can count for in quotas."""
         self.needs: dict[int, BaySet] | None = None
@@ -72,8 +79,22 @@ class Shape:
         if self.nodes > 1 and len(index.hosts_of(eligible)) < self.nodes:
             eligible = 0
         self.eligible = eligible
+        if self.speeds is not None:
+            self._look_up_tiers(index)
         if self.share is not None or self.whole_nodes:
             self._look_up_needs(index)
+
+    def _look_up_tiers(self, index: Index) -> None:
+        tiers: dict[float, BaySet] = {}
+        for model, bays in index.by_model.items():
+            if here := bays & self.eligible:
+                speed = self.speed_on(model)
+                tiers[speed] = tiers.get(speed, 0) | here
+        self.tiers = tuple(sorted(tiers.items(), reverse=True))
+
+    def speed_on(self, model: str) -> float:
+        """How fast it is on a model, where 1 is the fastest it names."""
+        return 1.0 if self.speeds is None else self.speeds.get(model) or min(self.speeds.values())
 
     def _look_up_needs(self, index: Index) -> None:
         self.needs = {}

@@ -53,6 +53,7 @@ class TaskFields(TypedDict, total=False):
     priority: Literal["high", "low"] | int | None
     gpu_count: int | None
     gpu_model: str | Sequence[str] | None
+    gpu_speeds: Mapping[str, float] | None
     env: Mapping[str, str] | None
     name: str | None
     description: str | None

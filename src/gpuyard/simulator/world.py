@@ -2,7 +2,7 @@
 
 It drives the engine exactly as a control plane does: commands in, facts out, effects only from facts, and one decision
 for everything that happens at one instant. What the outside would decide (how much work a task really is, with which
-exit code it ends, how fast a card is, that a node dies) is said by whoever builds the world; nothing here draws lots. A
+exit code it ends, how fast it is where, that a node dies) is said by whoever builds the world; nothing here draws lots. A
 listener sees every batch of facts with its instant, in order.
 """
 
@@ -20,6 +20,7 @@ from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.phases import ACTIVE, Running
+from gpuyard.placement.speeds import Speeds, speed_of
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
@@ -34,12 +35,14 @@ class Run:
     """How a task really behaves, once it runs."""
 
     seconds: float
-    """At speed 1, without a stop; infinite: until it is told to end."""
+    """On the fastest GPU model, without a stop; infinite: until it is told to end."""
     outcome: Outcome = Outcome.SUCCEEDED
     """`STOPPED`: its user cancels it then."""
     exit_code: int | None = 0
     start_seconds: float | None = None
     """From the placement to the start; none: what is usual in its world."""
+    speeds: Speeds | None = None
+    """On GPU models, where 1 is the fastest; none: as the task says."""
     then: "Run | None" = None
     """What the attempt after a failure does; none: the same."""
 
@@ -70,7 +73,6 @@ class World:
         start_seconds: float = 0.0,
         stop_seconds: float = 0.0,
         restart_seconds: Callable[[TaskSpec], float] = lambda _: 0.0,
-        speed: Callable[[TaskSpec, Placement], float] = lambda *_: 1.0,
         slowed_by: Callable[[TaskSpec, TaskSpec], float] = lambda *_: 1.0,
     ) -> None:
         self.engine = engine or Engine()
@@ -81,7 +83,6 @@ class World:
         self.stop_seconds = stop_seconds
         self.restart_seconds = restart_seconds
         """Work that a task has to do once more when it goes on after a stop that kept what it had done."""
-        self.speed = speed
         self.slowed_by = slowed_by
         """What a task keeps of its speed beside another on the same card."""
         self.listeners: list[Listener] = []
@@ -262,7 +263,12 @@ class World:
             for each in self._sharing[card]:
                 self._work_on(each, card)
         else:
-            self._set_speed(event.task, self.speed(task.spec, placement))
+            self._set_speed(event.task, self._alone(event.task, task.spec, placement))
+
+    def _alone(self, number: TaskId, spec: TaskSpec, placement: Placement) -> float:
+        """How fast it is with what it has of its cards to itself."""
+        speeds = self.runs[number].speeds
+        return speed_of(spec.resources.speeds if speeds is None else speeds, placement, self.engine.state.index)
 
     def _set_speed(self, number: TaskId, speed: float) -> None:
         """It works this fast from now on, and ends accordingly."""
@@ -278,7 +284,7 @@ class World:
         """It works as fast as those let it who share its card."""
         sharing = self._sharing[card]
         spec, placement = sharing[number]
-        speed = self.speed(spec, placement)
+        speed = self._alone(number, spec, placement)
         for other, (theirs, _) in sharing.items():
             if other != number:
                 speed *= self.slowed_by(spec, theirs)

@@ -69,6 +69,7 @@ Mebibytes: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
 """Fields in `_mb` mean MiB: what cards and tools print as MB is MiB."""
 Priority: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 PositiveSeconds: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+Speed: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 Percent: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part from 0 to 1, such as 0.7 for 70 percent")]
 

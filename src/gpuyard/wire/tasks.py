@@ -28,6 +28,7 @@ from gpuyard.wire.limits import (
     PositiveSeconds,
     Priority,
     Retries,
+    Speed,
     TenantName,
     Title,
     instant_of,
@@ -82,6 +83,8 @@ class TaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gpu_count: GpuCount | None = None
     """Whole GPUs, on each node. Left out: one, unless the task asks for a share or only for CPUs."""
     gpu_model: ModelName | Annotated[list[ModelName], Meta(min_length=1, max_length=64)] | None = None
+    gpu_speeds: Annotated[dict[ModelName, Speed], Meta(min_length=1, max_length=64)] | None = None
+    """How fast it is on GPU models; only the ratios count. Left out: as fast on all."""
     command: Argument | Annotated[list[Argument], Meta(min_length=1, max_length=10_000)] | None = None
     """A line for the shell, or a list of arguments. Left out: a lease, GPUs without a process."""
     env: Environment | None = None
@@ -261,6 +264,7 @@ def resources_of(request: TaskRequest) -> Resources:
         memory_mib=request.memory_mb or 0,
         labels=tuple(sorted(request.labels.items())) if request.labels else (),
         link=request.link or Link.ANY,
+        speeds=tuple(sorted(request.gpu_speeds.items())) if request.gpu_speeds else (),
     )
 
 
@@ -269,7 +273,7 @@ def _gpus_of(request: TaskRequest) -> int:
         return request.gpu_count
     if request.gpu_fraction is not None:
         return 0
-    only_cpus = request.cpu_count and request.gpu_model is None and not request.gpu_memory_mb
+    only_cpus = request.cpu_count and request.gpu_model is None and not (request.gpu_memory_mb or request.gpu_speeds)
     return 0 if only_cpus else 1
 
 
@@ -284,7 +288,7 @@ def _share_of(fraction: float, memory_mib: int) -> Share:
 
 
 def _check_no_gpu(request: TaskRequest) -> None:
-    for name in ("gpu_model", "gpu_memory_mb"):
+    for name in ("gpu_model", "gpu_memory_mb", "gpu_speeds"):
         if getattr(request, name):
             raise WrongInput("Contradiction", f"{name} is given, but gpu_count is 0: ask for at least one GPU.", name)
     if not request.cpu_count:
@@ -410,6 +414,7 @@ class TaskAnswer(Struct, frozen=True, kw_only=True):
     work_dir: str | None
     labels: dict[str, str]
     gpu_model: str | list[str] | None
+    gpu_speeds: dict[str, float] | None
     gpu_memory_mb: int | None
     gpu_fraction: float | None
     cpu_count: int
@@ -497,6 +502,7 @@ def answer_of(
         work_dir=spec.work_dir or None,
         labels=dict(ask.labels),
         gpu_model=models[0] if len(models) == 1 else models or None,
+        gpu_speeds=dict(ask.speeds) or None,
         gpu_memory_mb=(share.memory_mib if share else ask.gpu_memory_mib) or None,
         gpu_fraction=share.fraction_milli / MILLI if share else None,
         cpu_count=ask.cpus,

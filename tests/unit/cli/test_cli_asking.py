@@ -49,13 +49,14 @@ def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
         "-g 2 -m H100 -m A100 -p high --class online -n train --cpus 8 --mem 1024 --gpu-mem 40000 --nodes 2 -t vision "
         "--project p --timeout 2h --retries 3 --after 4 --after task-5 --after-any 6 -e A=1=2 -e MINE --secret API_KEY "
         "-C /data --preemption suspend --on-lost fence --estimate 1h30m --label zone=a --link nvlink --model llama "
-        "--require-fit --description why"
+        "--require-fit --description why --gpu-speed H100=2 --gpu-speed A100=0.9"
     )
 
     assert submitted(monkeypatch, *words.split(), "--", "true") == {
         "command": ["true"],
         "gpu_count": 2,
         "gpu_model": ["H100", "A100"],
+        "gpu_speeds": {"H100": 2.0, "A100": 0.9},
         "priority": "high",
         "class": "online",
         "name": "train",
@@ -104,6 +105,8 @@ def test_it_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.MonkeyPa
         (("-e", "=1", "true"), "NAME=VALUE"),
         (("-e", "NOT_THERE", "true"), "a variable of yours"),
         (("--label", "zone", "true"), "NAME=VALUE"),
+        (("--gpu-speed", "H100", "true"), "NAME=VALUE"),
+        (("--gpu-speed", "H100=fast", "true"), "not a number"),
         (("--secret", "KEY=value", "true"), "give the name only"),
         (("--secret", "NOT_THERE", "true"), "no terminal to ask on"),
         (("-g", "two", "true"), "-g"),

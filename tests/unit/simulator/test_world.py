@@ -86,3 +86,11 @@ def test_a_task_that_was_stopped_for_another_is_cancelled_by_its_user_only_when_
     world.run_out()
     assert ends(heard, OTHER) == [(115.0, TaskStatus.SUCCESS)]
     assert ends(heard) == [(120.0, TaskStatus.CANCELLED)]
+
+
+def test_a_run_may_be_as_slow_as_nobody_said() -> None:
+    world, heard = world_with()
+    world.runs[TASK] = Run(10.0, speeds=(("A100", 1.0), ("H100", 4.0)))
+    world.tell(submitted(TASK, spec()))
+    world.run_out()
+    assert ends(heard) == [(40.0, TaskStatus.SUCCESS)]

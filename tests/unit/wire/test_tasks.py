@@ -60,7 +60,7 @@ def test_the_request_of_003_is_an_online_task_with_two_gpus() -> None:
 
 def test_every_field_reaches_the_task() -> None:
     task = spec(
-        priority=7, gpu_count=4, gpu_model=["A100", "H100"], command=["python", "a.py"], env={"B": "2", "A": "1"},
+        priority=7, gpu_count=4, gpu_model=["A100", "H100"], gpu_speeds={"H100": 2, "A100": 1}, command=["python", "a.py"], env={"B": "2", "A": "1"},
         name="n", description="d", tenant_id="vision", project="p", cpu_count=8, memory_mb=1000, gpu_memory_mb=2000,
         nodes=2, labels={"rack": "a"}, timeout=60, retries=3, depends_on=[1, "task-2", "3", "task-1"], after_any=["4"],
         work_dir="/w", secrets={"TOKEN": "hidden"}, preemption="requeue", on_lost="fence", estimated_seconds=30,
@@ -70,7 +70,7 @@ def test_every_field_reaches_the_task() -> None:
         TenantId("vision"),
         Resources(
             gpus=4, nodes=2, models=("A100", "H100"), gpu_memory_mib=2000, cpus=8, memory_mib=1000,
-            labels=(("rack", "a"),), link=Link.NVLINK,
+            labels=(("rack", "a"),), link=Link.NVLINK, speeds=(("A100", 1), ("H100", 2)),
         ),
         name="n", project="p", description="d", task_class=TaskClass.ONLINE, priority=7, command=("python", "a.py"),
         env=(("A", "1"), ("B", "2")), work_dir="/w", timeout_seconds=60, retries=3,
@@ -131,6 +131,7 @@ def test_what_a_request_asks_for() -> None:
         ({"gpu_fraction": 1.5}, "gpu_fraction"),
         ({"gpu_count": 0}, "gpu_count"),
         ({"gpu_count": 0, "cpu_count": 1, "gpu_model": "A100"}, "gpu_model"),
+        ({"gpu_count": 0, "cpu_count": 1, "gpu_speeds": {"A100": 1}}, "gpu_speeds"),
         ({"gpu_count": 0, "cpu_count": 1, "gpu_memory_mb": 1}, "gpu_memory_mb"),
         ({"gpu_count": -1}, "gpu_count"),
         ({"gpu_count": 10**30}, "gpu_count"),
@@ -216,6 +217,7 @@ def test_an_answer_can_be_sent_again_as_a_request() -> None:
     first = spec(
         priority=3, gpu_fraction=0.5, gpu_memory_mb=10, command=["a", "b"], env={"A": "1"}, labels={"x": "y"},
         timeout=5, retries=1, work_dir="/w", estimated_seconds=4, model="m", on_lost="wait", gpu_model=["A", "B"],
+        gpu_speeds={"A": 1.5, "B": 1.0},
     )  # fmt: skip
     told = msgspec.to_builtins(answer(first))
     known = {field.encode_name for field in msgspec.structs.fields(TaskRequest)}

@@ -52,10 +52,10 @@ def _changes_at(running: Task, now: float, settings: Settings) -> float | None: 
     outlook, ran = running.spec.outlook, running.served_at(now)
     if not outlook:
         next_level = level_of(ran + ROUNDING)
-        return now + LEVEL_SECONDS[next_level] - ran if next_level < len(LEVEL_SECONDS) else None
+        return now + (LEVEL_SECONDS[next_level] - ran) / running.speed if next_level < len(LEVEL_SECONDS) else None
     age = age_of(ran + ROUNDING)
     later = next((later for later in range(age + 1, len(outlook)) if outlook[later] != outlook[age]), None)
-    return None if later is None else now + begins_after(later) - ran
+    return None if later is None else now + (begins_after(later) - ran) / running.speed
 
 
 POLICY: Policy = Policy("default", starts_all=True, key=_key, rank=_rank, changes_at=_changes_at)
