@@ -48,8 +48,10 @@ class Life(RuleBasedStateMachine):
         score=st.sampled_from(sorted(SCORES)),
         strict=st.booleans(),
         online=st.sampled_from((0.0, 0.3, 0.5, 0.7, 1.0)),
+        stop_seconds=st.sampled_from((0.0, 30.0)),
     )
-    def found(self, sizes: list[tuple[int, str]], score: str, strict: bool, online: float) -> None:
+    def found(self, sizes: list[tuple[int, str]], score: str, strict: bool, online: float, stop_seconds: float) -> None:
+        self.story.world.stop_seconds = stop_seconds
         self.story.decides_by(score=score)
         for place, (gpus, model) in enumerate(sizes):
             self.story.has_node(

@@ -18,6 +18,8 @@ class Why(StrEnum):
     DEPENDENCY = "dependency"
     PREEMPTED = "preempted"
     RECLAIMED = "reclaimed"
+    MOVED = "moved"
+    EXCHANGED = "exchanged"
     DRAINED = "drained"
     NODE_LOST = "node_lost"
     ATTEMPT_LOST = "attempt_lost"
@@ -41,6 +43,8 @@ _SENTENCES = {
     Why.DEPENDENCY: "Task {task}, whose success it needs, did not succeed.",
     Why.PREEMPTED: "Task {task} goes before it.",
     Why.RECLAIMED: "Task {task} took back GPUs that are its own by quota.",
+    Why.MOVED: "It goes on on node {node}, where it is faster.",
+    Why.EXCHANGED: "It goes on in place of task {task}, which gains more by the exchange.",
     Why.DRAINED: "Node {node} is being emptied.",
     Why.NODE_LOST: "Node {node} was lost.",
     Why.ATTEMPT_LOST: "Node {node} does not know what became of it.",

@@ -18,6 +18,17 @@ class Backfill(StrEnum):
     """What delays none of the first `reservations` tasks, which all hold one."""
 
 
+class Moves(StrEnum):
+    """Whether a running task that says how fast it is where, and saves itself when asked to stop, goes on on other GPUs."""
+
+    NONE = "none"
+    """It stays where it was placed."""
+    FREE = "free"
+    """When faster ones are free that nobody who waits can use."""
+    EXCHANGE = "exchange"
+    """Then, and in place of such tasks that lose less by it than it gains."""
+
+
 class Settings(Value, frozen=True):
     """Everything that changes how the engine decides."""
 
@@ -34,6 +45,8 @@ class Settings(Value, frozen=True):
     """A task that has just been started is left alone for so long: the first guard against thrashing."""
     preemption_limit: int = 20
     """A task that was stopped so often for others is left alone from then on: the second guard."""
+    moves: Moves = Moves.EXCHANGE
+    """Whether tasks with speeds are moved to faster GPUs; only where `preemption` is on."""
     search_depth: int = 64
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
     ageing_seconds: float = 600.0

@@ -28,11 +28,12 @@ from gpuyard.domain.validation import (
 )
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
 from gpuyard.engine.backfill import is_hopeless, promised_start
+from gpuyard.engine.moves import Mover
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.preemption import will_be_cleared
 from gpuyard.engine.short_ways import Scheduler
-from gpuyard.engine.state import AttemptOf, State
+from gpuyard.engine.state import LOOK_FOR_FASTER_SECONDS, AttemptOf, State
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
 from gpuyard.placement.scores import SCORES
@@ -55,6 +56,7 @@ class Engine:
         self.state = state or State()
         self._facts: Facts = []
         self._scheduler = Scheduler(self.state, self._emit)
+        self._mover = Mover(self.state, self._emit)
 
     def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
         """Answer a command with facts, or refuse it and change nothing."""
@@ -72,7 +74,11 @@ class Engine:
         timers = state.timers
         while timers and timers[0][0] <= state.now:
             self._look(heappop(timers)[1])
-        self._scheduler.decide(state.now)
+        if state.movable and (state.restless or state.freed):
+            self._scheduler.decide(state.now)
+            self._mover.run(state.now)
+        else:
+            self._scheduler.decide(state.now)
         return self._facts
 
     def next_wakeup(self) -> float | None:
@@ -111,8 +117,12 @@ class Engine:
         elif isinstance(phase, Running):
             if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
                 self._emit(fact.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
-            elif state.policy.changes_at is not None:
+                return
+            if state.policy.changes_at is not None:
                 self._weaken(task, at)
+            if number in state.movable and task.speed < 1.0:
+                state.restless = True
+                heappush(state.timers, (at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), number))
 
     def _weaken(self, task: Task, at: float) -> None:
         """A running task may be weaker than it was: those who could use its nodes are asked again."""

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.backfill import is_hopeless
-from gpuyard.engine.phases import ACTIVE, HOLDING, Resuming, Stopping, Suspended, Suspending, Waiting
+from gpuyard.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.standing import standing
-from gpuyard.engine.state import State
+from gpuyard.engine.state import MOVING, State
 from gpuyard.engine.task import Task
 from gpuyard.placement.choose import choose
 from gpuyard.placement.shape import Shape
@@ -123,6 +123,8 @@ def _check_books(state: State) -> None:
 
 def _check_tasks(state: State) -> None:
     waiting = 0
+    for task_id in state.movable:
+        assert isinstance(state.tasks[task_id].phase, Running), f"task {task_id} does not run and might be moved"
     for task in state.tasks.values():
         phase = task.phase
         assert isinstance(phase, (Waiting, *ACTIVE)), f"task {task.id} is left {type(phase).__name__}"
@@ -168,7 +170,8 @@ def _check_holds(state: State) -> None:
     for task_id, hold in state.holds.items():
         task = state.tasks.get(task_id)
         assert task is not None, f"a reservation is held for task {task_id}, which is over"
-        assert isinstance(task.phase, Waiting | Suspended), f"task {task_id} runs and holds a reservation"
+        moves = isinstance(task.phase, Stopping) and task.phase.cause.why in MOVING
+        assert moves or isinstance(task.phase, Waiting | Suspended), f"task {task_id} runs and holds a reservation"
         for victim in hold.victims:
             assert isinstance(state.tasks[victim].phase, HOLDING), f"task {victim} is waited for in vain"
 

@@ -56,6 +56,8 @@ class Scheduler(Pass):
         bay = state.index.bays[next(iter(state.freed))]
         if bay is None or not bay.host.open or state.settings.backfill is Backfill.NONE:
             return False
+        if any(hold.claim and not hold.victims for hold in state.holds.values()):
+            return False  # the place that was cleared for somebody is clear
         if queue.choosy or any(not line.awake for line in queue.by_gpus.get(0, NO_LINES).values()):
             return False  # shares and tasks without GPUs do not ask for whole free ones
         stopped: list[tuple[Line, int]] = []

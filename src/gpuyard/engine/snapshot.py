@@ -202,7 +202,7 @@ def _build(document: Document) -> State:
         _load_task(state, task_row)
     for hold_row in document.holds:
         state.reserve(hold_row.made, hold_row.made_at)
-        state.holds[hold_row.made.task].victims.update(hold_row.victims)
+        state.holds[hold_row.made.task].victims = set(hold_row.victims)
     for task_row in document.tasks:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()

@@ -53,10 +53,14 @@ from gpuyard.placement.speeds import speed_of
 DEFAULT_TENANT = TenantId("default")
 """Its limits are those of every tenant nobody has set."""
 
-PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED)
+PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED, Why.EXCHANGED)
+MOVING = (Why.MOVED, Why.EXCHANGED)
 OWN_FAILURES = (Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 """What a task's retries are counted by."""
 
+
+LOOK_FOR_FASTER_SECONDS = 60.0
+"""After so long it is seen whether a task that has started would be faster elsewhere; then whenever it has run twice as long."""
 
 AttemptOf = tuple[TaskId, int]
 """A task's number, and which attempt."""
@@ -132,6 +136,10 @@ class State:
         self.weak: list[tuple[float, TaskId]] = []
         """Under a policy whose ranks change in steps: who may be stopped, the weakest first, by rank with a minus. Some of
         the entries are of tasks that run no longer, or have another rank now."""
+        self.movable: dict[TaskId, Shape] = {}
+        """Running tasks that say how fast they are where, and may be stopped to go on elsewhere."""
+        self.restless = False
+        """One of them has started, or has run for long enough to be looked at again."""
         self.freed: dict[int, None] = {}
         """Bays that gained room since the last pass."""
         self.timers: list[tuple[float, TaskId]] = []
@@ -330,6 +338,16 @@ class State:
             heappush(self.timers, (at + task.spec.timeout_seconds - task.attempt_seconds, task.id))
         if self.policy.changes_at is not None:
             self.watch_rank(task, at)
+        if task.spec.resources.speeds:
+            self._watch_speed(task, at)
+
+    def _watch_speed(self, task: Task, at: float) -> None:
+        """A task that says how fast it is where may be moved, if it saves itself and its size does not depend on the node."""
+        ask = task.spec.resources
+        if task.preemption is Preemption.CHECKPOINT and ask.gpus and not ask.whole_nodes:
+            self.movable[task.id] = Shape(ask)
+            self.restless = True
+            heappush(self.timers, (at + LOOK_FOR_FASTER_SECONDS, task.id))
 
     def watch_rank(self, task: Task, at: float) -> None:
         """Note how weakly a running task holds on to its GPUs, and when that changes."""
@@ -401,6 +419,7 @@ class State:
         task, phase = self._move(event.task, event)
         if isinstance(phase, Running):
             self._count_service(task, phase, at)
+            self.movable.pop(task.id, None)
         self._leave_queue(task)
         self._release_hold(task.id)
         placement = phase.placement  # type: ignore[attr-defined]
@@ -431,11 +450,13 @@ class State:
         cause = None
         if isinstance(phase, Running):
             self._count_service(task, phase, at)
+            self.movable.pop(task.id, None)
         if isinstance(phase, Stopping):
             cause = phase.cause
         self._unnote_victim(task)
         self._leave_queue(task)
-        self._release_hold(task.id)
+        if cause is None or cause.why not in MOVING or event.outcome is not Outcome.STOPPED:
+            self._release_hold(task.id)  # who is being moved goes on where it was promised a place
         if event.remains:
             self._leave_behind(task, phase, event, at)
         elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
@@ -660,6 +681,10 @@ class State:
         hold = self.holds[event.task] = Hold(task, shape, event, at)
         if before is not None and before.claim and event.claim:
             hold.victims = before.victims  # the same promise, only its standing changed
+        elif isinstance(task.phase, Stopping):  # it is being moved, and in an exchange another has to go first
+            hold.victims = {task.id}
+            if task.phase.cause.task is not None:
+                hold.victims.add(task.phase.cause.task)
         self._place_hold(hold)
         self._unite_holds()
         if event.starts_at is not None and not event.claim:

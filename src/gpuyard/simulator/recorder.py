@@ -10,8 +10,8 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.values import MILLI, TaskId
 
-STOPPED = (Why.PREEMPTED, Why.RECLAIMED)
-"""Why a task is stopped that goes on later."""
+STOPPED = (Why.PREEMPTED, Why.RECLAIMED, Why.MOVED, Why.EXCHANGED)
+"""Why a task is stopped that goes on later or elsewhere."""
 SAMPLES = 2_000
 """At most so many points of a line over time: twice as many are thinned out to half."""
 

@@ -12,7 +12,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Backfill, Settings
+from gpuyard.domain.settings import Backfill, Moves, Settings
 from gpuyard.domain.task import NewTask
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
@@ -68,9 +68,9 @@ class ClusterStory:
     def decides_by(self, **settings: Any) -> None:
         """The engine decides so from now on."""
         known = {field: getattr(self.state.settings, field) for field in Settings.__struct_fields__}
-        backfill = settings.get("backfill")
-        if isinstance(backfill, str):
-            settings["backfill"] = Backfill(backfill)
+        for field, words in (("backfill", Backfill), ("moves", Moves)):
+            if field in settings:
+                settings[field] = words(settings[field])
         self._tell(command.ChangeSettings(Settings(**{**known, **settings})))
 
     # --- what happens --------------------------------------------------------------------------------------------
