@@ -50,7 +50,7 @@ class Settings(Value, frozen=True):
     search_depth: int = 64
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
     ageing_seconds: float = 600.0
-    """Waiting so long is worth one point of priority."""
+    """Waiting so long is worth one point of priority; six times as long makes up for a GPU under `small_first`."""
     level_seconds: float = 7 * 86400.0
     """Under `default`, one level counts as so much waiting. The smaller, the fairer, and the longer all wait on average."""
     fair_share_half_life_seconds: float = 7 * 86400.0

@@ -54,6 +54,7 @@ CONTENDERS = {
         Contender("default", Settings(), Foresight.OUTLOOK),
         Contender("levels", Settings()),
         Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
+        Contender("small_first", replace(AT_ONCE, policy="small_first")),
         Contender("priority", Settings(policy="priority")),
         Contender("fair_share", Settings(policy="fair_share")),
     )

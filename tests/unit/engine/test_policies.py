@@ -15,7 +15,7 @@ from gpuyard.engine.phases import Running, Suspended, Waiting
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.quota import TenantBook
 from gpuyard.engine.task import UNKNOWN, Task
-from gpuyard.testing import ClusterStory, task
+from gpuyard.testing import ClusterStory, share, task
 
 SETTINGS = Settings()
 TEAM = TenantId("team")
@@ -311,3 +311,30 @@ def test_by_default_it_is_said_exactly_when_a_running_task_changes(
     assert policy.rank(one, changes_at, SETTINGS) != before
     if changes_at - 0.1 > since:
         assert policy.rank(one, changes_at - 0.1, SETTINGS) == before
+
+
+# --- small_first ------------------------------------------------------------------------------------------------------
+
+
+def test_small_first_lets_the_smaller_task_go_before_larger_ones_that_came_first() -> None:
+    cluster = ClusterStory(policy="small_first")
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("now", gpus=4))
+    cluster.submits(task("large", gpus=4))
+    cluster.passes(60)
+    cluster.submits(task("small", gpus=1), share("share", fraction=0.5))
+    cluster.finishes("now")
+    assert sorted(cluster.running()) == ["share", "small"]
+
+
+def test_under_small_first_each_gpu_is_made_up_for_by_an_hour_of_waiting() -> None:
+    cluster = ClusterStory(policy="small_first")
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("now", gpus=4))
+    cluster.submits(task("large", gpus=4))
+    cluster.passes(3 * 3600 + 1)
+    cluster.submits(task("small", gpus=1))
+    cluster.finishes("now")
+    assert cluster.running() == ["large"]
