@@ -55,6 +55,7 @@ class Predictors(StrEnum):
 def simulate(
     policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf; with --journal also same, the settings it was written under.")] = "",
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")] = None,
+    throughputs: Annotated[Path | None, typer.Option("--throughputs", metavar="FILE", help="How fast types of jobs are on which GPUs, as Gavel has it; --trace then has job_type, total_steps, scale_factor and arrival_s.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N jobs drawn by chance, that ask for this part of all GPUs while they come (else 0.9).")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with: the same seed, the same jobs and failures.")] = 0,
@@ -62,7 +63,7 @@ def simulate(
     repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads, of K seeds; means with the interval that holds the true mean 95 times of 100.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, packed if it ends in .gz.")] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes: a CSV file with nodes, and perhaps gpus_per_node, model and the pool.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="Nodes: N equal ones of G GPUs; other kinds after a +.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="A column of both files: jobs run only on nodes of the same pool.")] = None,
     interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="How fast jobs run that share a GPU: a CSV file with name, beside and speed. Else the slower, the more of it the others ask for.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
@@ -88,6 +89,8 @@ def simulate(
         raise WrongUse("Say what is to be played: --trace FILE, --journal DIR or --generate N, and one of them only.")
     if generate is None and (light or repeat > 1 or save is not None):
         raise WrongUse("--light, --repeat and --save are for jobs that are drawn: they go with --generate.")
+    if throughputs is not None and (trace is None or pool is not None):
+        raise WrongUse("--throughputs goes with --trace, and not with --pool.")
     names = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     if not names and save is None:
         raise WrongUse("Say which policies to compare: --policy NAME,…")
@@ -98,7 +101,9 @@ def simulate(
             raise WrongUse("--journal has its own nodes; --elastic, --sleep, --price and --failures go with --trace.")
         played = _of_journal(journal, names)
     elif trace is not None:
-        played = _of_trace(trace, [contender(name) for name in names], nodes, cluster, pool, _sharing(interference))
+        chosen = [contender(name) for name in names]
+        where = _cluster(nodes, cluster, pool)
+        played = _of_trace(trace, _jobs(trace, throughputs, pool, where), where, chosen, _sharing(interference))
     else:
         assert generate is not None
         if pool is not None:
@@ -182,17 +187,10 @@ class _Played:
 
 
 def _of_trace(
-    trace: Path,
-    contenders: "list[Contender]",
-    nodes: Path | None,
-    cluster: str | None,
-    pool: str | None,
-    sharing: "Interference",
+    trace: Path, jobs: "list[Job]", where: "Cluster", contenders: "list[Contender]", sharing: "Interference"
 ) -> _Played:
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
-    where = _cluster(nodes, cluster, pool)
-    jobs = _jobs(trace, pool, where)
     note = f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs"
     return _Played(JobsOnCluster(jobs, where, interference=sharing), contenders, note, [])
 
@@ -287,12 +285,13 @@ def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Clus
     return equal_nodes(cluster)
 
 
-def _jobs(trace: Path, pool: str | None, cluster: "Cluster") -> "list[Job]":
+def _jobs(trace: Path, throughputs: Path | None, pool: str | None, cluster: "Cluster") -> "list[Job]":
     """The jobs that can be simulated; what was left out or put right is said, on standard error."""
+    from gpuyard.simulator.workloads.gavel import read_gavel
     from gpuyard.simulator.workloads.on_cluster import fitting
     from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
-    read = read_trace(trace, pool)
+    read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, throughputs)
     jobs = fitting(read.jobs, cluster)
     if not jobs:
         raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs could ever run on this cluster.")

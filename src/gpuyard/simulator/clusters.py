@@ -1,4 +1,4 @@
-"""Simulated nodes: so many with so many GPUs each, or a file of them."""
+"""Simulated nodes: so many with so many GPUs each, of one kind or several, or a file of them."""
 
 import re
 from dataclasses import dataclass
@@ -25,18 +25,26 @@ class Cluster:
         """How many GPUs it has."""
         return sum(len(node.gpus) for node in self.nodes)
 
-    def sizes(self, pool: str) -> list[int]:
-        """GPUs of each node of a pool; of all nodes, if the name is empty."""
-        return [len(node.gpus) for node in self.nodes if not pool or (POOL, pool) in node.labels]
+    def sizes(self, pool: str, models: tuple[str, ...] = ()) -> list[int]:
+        """GPUs of each node of a pool and with these models; of all nodes, if nothing is named."""
+        return [
+            len(node.gpus)
+            for node in self.nodes
+            if (not pool or (POOL, pool) in node.labels) and (not models or node.gpus[0].model in models)
+        ]
 
 
 def equal_nodes(text: str) -> Cluster:
-    """`72x8` is 72 nodes of 8 GPUs; `72x8:A100` says which."""
-    found = re.fullmatch(r"(\d+)[xX](\d+)(?::([\w.-]+))?", text)
-    if found is None:
-        raise WrongTrace(f"--cluster is {text!r}; it must be NODESxGPUS, such as 72x8 or 72x8:A100.")
-    nodes, gpus = _checked(int(found[1]), int(found[2]), f"--cluster {text}")
-    return Cluster(tuple(_node(f"node-{place + 1:04}", gpus, found[3] or MODEL, "") for place in range(nodes)))
+    """`72x8` is 72 nodes of 8 GPUs; `72x8:A100` says which; `2x4:V100+6x4:K80` is several kinds."""
+    nodes: list[NodeSpec] = []
+    for kind in text.split("+"):
+        found = re.fullmatch(r"(\d+)[xX](\d+)(?::([\w.-]+))?", kind)
+        if found is None:
+            example = "72x8, 72x8:A100 or 2x4:V100+6x4:K80"
+            raise WrongTrace(f"--cluster is {text!r}; it must be NODESxGPUS, such as {example}.")
+        count, gpus = _checked(int(found[1]), int(found[2]), f"--cluster {text}")
+        nodes += [_node(f"node-{len(nodes) + place + 1:04}", gpus, found[3] or MODEL, "") for place in range(count)]
+    return Cluster(tuple(nodes))
 
 
 def read_nodes(path: Path, pool: str | None = None) -> Cluster:

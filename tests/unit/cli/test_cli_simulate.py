@@ -60,6 +60,19 @@ def test_a_table_for_people(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert row.split()[:3] == ["fifo", "3", "109"]
 
 
+def test_jobs_with_speeds_are_played_on_gpus_of_several_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs, table = tmp_path / "jobs.csv", tmp_path / "table.csv"
+    jobs.write_text("job_type,total_steps,scale_factor,arrival_s\nLM,1000,1,0\nLM,1000,1,0\nLM,1000,16,0\n")
+    table.write_text("gpu_type,model,num_gpus,iters_per_s\nk80,LM,1,1\nv100,LM,1,10\nv100,LM,16,90\n")
+    words = ("--trace", jobs, "--throughputs", table, "--cluster", "1x1:v100+1x1:k80", "--policy", "fifo", "--json")
+    assert simulated(monkeypatch, *words) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["policies"]["fifo"]["avg_jct_s"] == (100 + 1000) / 2
+    assert said.err == "1 jobs that this cluster could never run were left out.\n"
+
+
 def test_pools_are_kept_apart(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = trace.with_name("nodes.csv")
     nodes.write_text("vc,nodes\nleft,1\nright,9\n")
@@ -136,6 +149,7 @@ def test_predictions_can_be_put_right_by_lightgbm_where_it_is_installed(
         (("--policy", "lifo", "--cluster", "1x8"), "There is no policy 'lifo' to simulate; there are: fifo"),
         (("--policy", ",", "--cluster", "1x8"), "Say which policies to compare: --policy NAME,…"),
         (("--policy", "fifo", "--cluster", "1x8", "--pool", "vc"), "--pool needs a file of nodes"),
+        (("--policy", "fifo", "--nodes", "n.csv", "--pool", "vc", "--throughputs", "t.csv"), "and not with --pool."),
         (("--policy", "fifo", "--cluster", "8"), "--cluster is '8'; it must be NODESxGPUS"),
         (
             ("--policy", "fifo", "--cluster", "1x8", "--report", "/none/such/page.html"),
@@ -327,6 +341,7 @@ def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys
     [
         (("--journal", "YARD", "--policy", "lifo"), "There is no policy 'lifo' to simulate; there are: same, fifo"),
         (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "--journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--throughputs", "t.csv"), "--throughputs goes with --trace"),
         (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Say what is to be played"),
         (("--policy", "fifo"), "Say what is to be played"),
         (("--journal", "none/such", "--policy", "fifo"), "There is no journal in none/such."),

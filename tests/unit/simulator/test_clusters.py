@@ -14,7 +14,19 @@ def test_a_cluster_in_a_word() -> None:
     assert {gpu.model for node in cluster.nodes for gpu in node.gpus} == {"A100"}
 
 
-@pytest.mark.parametrize("text", ["", "8", "x8", "3x", "3x8:", "-1x8", "3x8x2", "0x8", "3x0", "3x1000", "9999999x8"])
+def test_a_cluster_of_several_kinds() -> None:
+    cluster = equal_nodes("2x4:V100+1x8:K80")
+    assert [(node.id, len(node.gpus), node.gpus[0].model) for node in cluster.nodes] == [
+        ("node-0001", 4, "V100"),
+        ("node-0002", 4, "V100"),
+        ("node-0003", 8, "K80"),
+    ]
+    assert cluster.sizes("", ("V100",)) == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "text", ["2x4+", "2x4+x", "", "8", "x8", "3x", "3x8:", "-1x8", "3x8x2", "0x8", "3x0", "3x1000", "9999999x8"]
+)
 def test_a_word_that_is_no_cluster_gets_a_sentence(text: str) -> None:
     with pytest.raises(WrongTrace, match="--cluster"):
         equal_nodes(text)

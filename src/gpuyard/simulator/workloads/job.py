@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from gpuyard.domain.values import MILLI
+from gpuyard.placement.speeds import Speeds
 
 
 class Job(NamedTuple):
@@ -20,3 +21,7 @@ class Job(NamedTuple):
     """What users call it; the same name again is a hint that it is the same program."""
     fraction_milli: int = MILLI
     """How much of its GPU it asks for, in thousandths; less than all only where it asks for one."""
+    models: tuple[str, ...] = ()
+    """GPU models it can run on; empty: all."""
+    speeds: Speeds = ()
+    """How fast it is on GPU models; `seconds` are those on the fastest. Empty: as fast on all."""

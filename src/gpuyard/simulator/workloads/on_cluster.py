@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from gpuyard.domain import commands as command
 from gpuyard.domain.task import Resources, Share, TaskSpec
 from gpuyard.domain.tenant import Split
@@ -37,6 +39,8 @@ class JobsOnCluster:
     cluster: Cluster
     stop_seconds: float = 0.0
     interference: Interference = by_demand
+    say_speeds: bool = True
+    """Whether jobs that are faster on some GPUs than on others say so."""
 
     @property
     def tasks(self) -> int:
@@ -62,24 +66,25 @@ class JobsOnCluster:
 
     def comings(self, contender: Contender) -> Iterator[Coming]:
         """The jobs, in order."""
-        asks: dict[tuple[int, str, int], Resources] = {}
+        asks: dict[tuple[object, ...], Resources] = {}
         preemption = Preemption.CHECKPOINT if contender.settings.preemption else Preemption.NEVER
         for place, job in enumerate(self.jobs, start=1):
-            like = (job.gpus, job.pool, job.fraction_milli)
+            like = (job.gpus, job.pool, job.fraction_milli, job.models, job.speeds)
             ask = asks.get(like)
             if ask is None:
-                ask = asks[like] = resources(job, max(self.cluster.sizes(job.pool), default=0))
+                ask = resources(job, max(self.cluster.sizes(job.pool, job.models), default=0))
+                asks[like] = ask = ask if self.say_speeds else replace(ask, speeds=())
             spec = TaskSpec(TENANT, ask, name=job.name, user=job.user, command="true", preemption=preemption)
             asked = Asked(job.user, "", job.name, job.gpus * job.fraction_milli / MILLI, job.pool)
-            yield job.submit, (Arrival(TaskId(place), spec, asked, Run(job.seconds)),)
+            yield job.submit, (Arrival(TaskId(place), spec, asked, Run(job.seconds, speeds=job.speeds)),)
 
 
 def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:
     """Those that a cluster could ever run."""
-    known: dict[tuple[int, str], bool] = {}
+    known: dict[tuple[int, str, tuple[str, ...]], bool] = {}
     found = []
     for job in jobs:
-        like = (job.gpus, job.pool)
+        like = (job.gpus, job.pool, job.models)
         if like not in known:
             known[like] = fits(job, cluster)
         if known[like]:
@@ -89,7 +94,7 @@ def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:
 
 def fits(job: Job, cluster: Cluster) -> bool:
     """Whether a cluster could ever run a job."""
-    sizes = cluster.sizes(job.pool)
+    sizes = cluster.sizes(job.pool, job.models)
     if not sizes:
         return False
     ask = resources(job, max(sizes))
@@ -100,6 +105,6 @@ def resources(job: Job, largest: int) -> Resources:
     """One node if it can hold the job, else as few as possible with equal parts; or its part of a GPU."""
     labels = ((POOL, job.pool),) if job.pool else ()
     if job.fraction_milli < MILLI:
-        return Resources(share=Share(job.fraction_milli), labels=labels)
+        return Resources(share=Share(job.fraction_milli), labels=labels, models=job.models, speeds=job.speeds)
     nodes = -(-job.gpus // max(largest, 1))
-    return Resources(gpus=-(-job.gpus // nodes), nodes=nodes, labels=labels)
+    return Resources(gpus=-(-job.gpus // nodes), nodes=nodes, labels=labels, models=job.models, speeds=job.speeds)

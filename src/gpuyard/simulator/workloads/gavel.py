@@ -1,0 +1,88 @@
+"""Jobs of the simulator of Gavel (OSDI 2020): a number of training steps each, and how many a second each kind of GPU does.
+
+    jobs           job_type, total_steps, scale_factor (GPUs), arrival_s
+    throughputs    gpu_type, model (the type of job), num_gpus, iters_per_s
+
+A job runs on the kinds of GPUs that have a row with its type and number of GPUs, and more than no steps a second. It is as
+long as its steps take on the fastest of them. Priority weights are not read. A row that can not be meant is an error with its line.
+"""
+
+from pathlib import Path
+
+from gpuyard.domain.validation import LEAST_SPEED, MOST_SPEED
+from gpuyard.placement.speeds import Speeds
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.trace import (
+    LAST_INSTANT,
+    MOST_GPUS,
+    MOST_SECONDS,
+    Trace,
+    WrongTrace,
+    number_in,
+    rows_of,
+)
+
+JOB_COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_s")
+SPEED_COLUMNS = ("gpu_type", "model", "num_gpus", "iters_per_s")
+MOST_STEPS = 1e15
+
+Table = dict[tuple[str, int], dict[str, float]]
+"""Steps a second, by type of job and number of GPUs, and then by kind of GPU."""
+
+
+def read_gavel(path: Path, throughputs: Path) -> Trace:
+    """The jobs of a file, as fast as another says."""
+    table = _read_throughputs(throughputs)
+    jobs: list[Job] = []
+    out_of_order = 0
+    for line, row in rows_of(path, JOB_COLUMNS):
+        where = f"{path}, line {line}"
+        submit = number_in(row, "arrival_s", where, 0, LAST_INSTANT)
+        steps = number_in(row, "total_steps", where, 0, MOST_STEPS)
+        gpus = _gpus(row, "scale_factor", where)
+        by_kind = table.get((row["job_type"], gpus))
+        if by_kind is None:
+            raise WrongTrace(f"{where}: {throughputs} does not say how fast {row['job_type']} is on {gpus} GPUs.")
+        speeds: Speeds = tuple(sorted(by_kind.items()))
+        seconds = steps / max(speed for _, speed in speeds)
+        if seconds > MOST_SECONDS:
+            raise WrongTrace(
+                f"{where}: its {row['total_steps']} steps would take longer than {MOST_SECONDS:g} seconds."
+            )
+        out_of_order += bool(jobs) and submit < jobs[-1].submit
+        jobs.append(Job(submit, seconds, gpus, name=row["job_type"], models=tuple(sorted(by_kind)), speeds=speeds))
+    if not jobs:
+        raise WrongTrace(f"{path}: there is no job in it.")
+    if out_of_order:
+        jobs.sort(key=lambda job: job.submit)
+    return Trace(jobs, sorted_rows=out_of_order)
+
+
+def _read_throughputs(path: Path) -> Table:
+    table: Table = {}
+    for line, row in rows_of(path, SPEED_COLUMNS):
+        where = f"{path}, line {line}"
+        a_second = number_in(row, "iters_per_s", where, 0, MOST_SPEED)
+        if 0 < a_second < LEAST_SPEED:
+            raise WrongTrace(
+                f"{where}: iters_per_s is {row['iters_per_s']}; it must be 0, or {LEAST_SPEED:g} at least."
+            )
+        if not row["gpu_type"]:
+            raise WrongTrace(f"{where}: gpu_type is empty.")
+        gpus = _gpus(row, "num_gpus", where)
+        by_kind = table.setdefault((row["model"], gpus), {})
+        if row["gpu_type"] in by_kind:
+            raise WrongTrace(f"{where}: {row['model']} on {gpus} GPUs of {row['gpu_type']} stands there already.")
+        by_kind[row["gpu_type"]] = a_second
+    return {
+        kind: possible
+        for kind, by_kind in table.items()
+        if (possible := {gpu: speed for gpu, speed in by_kind.items() if speed})
+    }
+
+
+def _gpus(row: dict[str, str], name: str, where: str) -> int:
+    gpus = number_in(row, name, where, 0, MOST_GPUS)
+    if gpus != int(gpus) or not gpus:
+        raise WrongTrace(f"{where}: {name} is {row[name]!r}; it must be a whole number above zero.")
+    return int(gpus)

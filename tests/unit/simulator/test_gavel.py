@@ -1,0 +1,75 @@
+"""Reading jobs of Gavel: what is right is read, what is wrong is named with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.simulator.clusters import equal_nodes
+from gpuyard.simulator.contenders import contender
+from gpuyard.simulator.play import play
+from gpuyard.simulator.workloads.gavel import read_gavel
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits
+from gpuyard.simulator.workloads.trace import WrongTrace
+
+JOBS = "job_type,total_steps,scale_factor,priority_weight,arrival_s\n"
+SPEEDS = "gpu_type,model,num_gpus,iters_per_s\n"
+TABLE = SPEEDS + "k80,LM,1,2\nv100,LM,1,10\nk80,LM,2,0\nv100,LM,2,16\n"
+
+
+def written(folder: Path, jobs: str, table: str = TABLE) -> tuple[Path, Path]:
+    paths = folder / "jobs.csv", folder / "table.csv"
+    paths[0].write_text(jobs)
+    paths[1].write_text(table)
+    return paths
+
+
+def test_a_job_is_as_long_as_on_its_fastest_gpu_and_runs_where_it_makes_steps(tmp_path: Path) -> None:
+    read = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,5\nLM,320,2,1,7\n"))
+    assert read.jobs == [
+        Job(5.0, 10.0, 1, name="LM", models=("k80", "v100"), speeds=(("k80", 2.0), ("v100", 10.0))),
+        Job(7.0, 20.0, 2, name="LM", models=("v100",), speeds=(("v100", 16.0),)),
+    ]
+
+
+def test_jobs_that_are_not_in_order_are_sorted_and_counted(tmp_path: Path) -> None:
+    read = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,5\nLM,100,1,1,3\n"))
+    assert ([job.submit for job in read.jobs], read.sorted_rows) == ([3.0, 5.0], 1)
+
+
+def test_a_job_fits_only_where_it_makes_steps(tmp_path: Path) -> None:
+    [job] = read_gavel(*written(tmp_path, JOBS + "LM,320,2,1,7\n")).jobs
+    assert fits(job, equal_nodes("1x2:v100"))
+    assert not fits(job, equal_nodes("1x1:v100+9x8:k80"))
+
+
+def test_jobs_are_played_as_fast_as_the_table_says_also_if_they_do_not_say_so(tmp_path: Path) -> None:
+    jobs = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,0\nLM,100,1,1,0\n")).jobs
+    cluster = equal_nodes("1x2:v100+1x1:k80")
+    for say_speeds, longest in ((True, 10.0), (False, 50.0)):
+        played = play(JobsOnCluster(jobs, cluster, say_speeds=say_speeds), contender("fifo"))
+        assert max(life.jct for life in played.recorder.lives.values()) == longest
+
+
+@pytest.mark.parametrize(
+    ("jobs", "table", "sentence"),
+    [
+        ("job_type,total_steps\n", TABLE, "jobs.csv, line 1: there is no column scale_factor; the file has: job_type, total_steps."),
+        (JOBS, TABLE, "jobs.csv: there is no job in it."),
+        (JOBS + "LM,100,1,1,0\nLM,100,8,1,0\n", TABLE, "table.csv does not say how fast LM is on 8 GPUs."),
+        (JOBS + "LM,100,0,1,0\n", TABLE, "jobs.csv, line 2: scale_factor is '0'; it must be a whole number above zero."),
+        (JOBS + "LM,100,1.5,1,0\n", TABLE, "jobs.csv, line 2: scale_factor is '1.5'; it must be a whole number above zero."),
+        (JOBS + "LM,-1,1,1,0\n", TABLE, "jobs.csv, line 2: total_steps is -1; it must be between 0 and 1e+15."),
+        (JOBS + "LM,100,1,1,soon\n", TABLE, "jobs.csv, line 2: arrival_s is 'soon'; it must be a number."),
+        (JOBS + "LM,1,1,1,0\n", SPEEDS + "k80,LM,1,nan\n", "table.csv, line 2: iters_per_s is nan; it must be between 0 and 1e+06."),
+        (JOBS + "LM,1,1,1,0\n", SPEEDS + "k80,LM,1,1\nk80,LM,1,2\n", "table.csv, line 3: LM on 1 GPUs of k80 stands there already."),
+        (JOBS + "LM,1,1,1,0\n", SPEEDS + ",LM,1,1\n", "table.csv, line 2: gpu_type is empty."),
+        (JOBS + "LM,1,1,1,0\n", SPEEDS + "k80,LM,1,0\n", "table.csv does not say how fast LM is on 1 GPUs."),
+        (JOBS + "LM,1,1,1,0\n", SPEEDS + "k80,LM,1,1e-9\n", "table.csv, line 2: iters_per_s is 1e-9; it must be 0, or 1e-06 at least."),
+        (JOBS + "LM,1e15,1,1,0\n", TABLE, "jobs.csv, line 2: its 1e15 steps would take longer than 1e+09 seconds."),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, jobs: str, table: str, sentence: str) -> None:
+    with pytest.raises(WrongTrace) as wrong:
+        read_gavel(*written(tmp_path, jobs, table))
+    assert str(wrong.value).endswith(sentence)
