@@ -8,9 +8,10 @@ every task counts the same, whatever its length, since nobody may know that. The
 - **exchange**: such tasks have them as lose less, together, in its place than it gains in theirs. They must not hold on to
   their GPUs more strongly than it does (`policy.rank`), nor be young or stopped too often already (as in `preemption`).
 
-A move costs every task that is stopped for it some work, and it pays if the gain makes up for that by the time the task
-has done what it has left: by its estimate, or, if nobody knows, as much as it has done already. So a task moves once it
-has run for some minutes, and the less there is to gain, the later. The sum grows with every move, so moves come to an end.
+A move costs every task that is stopped for it some work. It pays if the gain makes up for that by the time the task ends, as
+far as its estimate says. If nobody knows when, the task moves once it has lost as much by staying as the move costs: the
+rule of the ski rental, by which it never loses more than twice what was unavoidable. The sum grows with every move, so
+moves come to an end.
 
 To the books a move is a claim whose victim is the task itself: its new place is held until it is gone from the old one,
 and in an exchange the old one is held for those who made room.
@@ -106,11 +107,9 @@ class _Slow:
 
     def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
         self._state, self._task, self._shape, self._at = state, task, shape, at
-        served = task.served_at(at)
-        left = task.estimate.seconds - served if task.estimate else 0.0
-        self._work = left if left > 0 else served
-        """What it is thought to have left, in seconds at full speed."""
-        self.could_gain = self._work * (shape.tiers[0][0] - task.speed)
+        self._left = task.estimate.seconds - task.served_at(at) if task.estimate else 0.0
+        """Work it is thought to have left, in seconds at full speed; 0 or less: nobody knows."""
+        self.could_gain = self._seconds(shape.tiers[0][0]) * (shape.tiers[0][0] - task.speed)
 
     def to_free_gpus(self) -> Move | None:
         """To the fastest GPUs that are free, if that pays."""
@@ -161,8 +160,11 @@ class _Slow:
             yield speed, bays
 
     def _pays(self, gain: float, speed: float, stops: int = 1) -> bool:
-        """Whether a gain makes up for the stops while the task does what it has left, at its new speed."""
-        return gain * self._work / speed > STOP_COSTS * stops
+        return gain * self._seconds(speed) > STOP_COSTS * stops
+
+    def _seconds(self, speed: float) -> float:
+        """How long the task goes on at its new speed; if nobody knows, how long it has been where it is."""
+        return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
 
     def _closed(self) -> BaySet:
         return closed_models(self._state, self._task.book, self._shape)

@@ -32,7 +32,7 @@ Table = dict[tuple[str, int], dict[str, float]]
 
 def read_gavel(path: Path, throughputs: Path) -> Trace:
     """The jobs of a file, as fast as another says."""
-    table = _read_throughputs(throughputs)
+    table = read_throughputs(throughputs)
     jobs: list[Job] = []
     out_of_order = 0
     for line, row in rows_of(path, JOB_COLUMNS):
@@ -58,7 +58,8 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
     return Trace(jobs, sorted_rows=out_of_order)
 
 
-def _read_throughputs(path: Path) -> Table:
+def read_throughputs(path: Path) -> Table:
+    """How fast types of jobs are on which GPUs; where they make no steps is left out."""
     table: Table = {}
     for line, row in rows_of(path, SPEED_COLUMNS):
         where = f"{path}, line {line}"
