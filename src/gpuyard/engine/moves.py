@@ -9,9 +9,8 @@ every task counts the same, whatever its length, since nobody may know that. The
   their GPUs more strongly than it does (`policy.rank`), nor be young or stopped too often already (as in `preemption`).
 
 A move costs every task that is stopped for it some work. It pays if the gain makes up for that by the time the task ends, as
-far as its estimate says. If nobody knows when, the task moves once it has lost as much by staying as the move costs: the
-rule of the ski rental, by which it never loses more than twice what was unavoidable. The sum grows with every move, so
-moves come to an end.
+far as its estimate says. If nobody knows when, the task moves once it has lost as much by staying as the move costs, as one buys
+skis once the rent has reached their price. The sum grows with every move, so moves come to an end.
 
 To the books a move is a claim whose victim is the task itself: its new place is held until it is gone from the old one,
 and in an exchange the old one is held for those who made room.
