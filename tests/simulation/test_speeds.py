@@ -128,6 +128,15 @@ def test_by_default_a_slow_task_falls_when_it_has_done_the_work_of_a_level() -> 
     assert cluster.running() == ["next"]
 
 
+def test_under_srtf_nobody_is_stopped_for_being_on_slow_gpus() -> None:
+    cluster = ClusterStory(policy="srtf", preemption_min_run_seconds=0.0)
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("slow", gpus=1, model="K80"))
+    cluster.submits(task("now", speeds=SPEEDS, estimate=100.0, preemption=Preemption.CHECKPOINT))
+    cluster.submits(task("next", speeds=SPEEDS, estimate=100.0, preemption=Preemption.CHECKPOINT))
+    assert cluster.running() == ["now"]
+
+
 def test_a_scheduler_that_goes_on_from_a_snapshot_knows_how_fast_tasks_are() -> None:
     cluster = yard()
     cluster.submits(task("first", speeds=SPEEDS), task("second", speeds=SPEEDS, estimate=100.0))

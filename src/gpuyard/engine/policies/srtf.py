@@ -2,7 +2,8 @@
 
 Promise: the mean time to completion is close to the least possible when estimates are right and stopping is cheap.
 A waiting task outranks a running one that needs at least twice as long still: the margin pays for the stop and keeps
-two tasks of like length from stopping each other in turn. Long tasks can wait for ever while short ones keep coming.
+two tasks of like length from stopping each other in turn. What a task has left is counted as if it were on its fastest
+GPUs, so that none goes back for being on slow ones. Long tasks can wait for ever while short ones keep coming.
 Reference: Schrage, "A Proof of the Optimality of the Shortest Remaining Processing Time Discipline", 1968.
 """
 
@@ -18,11 +19,11 @@ LEAST_SECONDS = 1e-3
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    return task.left_seconds(now, "likely")
+    return task.seconds_at(1.0, now, "likely")
 
 
-def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    left = task.left_seconds(now, "likely")
+def _rank(task: Task, now: float, settings: Settings) -> float:
+    left = _key(task, now, settings)
     return log2(max(left, LEAST_SECONDS)) if left < inf else inf
 
 
