@@ -195,6 +195,15 @@ def _seconds_on(bay: Bay, task: Task, shape: Shape, at: float, side: Side = "hig
     return task.seconds_at(shape.speed_on(bay.model), at, side)
 
 
+def _seconds_on_each(
+    bays: list[Bay], task: Task, shape: Shape, at: float, side: Side = "high"
+) -> list[tuple[Bay, float]]:
+    if shape.speeds is None:
+        seconds = task.left_seconds(at, side)
+        return [(bay, seconds) for bay in bays]
+    return [(bay, _seconds_on(bay, task, shape, at, side)) for bay in bays]
+
+
 def promise(
     state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold], side: Side = "high", closed: BaySet = 0
 ) -> Promise | None:
@@ -202,7 +211,7 @@ def promise(
     bays = list(_candidates(state, shape, closed))
     if len(bays) < shape.nodes:
         return None
-    each = [(bay, _seconds_on(bay, task, shape, at, side)) for bay in bays]
+    each = _seconds_on_each(bays, task, shape, at, side)
     when, starts = at, [at]
     for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
         starts = [
@@ -228,7 +237,7 @@ def promised_start(state: State, hold: Hold, at: float) -> float | None:
     starts = at
     for node in hold.nodes:
         bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
-        each = [(bay, _seconds_on(bay, hold.task, hold.shape, at)) for bay in bays]
+        each = _seconds_on_each(bays, hold.task, hold.shape, at)
         free = [earliest(state, bay, hold.shape, seconds, at, holds=before, not_before=at) for bay, seconds in each]
         starts = max(starts, min(free, default=UNKNOWN))
     return None if starts == UNKNOWN else starts
