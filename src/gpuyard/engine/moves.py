@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.events import AttemptStopping, Event, ReservationMade
+from gpuyard.domain.placement import Placement
 from gpuyard.domain.settings import Moves
 from gpuyard.domain.values import NodeId, Preemption
 from gpuyard.engine.backfill import Amount, held_on, in_the_way, need_of
@@ -112,17 +113,24 @@ class _Slow:
 
     def to_free_gpus(self) -> Move | None:
         """To the fastest GPUs that are free, if that pays."""
-        state, shape, task = self._state, self._shape, self._task
-        order, away = state.order_for(shape.gpus), self._closed()
-        if state.holds:
-            away |= in_the_way(state, task, shape, self._at, list(state.holds.values()))
+        shape, task = self._shape, self._task
+        closed = self._closed()
         for speed, bays in self._faster():
             if self._pays(speed - task.speed, speed):
-                elsewhere = without(shape.eligible, bays)
-                placement = choose(shape, state.index, order, elsewhere | away, wherever=True)
+                placement = self._room(without(shape.eligible, bays) | closed)
                 if placement is not None:
                     return Move(speed - task.speed, task, placement.nodes)
         return None
+
+    def _room(self, closed: BaySet) -> Placement | None:
+        """Free GPUs outside the closed bays, on which it would delay nobody who was promised them."""
+        state, shape = self._state, self._shape
+        order = state.order_for(shape.gpus)
+        placement = choose(shape, state.index, order, closed, wherever=True)
+        if placement is None or not state.held_bays & state.index.bays_of(placement.nodes):
+            return placement
+        away = in_the_way(state, self._task, shape, self._at, list(state.holds.values()))
+        return choose(shape, state.index, order, closed | away, wherever=True)
 
     def in_exchange(self) -> Move | None:
         """The exchange that gains most, if one pays. Gangs take part in none."""
