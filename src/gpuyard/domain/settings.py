@@ -19,7 +19,7 @@ class Backfill(StrEnum):
 
 
 class Moves(StrEnum):
-    """Whether a running task that says how fast it is where, and saves itself when asked to stop, goes on on other GPUs."""
+    """Whether a running task that says how fast it is where, and saves itself when asked to stop, is moved to other GPUs."""
 
     NONE = "none"
     """It stays where it was placed."""

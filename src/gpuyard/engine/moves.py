@@ -1,10 +1,11 @@
-"""Moves: a running task goes on on GPUs on which it is faster.
+"""Moves: a running task goes on elsewhere, on GPUs on which it is faster.
 
 Those take part that say how fast they are on which GPU model, and save themselves when they are asked to stop
 (`checkpoint`). What is to grow is the sum, over all such tasks, of how fast each is, where 1 is the fastest model it names:
 every task counts the same, whatever its length, since nobody may know that. There are two ways:
 
-- **free**: faster GPUs are free. A pass has just been made, so nobody who waits can use them; nobody was promised them.
+- **free**: faster GPUs are free. A pass has just been made, so nobody who waits can use them; nobody who was promised them is
+  delayed.
 - **exchange**: such tasks have them as lose less, together, in its place than it gains in theirs. They must not hold on to
   their GPUs more strongly than it does (`policy.rank`), nor be young or stopped too often already (as in `preemption`).
 
@@ -40,8 +41,6 @@ from gpuyard.placement.shape import Shape
 
 STOP_COSTS = STOP_COSTS_SECONDS[Preemption.CHECKPOINT]
 """Work, in seconds at full speed, that a task loses by a move."""
-
-
 MUCH = 1 << 60
 
 
