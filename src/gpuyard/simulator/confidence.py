@@ -1,7 +1,7 @@
 """How sure is a mean of a few runs? The interval of Student's t, which holds the true mean in 95 of 100 such series.
 
 Two policies are compared run by run on the same workloads: what is easy or hard about a workload falls out of the
-difference, so its interval is far narrower than those of the two means.
+difference, so that it can be sure where the two means are not.
 """
 
 from collections.abc import Sequence

@@ -1,19 +1,18 @@
 """Jobs that nobody ever submitted, drawn from a seed: as many as wanted, for any cluster, at any load.
 
-They have the shape that the public traces of Helios (SC 2021) and Philly (ATC 2019) have, in round numbers:
+They have the shape that the public traces have, in round numbers: of Helios (SC 2021) its cluster Venus in September 2020, of
+Philly (ATC 2019) October 2017.
 
-    what              here                                               there
-    run time          median about 230 s, mean about 6,500 s,            Helios: 206 s and 6,652 s
-                      at most ten days
-    ends early        a third, anywhere in their run                     Helios: 38 % do not complete
-    GPUs              powers of two, 60 % ask for one, 4.2 on average    Venus: 57 % for one, 8.0; Philly: 95 %, 1.2
-    users             one for 9 GPUs, the first has an eighth of all     Venus: 118 on 1,080 GPUs, the first has 15 %
-    habits            nine of ten jobs are as large as their user's last Venus: 87 %
-    sweeps            a third come together with the user's last         Venus: 31 % within a minute of it
-    hours and days    a sixth as much at six as at three in the          Venus: the same, weekends half
-                      afternoon, half as much on Sundays
+    what              here                                                 there
+    run time          median 230 s, mean 6,500 s, at most ten days         Venus 193 and 11,769 s, Philly 1,684 and 11,373 s
+    ends early        a third, anywhere in their run                       Venus: 44 % did not complete
+    GPUs              powers of two, 60 % ask for one, 4.2 on average      Venus 57 % and 8.0, Philly 95 % and 1.2
+    users             one for 9 GPUs, the first has an eighth of all       Venus: 118 on 1,080 GPUs, the first has 15 %
+    habits            nine of ten jobs are as large as their user's last   Venus: 87 %
+    sweeps            a third come together with their user's last         Venus: 31 % within a minute of it
+    hours, days       at six a sixth of three in the afternoon;            Venus: the same; weekends 0.4
+                      Sundays 0.4 of Tuesdays
 
-(Venus and Philly: counted in the slices that docs/manual/simulation.md speaks of; Helios: its authors' own figures.)
 Chance comes in from outside, as a function that makes one that draws numbers from 0 to 1, so that one workload can be
 played many times. The load is met exactly: what all jobs need decides over how long a time they come. Nothing is kept
 but the habits of the users, however many jobs there are.
