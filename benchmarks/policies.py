@@ -42,8 +42,9 @@ def workload(name: str, traces: Path) -> JobsOnCluster:
     """Jobs and nodes of one trace."""
     if name == "venus":
         folder = traces / "helios-venus"
-        return read_trace(folder / "venus_sept_jobs.csv.gz", "vc").jobs, read_nodes(folder / "venus_vc_nodes.csv", "vc")
-    return read_trace(traces / "philly" / "philly_oct09_23_jobs.csv.gz").jobs, equal_nodes("72x8")
+        jobs = read_trace(folder / "venus_sept_jobs.csv.gz", "vc").jobs
+        return JobsOnCluster(jobs, read_nodes(folder / "venus_vc_nodes.csv", "vc"))
+    return JobsOnCluster(read_trace(traces / "philly" / "philly_oct09_23_jobs.csv.gz").jobs, equal_nodes("72x8"))
 
 
 def compare(name: str, traces: Path) -> tuple[list[Result], dict[str, Any]]:
