@@ -53,7 +53,7 @@ class Predictors(StrEnum):
 
 
 def simulate(
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf; with --journal also same, the settings it was written under.")] = "",
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf, with settings of their own such as default:level_seconds=86400; with --journal also same, the settings it was written under.")] = "",
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs: a CSV file with submit_s, duration_s and gpu_num, or gzip of one.")] = None,
     throughputs: Annotated[Path | None, typer.Option("--throughputs", metavar="FILE", help="How fast types of jobs are on which GPUs, as Gavel has it; --trace then has job_type, total_steps, scale_factor and arrival_s.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.pool import PoolSettings
-from gpuyard.domain.settings import Settings
+from gpuyard.domain.settings import Backfill, Settings
 from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
-from gpuyard.domain.validation import check_split, check_tenant
+from gpuyard.domain.validation import MOST_REMEMBERED, check_split, check_tenant
 from gpuyard.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import (
@@ -49,6 +49,7 @@ ShellLine: TypeAlias = Annotated[str, Meta(max_length=4096)]
 LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
 FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
 
+ENGINE = Settings()
 ALGORITHMS: dict[str, Settings] = {
     "round_robin": Settings(policy="fair_share"),
     "least_used": Settings(policy="priority", score="spread"),
@@ -102,6 +103,12 @@ class Scheduler(Section, frozen=True):
     algorithm: str = "default"
     preemptive: bool = True
     """Whether tasks may take GPUs from running ones that allow it."""
+    preemption_min_run: SecondsOrNone = SecondsOrNone(ENGINE.preemption_min_run_seconds)
+    preemption_limit: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = ENGINE.preemption_limit
+    backfill: Backfill = ENGINE.backfill
+    ageing: Seconds = Seconds(ENGINE.ageing_seconds)
+    level: Seconds = Seconds(ENGINE.level_seconds)
+    """What these five mean is said in gpuyard.domain.settings."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)
     """For tasks that name none; 0: they may run for ever."""
     queue_size: Annotated[int, Meta(ge=0)] = 0
@@ -339,7 +346,16 @@ def load_server_settings(
 
 def engine_settings_of(settings: ServerSettings) -> Settings:
     """How the engine is to decide."""
-    return replace(ALGORITHMS[settings.scheduler.algorithm], preemption=settings.scheduler.preemptive)
+    said = settings.scheduler
+    return replace(
+        ALGORITHMS[said.algorithm],
+        preemption=said.preemptive,
+        preemption_min_run_seconds=float(said.preemption_min_run),
+        preemption_limit=said.preemption_limit,
+        backfill=said.backfill,
+        ageing_seconds=float(said.ageing),
+        level_seconds=float(said.level),
+    )
 
 
 def split_of(settings: ServerSettings, *, default_mode: QuotaMode = QuotaMode.STRICT) -> Split:

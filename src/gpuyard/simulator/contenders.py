@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec.structs import replace
+from msgspec import ValidationError, convert
+from msgspec.structs import asdict, fields, replace
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.settings import Backfill, Settings
+from gpuyard.domain.validation import check_settings
+from gpuyard.wire.strict import nearest
 
 
 class Foresight(StrEnum):
@@ -62,11 +65,29 @@ CONTENDERS = {
 
 
 def contender(name: str, among: Mapping[str, Contender] = CONTENDERS) -> Contender:
-    """By its name, with or without `+backfill`."""
-    plain = name.removesuffix(BACKFILL)
+    """By its name, with or without `+backfill`, and with settings of its own: `default:level_seconds=86400`."""
+    called, *changes = name.split(":")
+    plain = called.removesuffix(BACKFILL)
     found = among.get(plain)
     if found is None:
         raise NoSuchPolicy(f"There is no policy {plain!r} to simulate; there are: {', '.join(among)}.")
-    if plain == name:
-        return found
-    return Contender(name, replace(found.settings, backfill=Backfill.GREEDY), found.foresight)
+    settings = replace(found.settings, backfill=Backfill.GREEDY) if plain != called else found.settings
+    for change in changes:
+        settings = _with(settings, change)
+    return Contender(name, settings, found.foresight)
+
+
+def _with(settings: Settings, change: str) -> Settings:
+    """Settings with one changed, said as name=value."""
+    name, _, value = change.partition("=")
+    known = [field.name for field in fields(Settings) if field.name != "policy"]
+    if name not in known:
+        near = nearest(name, known)
+        raise NoSuchPolicy(f"{change!r} is no setting of the engine{f'; did you mean {near!r}?' if near else '.'}")
+    try:
+        changed = convert({**asdict(settings), name: value}, Settings, strict=False)
+    except ValidationError:
+        raise NoSuchPolicy(f"{change!r}: {value!r} can not be the value of {name}.") from None
+    if refusal := check_settings(changed):
+        raise NoSuchPolicy(refusal.sentence())
+    return changed

@@ -1,0 +1,32 @@
+"""Contenders by name, with settings of their own."""
+
+import pytest
+
+from gpuyard.domain.settings import Backfill
+from gpuyard.simulator.contenders import NoSuchPolicy, contender
+
+
+def test_a_name_may_be_followed_by_settings() -> None:
+    fair = contender("default:level_seconds=3600:backfill=none")
+    assert fair.name == "default:level_seconds=3600:backfill=none"
+    assert (fair.settings.level_seconds, fair.settings.backfill) == (3600.0, Backfill.NONE)
+    assert fair.foresight is contender("default").foresight
+    assert contender("fifo+backfill:search_depth=5").settings.backfill is Backfill.GREEDY
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nobody", "There is no policy 'nobody' to simulate; there are: fifo"),
+        ("default:level_second=1", "did you mean 'level_seconds'?"),
+        ("default:policy=fifo", "'policy=fifo' is no setting of the engine"),
+        ("default:preemption_limit=often", "'often' can not be the value of preemption_limit"),
+        ("default:level_seconds=0", "level_seconds is 0"),
+        ("default:level_seconds=-5", "level_seconds"),
+        ("default:", "'' is no setting of the engine."),
+    ],
+)
+def test_what_can_not_be_meant_gets_one_sentence(name: str, sentence: str) -> None:
+    with pytest.raises(NoSuchPolicy) as caught:
+        contender(name)
+    assert sentence in str(caught.value)
