@@ -365,7 +365,21 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
                 client.submit_many([{"command": "true", "gpu_count": 1, "gpu_model": "none-such"}] * 1000)
         archive = Archive.open(path / "archive.sqlite")
         answer = json.dumps(
-            {"task_id": "task-1", "tenant_id": "lab", "status": "success", "padding": "x" * 900}
+            {
+                "task_id": "task-1",
+                "tenant_id": "lab",
+                "user": "ann",
+                "project": "",
+                "name": "",
+                "command": "true",
+                "gpu_count": 1,
+                "nodes": 1,
+                "gpu_fraction": None,
+                "reason_code": "succeeded",
+                "run_seconds": 1.0,
+                "status": "success",
+                "padding": "x" * 700,
+            }
         ).encode()
         for first in range(0, ended, 5000):
             archive.add(

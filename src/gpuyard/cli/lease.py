@@ -11,9 +11,12 @@ from gpuyard.cli.options import Json, Quiet, Server, Token, client, is_for_a_ver
 from gpuyard.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from gpuyard.sdk import Client
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 
 
@@ -59,9 +62,18 @@ def lease(
         "project": project,
     }
     seconds, wait_seconds = seconds_of(timeout, "--timeout"), seconds_of(wait, "--wait")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # gives up what nobody would give back
-    with Progress(quiet=quiet or as_json) as progress:
-        held = yard.take_lease(gpus, timeout=seconds, wait_seconds=wait_seconds, watch=progress.tell, **fields)
+    pressed = _note_interrupts()
+    asked = yard.ask_for_lease(gpus, timeout=seconds, **fields)
+    try:
+        for number in INTERRUPTS:
+            signal.signal(number, signal.default_int_handler)
+        if pressed:
+            raise KeyboardInterrupt
+        with Progress(quiet=quiet or as_json) as progress:
+            held = yard.granted(asked.id, wait_seconds=wait_seconds, watch=progress.tell)
+    except BaseException:
+        yard.release_lease(asked.id)  # nobody else would give it back
+        raise
     if as_json:
         from gpuyard.cli.printing import print_json
 
@@ -70,6 +82,23 @@ def lease(
     typer.echo(held.id)
     for variable, value in held.env.items():
         typer.echo(f"{variable}={value}")
+
+
+def _note_interrupts() -> list[int]:
+    """Ctrl-C (and TERM) while the lease is asked for waits for the answer: nobody else knows which to give up.
+
+    The second one does not wait.
+    """
+    pressed: list[int] = []
+
+    def hear(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
+        pressed.append(number)
+        if len(pressed) > 1:
+            raise KeyboardInterrupt
+
+    for number in INTERRUPTS:
+        signal.signal(number, hear)
+    return pressed
 
 
 @app.command()

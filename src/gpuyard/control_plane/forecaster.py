@@ -61,9 +61,12 @@ class Forecaster:
             self._learn(asked_of(spec), seconds, now, spec.estimate, lease=spec.command is None)
 
     def remember(self, ended: Iterable[tuple[float, bytes]]) -> None:
-        """Tasks of the archive, in the order in which they ended."""
+        """Tasks of the archive, in the order in which they ended. What does not say all that is needed is passed over."""
         for at, answer in ended:
-            kept = _decode(answer)
+            try:
+                kept = _decode(answer)
+            except msgspec.DecodeError:  # and what is no task at all, its subclass
+                continue
             if kept.reason_code in ENDS and kept.run_seconds:
                 gpus = kept.gpu_fraction if kept.gpu_fraction is not None else float(kept.gpu_count * kept.nodes)
                 asked = known_of(kept.tenant_id, kept.user, kept.project, kept.name, kept.command, gpus)

@@ -191,3 +191,9 @@ def test_a_task_that_was_stopped_and_saved_goes_on_and_another_begins_anew(
     cluster.passes(7)
     cluster.finishes("humble")
     assert told.ran() == [seconds, 20.0]
+
+
+def test_what_an_archive_holds_that_can_not_be_read_is_passed_over() -> None:
+    forecaster = Forecaster()
+    forecaster.remember([(1.0, b'{"task_id": "task-1"}'), (2.0, b"cut o"), (3.0, b"[]")])
+    assert estimate(forecaster, spec(user="ann")) is None
