@@ -153,30 +153,33 @@ class World:
 
     def advance(self, until: float) -> None:
         """Let time pass; everything due happens at its own instant, and one decision is made for all of one instant."""
-        while (due := self.next_event()) is not None and due <= until:
-            self.now = due
-            facts: list[fact.Event] = []
-            if self.actors and ((own := self._next_own()) is None or own > due):
-                for actor in self.actors:
-                    if (at := actor.due()) is not None and at <= due:
-                        for asked in actor.act(due):
-                            facts += self._handled(asked)
-            agenda = self._agenda
-            while agenda and agenda[0][0] <= due:
-                _, entry, asked = heappop(agenda)
-                if self._is_said(asked, entry):
-                    facts += self._handled(asked)
-            while self._next is not None and self._next[0] <= due:
-                order = self._next[1]
-                facts += self._handled(order if isinstance(order, command.Command) else order())
-                self._next = next(self._source, None)
-            self._publish([*facts, *self.engine.decide(due)])
+        self.run_out(until)
         self.now = max(self.now, until)
 
     def run_out(self, limit: float = 1e12) -> None:
         """Let time pass until nothing is due any more."""
         while (due := self.next_event()) is not None and due <= limit:
-            self.advance(due)
+            self._happen(due)
+
+    def _happen(self, due: float) -> None:
+        """All that is due at an instant."""
+        self.now = due
+        facts: list[fact.Event] = []
+        if self.actors and ((own := self._next_own()) is None or own > due):
+            for actor in self.actors:
+                if (at := actor.due()) is not None and at <= due:
+                    for asked in actor.act(due):
+                        facts += self._handled(asked)
+        agenda = self._agenda
+        while agenda and agenda[0][0] <= due:
+            _, entry, asked = heappop(agenda)
+            if self._is_said(asked, entry):
+                facts += self._handled(asked)
+        while self._next is not None and self._next[0] <= due:
+            order = self._next[1]
+            facts += self._handled(order if isinstance(order, command.Command) else order())
+            self._next = next(self._source, None)
+        self._publish([*facts, *self.engine.decide(due)])
 
     def _handled(self, asked: command.Command) -> Sequence[fact.Event]:
         answer = self.handle(command.CancelTask(asked.task) if isinstance(asked, _EndedByUser) else asked)
