@@ -129,6 +129,16 @@ def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tupl
     return ends
 
 
+def _has_an_end(state: State, node: NodeId) -> bool:
+    """Whether anybody knows of anything on a node when it will be over."""
+    return node in state.remains or any(
+        task.estimate is not None
+        or task.spec.timeout_seconds is not None
+        or isinstance(task.phase, Stopping | Suspending)
+        for task in state.on_node[node].values()
+    )
+
+
 def capacity(state: State, bay: Bay) -> Amount:
     """What a bay has once everything that runs there is over; suspended tasks keep their host memory until they go on."""
     spec = bay.host.spec
@@ -165,7 +175,11 @@ def earliest(
     """The first instant from which a bay has room for one part of a shape, for so long, besides the given holds."""
     need = need_of(shape, bay)
     free = Amount(bay.free, bay.host.cpus_free, bay.host.memory_free)
-    steps = [(when, freed) for when, freed, _ in ends_on(state, bay, at, side) if when != UNKNOWN]
+    steps = [
+        (when, freed)
+        for when, freed, _ in (ends_on(state, bay, at, side) if _has_an_end(state, bay.host.spec.id) else ())
+        if when != UNKNOWN
+    ]
     for hold in holds:
         if hold.bays & bay.bit:
             taken = need_of(hold.shape, bay)

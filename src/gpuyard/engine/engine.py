@@ -132,10 +132,12 @@ class Engine:
         if state.policy.rank is None or state.policy.rank(task, at, state.settings) == before:
             return  # a timer of an earlier run
         state.watch_rank(task, at)
-        bays = state.index.bays_of(phase.placement.nodes)
+        bays, version = state.index.bays_of(phase.placement.nodes), state.index.version
         for line in state.queue.lines.values():
-            line.shape.refresh(state.index)
-            if line.shape.eligible & bays:
+            shape = line.shape
+            if shape.version != version:
+                shape.refresh(state.index)
+            if shape.eligible & bays:
                 state.queue.wake(line)
         state.queue.loosen_all()
 

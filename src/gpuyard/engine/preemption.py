@@ -236,8 +236,13 @@ def _down_the_list(state: State, shape: Shape, wanted: BaySet, above: float) -> 
             yield inf, bay
     hosts = state.index.hosts
     short: dict[int, int] = {}
-    for rank, task in state.weak_above(above):
-        for part in task.phase.placement.slices:  # type: ignore[attr-defined]
+    for minus_rank, _, task in state.weak:
+        if -minus_rank <= above:
+            return
+        phase, rank = task.phase, task.rank
+        if type(phase) is not Running or rank != -minus_rank:
+            continue  # an entry of the past
+        for part in phase.placement.slices:
             host = hosts[part.node]
             bay = host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]
             if not bay.bit & wanted or part.node in seen:

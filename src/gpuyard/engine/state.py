@@ -7,7 +7,7 @@ anything but facts and the instants they were recorded at.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from heapq import heappush
 from itertools import islice
 from typing import Any, cast
@@ -133,7 +133,7 @@ class State:
         self.held_bays: BaySet = 0
         self.prey: dict[NodeId, int] = {}
         """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
-        self.weak: list[tuple[float, TaskId]] = []
+        self.weak: list[tuple[float, TaskId, Task]] = []
         """Under a policy whose ranks change in steps: who may be stopped, the weakest first, by rank with a minus. Some of
         the entries are of tasks that run no longer, or have another rank now."""
         self.movable: dict[TaskId, Shape] = {}
@@ -524,23 +524,14 @@ class State:
             if not self.prey[node]:
                 del self.prey[node]
 
-    def weak_above(self, rank: float) -> Iterator[tuple[float, Task]]:
-        """Under a policy whose ranks change in steps: who runs, allows to be stopped and is weaker, the weakest first."""
-        for minus_rank, task_id in self.weak:
-            if minus_rank >= -rank:
-                return
-            task = self.tasks.get(task_id)
-            if task is not None and _is_prey(task) and task.rank == -minus_rank:
-                yield task.rank, task
-
     def _list_weak(self, task: Task) -> None:
         """Note a running task among those that may be stopped. Entries of others that left are thrown away now and then."""
-        entry = (-task.rank, task.id)
+        entry = (-task.rank, task.id, task)
         place = bisect_left(self.weak, entry)
         if place == len(self.weak) or self.weak[place] != entry:
             self.weak.insert(place, entry)
             if len(self.weak) > 64 + 2 * len(self.tasks):
-                self.weak = sorted((-task.rank, task.id) for task in self.tasks.values() if _is_prey(task))
+                self.weak = sorted((-task.rank, task.id, task) for task in self.tasks.values() if _is_prey(task))
 
     def _count_service(self, task: Task, phase: Running, at: float) -> None:
         seconds = at - phase.since
