@@ -575,3 +575,15 @@ def test_promised_nodes_are_open_to_those_who_can_be_stopped_there(cluster: Clus
     assert cluster.running() == ["large"]
     cluster.passes(100)
     assert cluster.running() == ["stays", "gives way"]
+
+
+def test_whoever_comes_back_to_a_line_that_sleeps_behind_a_promise_is_asked_if_it_goes_before() -> None:
+    cluster = ClusterStory(policy="fifo", backfill="conservative")
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=3)
+    for one in (task("early", gpus=2, retries=1), task("stays"), task("large", gpus=3), task("late", gpus=2)):
+        cluster.submits(one)
+        cluster.passes(1)
+    cluster.fails("early")
+    cluster.passes(5)
+    assert cluster.running() == ["early", "stays"]

@@ -629,7 +629,9 @@ class State:
         if self.may_preempt() and (head := line.head(task.class_index)) is not None and head[1] == task.id:
             line.awake = True
             self.queue.stirred[line.number] = line
-        elif self.settings.backfill is Backfill.NONE and line.behind:
+        elif line.behind and (
+            self.settings.backfill is Backfill.NONE or any(task.key < hold.task.key for hold in self.holds.values())
+        ):
             self.queue.wake(line)
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
             room = self.settings.backfill is Backfill.CONSERVATIVE and len(self.holds) < self.settings.reservations
