@@ -85,7 +85,7 @@ def prey_of(state: State, task: Task, node: NodeId, at: float) -> int:
     return sum(
         len(part.gpus)
         for victim in state.on_node[node].values()
-        if isinstance(victim.phase, Running) and victim.preemption is not Preemption.NEVER
+        if isinstance(victim.phase, Running) and state.is_prey(victim)
         and (state.reclaims or (rank is not None and (victim.rank if in_steps else rank(victim, at, settings)) > above))
         for part in victim.phase.placement.slices
         if part.node == node

@@ -355,7 +355,7 @@ class State:
         assert policy.rank is not None
         assert policy.changes_at is not None
         task.rank = policy.rank(task, at, self.settings)
-        if _is_prey(task):
+        if self.is_prey(task):
             self._list_weak(task)
         changes_at = policy.changes_at(task, at, self.settings)
         if changes_at is not None:
@@ -524,6 +524,14 @@ class State:
             if not self.prey[node]:
                 del self.prey[node]
 
+    def is_prey(self, task: Task) -> bool:
+        """Whether a task runs, allows to be stopped for others, and was not stopped too often."""
+        return (
+            isinstance(task.phase, Running)
+            and task.preemption is not Preemption.NEVER
+            and task.preemptions < self.settings.preemption_limit
+        )
+
     def _list_weak(self, task: Task) -> None:
         """Note a running task among those that may be stopped. Entries of others that left are thrown away now and then."""
         entry = (-task.rank, task.id, task)
@@ -531,7 +539,7 @@ class State:
         if place == len(self.weak) or self.weak[place] != entry:
             self.weak.insert(place, entry)
             if len(self.weak) > 64 + 2 * len(self.tasks):
-                self.weak = sorted((-task.rank, task.id, task) for task in self.tasks.values() if _is_prey(task))
+                self.weak = sorted((-task.rank, task.id, task) for task in self.tasks.values() if self.is_prey(task))
 
     def _count_service(self, task: Task, phase: Running, at: float) -> None:
         seconds = at - phase.since
@@ -907,11 +915,6 @@ def needs_reservation(shape: Shape) -> bool:
 def holds_gpus(phase: Phase) -> bool:
     """Whether GPUs are booked for a task in this phase."""
     return isinstance(phase, HOLDING) and not (isinstance(phase, Stopping) and not phase.holds_gpus)
-
-
-def _is_prey(task: Task) -> bool:
-    """Whether a task runs and allows to be stopped for others."""
-    return isinstance(task.phase, Running) and task.preemption is not Preemption.NEVER
 
 
 def _without_memory(part: Slice) -> Slice:
