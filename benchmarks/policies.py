@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 PUBLISHED: dict[str, dict[str, float]] = {
     "venus": {
         "fifo": 65_720.5, "sjf, known": 21_095.0, "fifo+backfill": 15_982.8, "sjf+backfill, known": 13_965.7,
-        "tiresias": 14_700.0, "srtf, known": 12_609.9,
+        "qssf": 18_797.5, "tiresias": 14_700.0, "srtf, known": 12_609.9,
     },
     "philly": {"fifo": 21_493.1, "sjf, known": 10_815.1, "tiresias": 9_658.8, "srtf, known": 9_482.2},
 }  # fmt: skip
