@@ -28,7 +28,7 @@ from gpuyard.domain.task import Resources
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import MILLI, NodeId, TenantId
 from gpuyard.engine.phases import Waiting
-from gpuyard.engine.queue import Group, Line
+from gpuyard.engine.queue import Group
 from gpuyard.engine.quota import ONLINE, TenantBook
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
@@ -131,11 +131,11 @@ def _names(kind: NodeId, count: int, taken: set[NodeId]) -> Iterator[NodeId]:
 
 def _pressing(
     state: State, now: float, settings: PoolSettings, kind: NodeSpec, pool: set[NodeId], most_more: int
-) -> tuple[dict[Line, int], int, float]:
-    """How many tasks of each line wait for nodes of this kind, of how many more nodes their classes need a part, and when
-    the next task will have waited long enough.
+) -> tuple[dict[int, int], int, float]:
+    """How many tasks of each line, by its number, wait for nodes of this kind, of how many more nodes their classes need
+    a part, and when the next task will have waited long enough.
     """
-    pressing: dict[Line, int] = {}
+    pressing: dict[int, int] = {}
     wanted: dict[TenantId, int] = {}
     at_least, ripens_at = 0, inf
     template = Index()
@@ -158,7 +158,7 @@ def _pressing(
                 ripens_at = min(ripens_at, ripe_at)
                 continue
             wanted[task.book.id] = wanted.get(task.book.id, 0) + need
-            pressing[line] = pressing.get(line, 0) + 1
+            pressing[line.number] = pressing.get(line.number, 0) + 1
             at_least = max(at_least, more)
     return pressing, at_least, ripens_at
 
@@ -212,12 +212,13 @@ def _has_room(state: State, shape: Shape) -> bool:
     return choose(shape, state.index, state.order_for(shape.gpus)) is not None
 
 
-def _missing(state: State, kind: NodeSpec, pressing: dict[Line, int], coming: int, space: int) -> int:
+def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int, space: int) -> int:
     """How many nodes to ask for, besides those that are coming."""
     whole = (len(kind.gpus) * MILLI, kind.cpus, kind.memory_mib)
     bins: dict[Room, int] = {whole: coming}
     asked = 0
-    for line, count in sorted(pressing.items(), key=lambda pair: -pair[0].shape.gpus):
+    lines = ((state.queue.by_number[number], count) for number, count in pressing.items())
+    for line, count in sorted(lines, key=lambda pair: -pair[0].shape.gpus):
         ask = line.shape.resources
         part = _part(ask, kind)
         there = len(rooms(_one_part(line.shape, state.index), state.index)) if ask.nodes > 1 else 0
