@@ -587,3 +587,25 @@ def test_whoever_comes_back_to_a_line_that_sleeps_behind_a_promise_is_asked_if_i
     cluster.fails("early")
     cluster.passes(5)
     assert cluster.running() == ["early", "stays"]
+
+
+def test_promised_nodes_are_closed_to_who_would_have_to_start_over(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.submits(task("firm", gpus=4, runs_for=500), task("large", gpus=8, runs_for=100))
+    cluster.passes(1)
+    cluster.submits(task("starts over", gpus=4, runs_for=9000, preemption=Preemption.REQUEUE))
+    cluster.passes(499)
+    assert cluster.running() == ["large"]
+
+
+def test_promised_nodes_are_closed_to_who_would_leave_its_memory_there(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("one", gpus=8, memory_mib=1000))
+    cluster.submits(
+        task("firm", gpus=4, memory_mib=400, runs_for=500), task("large", gpus=8, memory_mib=900, runs_for=100)
+    )
+    cluster.passes(1)
+    cluster.submits(task("stays in memory", gpus=4, memory_mib=500, runs_for=9000, preemption=Preemption.SUSPEND))
+    cluster.passes(499)
+    assert cluster.running() == ["large"]

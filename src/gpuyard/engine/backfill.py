@@ -302,9 +302,15 @@ def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequenc
 
 
 def gives_way(state: State, task: Task, hold: Hold, at: float) -> bool:
-    """Whether a task may use promised nodes because whoever they are promised to can stop it there when it needs them."""
+    """Whether a task may use promised nodes because whoever they are promised to can stop it there when it needs them.
+
+    Not one that would have to start over, which is no good use of them, nor one that would keep host memory there.
+    """
     policy, settings = state.policy, state.settings
-    if hold.claim or task.preemption is Preemption.NEVER or task.preemptions >= settings.preemption_limit:
+    leaves_all = task.preemption is Preemption.CHECKPOINT or (
+        task.preemption is Preemption.SUSPEND and not task.spec.resources.memory_mib
+    )
+    if hold.claim or not leaves_all or task.preemptions >= settings.preemption_limit:
         return False
     if policy.rank is None or not settings.preemption or task.class_index != hold.task.class_index:
         return False
