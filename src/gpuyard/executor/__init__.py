@@ -1,0 +1,1 @@
+"""FOLLOW THE PLAN: (plan, events) -> commands. Pure: work stealing, drift, retries, lost GPUs, planning again."""

@@ -1,0 +1,29 @@
+"""Strategies: a file each, and the table of them.
+
+A strategy is a function of a problem and a budget that returns a valid plan. It loads what it needs when it is called.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gpuyard.planner.plan import Plan
+from gpuyard.planner.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long to try. With `rounds` the same seed gives the same plan on any machine; with the clock it may not."""
+
+    seed: int = 0
+    rounds: int | None = None
+    keep_going: Callable[[], bool] = lambda: True
+    """Asked every few milliseconds; once it says no, it says no for ever. A first plan is always made."""
+    better: Callable[[Plan], None] = lambda _plan: None
+    """Told of each plan that is better than those before."""
+
+
+Strategy = Callable[[Problem, Budget], Plan]
+
+STRATEGIES: Final[dict[str, str]] = {}
+"""Every strategy: where its function is, as `module:function` below this package."""
