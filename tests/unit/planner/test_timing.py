@@ -1,0 +1,68 @@
+"""An assignment and an order become a plan that begins everything as early as the rules allow."""
+
+from gpuyard.planner.compiled.timing import order_of, timed
+from gpuyard.planner.plan import Plan
+from tests.unit.planner.stories import Node, ints, problem
+
+SMALL = {"memory_gb": 1, "load_time_s": 10}
+OTHER = {"memory_gb": 2, "load_time_s": 20}
+
+
+def starts(plan: Plan) -> list[float]:
+    return [float(s) for s in plan.start]
+
+
+def test_the_first_load_is_paid_and_the_same_model_stays() -> None:
+    p = problem([("a", "m", 3, []), ("b", "m", 4, [])], {"m": SMALL}, gpus=1)
+    plan = timed(p, ints(0, 0), ints(1, 0))
+    assert starts(plan) == [14, 10]
+    assert plan.makespan_s == 17
+
+
+def test_a_switch_pays_the_unload_of_the_old_and_the_load_of_the_new_model() -> None:
+    p = problem([("a", "m", 3, []), ("b", "n", 4, [])], {"m": SMALL, "n": OTHER}, gpus=1)
+    assert starts(timed(p, ints(0, 0), ints(0, 1))) == [10, 10 + 3 + 1 + 20]
+
+
+def test_a_switch_runs_while_the_call_waits_for_its_dependencies() -> None:
+    p = problem([("a", "m", 50, []), ("b", "n", 4, ["a"])], {"m": SMALL, "n": OTHER}, gpus=2)
+    assert starts(timed(p, ints(0, 1), ints(0, 1))) == [10, 60]
+
+
+def test_a_group_begins_together_when_its_slowest_gpu_is_ready() -> None:
+    models = {"m": SMALL, "pair": OTHER | {"gpus": 2}}
+    p = problem([("a", "m", 3, []), ("b", "pair", 4, []), ("c", "m", 1, [])], models, gpus=2)
+    assert starts(timed(p, ints(1, 0, 0), ints(0, 1, 2))) == [10, 34, 34 + 4 + 2 + 10]
+
+
+def test_slow_gpus_take_longer_and_requests_that_come_later_begin_later() -> None:
+    p = problem(
+        [("a", "m", 3, [])],
+        {"m": SMALL},
+        gpus=[{"speed": 0.5}],
+        requests=[{"id": "r", "workflow": "w", "arrival_s": 25.0}],
+    )
+    plan = timed(p, ints(0), ints(0))
+    assert (starts(plan), plan.makespan_s) == ([25], 31)
+
+
+def test_many_residents_stay_while_memory_lasts_and_the_least_recently_used_goes_first() -> None:
+    models = {name: {"memory_gb": 4, "load_time_s": 10} for name in "xyz"}
+    nodes: list[Node] = [
+        ("a", "x", 1, []),
+        ("b", "y", 1, []),
+        ("c", "x", 1, []),
+        ("d", "z", 1, []),
+        ("e", "x", 1, []),
+        ("f", "y", 1, []),
+    ]
+    p = problem(nodes, models, gpus=[{"memory_gb": 8}], many_residents=True)
+    plan = timed(p, ints(0, 0, 0, 0, 0, 0), ints(0, 1, 2, 3, 4, 5))
+    assert starts(plan) == [10, 21, 22, 37, 38, 53]
+
+
+def test_calls_that_begin_together_are_ordered_by_what_waits_for_what() -> None:
+    p = problem([("late", "m", 0, ["soon"]), ("soon", "m", 0, [])], {"m": SMALL}, gpus=1)
+    plan = timed(p, ints(0, 0), ints(1, 0))
+    assert starts(plan) == [10, 10]
+    assert list(order_of(p, plan)) == [1, 0]
