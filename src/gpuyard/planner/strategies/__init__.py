@@ -19,6 +19,8 @@ class Budget:
     rounds: int | None = None
     keep_going: Callable[[], bool] = lambda: True
     """Asked every few milliseconds; once it says no, it says no for ever. A first plan is always made."""
+    used: Callable[[], float] | None = None
+    """Which part of the time is gone, 0 to 1, where the time is limited: a search cools down by it."""
     better: Callable[[Plan], None] = lambda _plan: None
     """Told of each plan that is better than those before."""
 
