@@ -121,12 +121,25 @@ class Problem:
     """A GPU may hold several models while its memory lasts. One call runs at a time all the same."""
     family: str = ""
     seed: int | None = field(default=None)
+    holding: Ints | None = None
+    """What each GPU holds at the beginning, where some of the work was done before; None: nothing."""
+    busy_until_s: Floats | None = None
+    """When each GPU can first be used, likewise; None: at once."""
 
     @cached_property
     def first_call(self) -> Ints:
         """Where the calls of each request begin; one entry more than requests."""
-        sizes = np.array([len(w.nodes) for w in self.workflows], dtype=np.int32)
-        return np.concatenate(([0], np.cumsum(sizes[self.requests.workflow]))).astype(np.int32)
+        return np.searchsorted(self.calls.request, np.arange(len(self.requests.ids) + 1)).astype(np.int32)
+
+    @cached_property
+    def held_first(self) -> Ints:
+        """The model that each GPU holds at the beginning, or `EMPTY`."""
+        return np.full(len(self.gpus), EMPTY, dtype=np.int32) if self.holding is None else self.holding
+
+    @cached_property
+    def free_first(self) -> Floats:
+        """When each GPU can first be used."""
+        return np.zeros(len(self.gpus)) if self.busy_until_s is None else self.busy_until_s
 
     @cached_property
     def width(self) -> Ints:
