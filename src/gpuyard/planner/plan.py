@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuyard.planner.problem import Floats, Ints, Problem
+from gpuyard.planner.problem import EMPTY, Flags, Floats, Ints, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Measures:
 
     makespan_s: float
     switches: int
-    """Model changes on a GPU that held another one."""
+    """Loads on a GPU that held another model before."""
     switch_time_s: float
     """GPU-seconds of loading and unloading, the first loads included."""
     utilisation_mean: float
@@ -51,6 +51,34 @@ def in_order(problem: Problem, plan: Plan) -> list[Ints]:
     return [part.astype(np.int32) for part in np.split(call[by_gpu], cuts)]
 
 
+def loads(problem: Problem, gpu: int, calls: Ints) -> tuple[Flags, Floats]:
+    """For each call of one GPU, in this order: whether its model has to be loaded first, and how long that takes."""
+    models = problem.calls.model[calls]
+    before = np.concatenate(([EMPTY], models[:-1])) if len(models) else models
+    loaded, seconds = models != before, problem.switch[before, models]
+    if problem.many_residents:
+        _keep_while_memory_lasts(problem, gpu, models, loaded, seconds)
+    return loaded, seconds
+
+
+def _keep_while_memory_lasts(problem: Problem, gpu: int, models: Ints, loaded: Flags, seconds: Floats) -> None:
+    """Mend what `loads` found where a GPU holds several models: the one not used for longest is dropped first."""
+    held: dict[int, None] = {}
+    for i in np.flatnonzero(loaded):
+        model = int(models[i])
+        loaded[i], seconds[i] = model not in held, 0.0
+        held.pop(model, None)
+        if loaded[i]:
+            used = sum(problem.models[m].memory_gb for m in held)
+            while used + problem.models[model].memory_gb > problem.gpus[gpu].memory_gb:
+                dropped = next(iter(held))
+                del held[dropped]
+                used -= problem.models[dropped].memory_gb
+                seconds[i] += problem.models[dropped].unload_s
+            seconds[i] += problem.models[model].load_s
+        held[model] = None
+
+
 def measure(problem: Problem, plan: Plan) -> Measures:
     """Look at a valid plan."""
     makespan = plan.makespan_s
@@ -60,9 +88,8 @@ def measure(problem: Problem, plan: Plan) -> Measures:
         if not len(calls):
             continue
         busy[g] = float((plan.end[calls] - plan.start[calls]).sum())
-        models = problem.calls.model[calls]
-        changes = models[1:] != models[:-1]
-        switches += int(changes.sum())
-        switch_time += float(problem.switch[models[:-1], models[1:]].sum() + problem.load[models[0]])
+        loaded, seconds = loads(problem, g, calls)
+        switches += int(loaded[1:].sum())
+        switch_time += float(seconds.sum())
     part = busy / makespan if makespan else busy
     return Measures(makespan, switches, switch_time, float(part.mean()), float(part.max() - part.min()))
