@@ -40,6 +40,7 @@ VERBS = {
     "users": "users:app",
     "tokens": "tokens:app",
     "login": "login:login",
+    "plan": "plan:app",
     "simulate": "simulate:simulate",
     "demo": "demo:demo",
     "docs": "docs:docs",

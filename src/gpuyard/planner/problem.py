@@ -141,6 +141,12 @@ class Problem:
         """When each GPU can first be used."""
         return np.zeros(len(self.gpus)) if self.busy_until_s is None else self.busy_until_s
 
+    def name_of(self, call: int) -> str:
+        """A call as people know it: `request/node`."""
+        request = int(self.calls.request[call])
+        workflow = self.workflows[int(self.requests.workflow[request])]
+        return f"{self.requests.ids[request]}/{workflow.nodes[int(self.calls.position[call])]}"
+
     @cached_property
     def width(self) -> Ints:
         """GPUs of each model."""

@@ -3,87 +3,34 @@
 Text comes in, a `Problem` or a `WrongInput` that names the place comes out; opening files is somebody else's work.
 """
 
-from math import inf
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from gpuyard.domain.errors import WrongInput
+from gpuyard.planner.instance import Instance, WrittenWorkflow
 from gpuyard.planner.problem import Calls, Gpu, Level, Model, Problem, Requests, Workflow
-
-
-class _Model(msgspec.Struct, forbid_unknown_fields=True):
-    memory_gb: float
-    gpus: int = 1
-    load_time_s: float | None = None
-
-
-class _Level(msgspec.Struct, forbid_unknown_fields=True):
-    speed: float
-    watts: float
-    mhz: int | None = None
-
-
-class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
-    id: int | str
-    type: str = ""
-    memory_gb: float = inf
-    speed: float = 1.0
-    idle_watts: float = 0.0
-    levels: tuple[_Level, ...] = ()
-
-
-class _Node(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    model: str
-    exec_time: float | None = None
-    deps: tuple[str, ...] = ()
-
-
-class _Workflow(msgspec.Struct, forbid_unknown_fields=True):
-    nodes: tuple[_Node, ...]
-
-
-class _Request(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    workflow: str
-    exec_times: list[float] | None = None
-    arrival_s: float = 0.0
-    priority: int = 50
-    deadline_s: float = inf
-
-
-class _Instance(msgspec.Struct, forbid_unknown_fields=True):
-    format: str
-    models: dict[str, _Model]
-    gpus: list[_Gpu]
-    workflows: dict[str, _Workflow]
-    requests: list[_Request]
-    name: str = ""
-    family: str = ""
-    seed: int | None = None
-    pcie_gb_s: float = 25.0
-    switch_overhead_s: float = 2.0
-    many_residents: bool = False
 
 
 def read_problem(text: bytes) -> Problem:
     """A problem from its JSON."""
     try:
-        said = msgspec.json.decode(text, type=_Instance)
+        said = msgspec.json.decode(text, type=Instance)
     except msgspec.MsgspecError as error:
         raise WrongInput(str(error)) from None
-    return _problem(said)
+    return problem_of(said)
 
 
-def _problem(said: _Instance) -> Problem:
+def problem_of(said: Instance) -> Problem:
+    """What strategies compute with."""
     models = tuple(
         Model(
             name,
             m.memory_gb,
             m.gpus,
-            m.load_time_s if m.load_time_s is not None else m.memory_gb / said.pcie_gb_s + said.switch_overhead_s,
+            m.load_time_s if m.load_time_s is not UNSET else m.memory_gb / said.pcie_gb_s + said.switch_overhead_s,
             m.memory_gb / said.pcie_gb_s,
         )
         for name, m in said.models.items()
@@ -105,16 +52,18 @@ def _problem(said: _Instance) -> Problem:
     times = [r.exec_times or workflows[w].seconds for r, w in zip(said.requests, requests.workflow, strict=True)]
     seconds = np.fromiter((t for some in times for t in some), dtype=np.float64)
     calls = calls_of(workflows, requests, seconds)
-    return Problem(said.name, models, gpus, workflows, requests, calls, said.many_residents, said.family, said.seed)
+    return Problem(
+        said.name, models, gpus, workflows, requests, calls, bool(said.many_residents), said.family, said.seed
+    )
 
 
-def _workflow(name: str, said: _Workflow, number: dict[str, int]) -> Workflow:
+def _workflow(name: str, said: WrittenWorkflow, number: dict[str, int]) -> Workflow:
     position = {node.id: i for i, node in enumerate(said.nodes)}
     return Workflow(
         name,
         tuple(node.id for node in said.nodes),
         tuple(number[node.model] for node in said.nodes),
-        tuple(node.exec_time if node.exec_time is not None else 0.0 for node in said.nodes),
+        tuple(node.exec_time if node.exec_time is not UNSET else 0.0 for node in said.nodes),
         tuple(tuple(position[d] for d in node.deps) for node in said.nodes),
     )
 
@@ -171,7 +120,7 @@ def _shape(workflow: Workflow) -> tuple[Any, ...]:
 def _take(parts: list[Any], which: Any) -> Any:
     """`parts[which[0]]`, `parts[which[1]]`, … end to end, without a loop over `which`."""
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
-    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    starts = np.cumsum(sizes) - sizes
     chosen = sizes[which]
-    offsets = np.arange(chosen.sum()) - np.repeat(np.concatenate(([0], np.cumsum(chosen)[:-1])), chosen)
+    offsets = np.arange(chosen.sum()) - np.repeat(np.cumsum(chosen) - chosen, chosen)
     return np.concatenate(parts)[np.repeat(starts[which], chosen) + offsets]

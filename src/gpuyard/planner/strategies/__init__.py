@@ -5,8 +5,10 @@ A strategy is a function of a problem and a budget that returns a valid plan. It
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final
 
+from gpuyard.domain.errors import WrongInput
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem
 
@@ -27,5 +29,17 @@ class Budget:
 
 Strategy = Callable[[Problem, Budget], Plan]
 
-STRATEGIES: Final[dict[str, str]] = {}
+STRATEGIES: Final[dict[str, str]] = {
+    "batch": "batch:batch",
+    "dynamic": "dynamic:dynamic",
+}
 """Every strategy: where its function is, as `module:function` below this package."""
+
+
+def strategy(name: str) -> Strategy:
+    """The strategy of this name, loaded now."""
+    if name not in STRATEGIES:
+        raise WrongInput(f"There is no strategy {name!r}; there are {', '.join(STRATEGIES)}.")
+    module, _, function = STRATEGIES[name].partition(":")
+    found: Strategy = getattr(import_module(f"{__name__}.{module}"), function)
+    return found

@@ -1,0 +1,21 @@
+"""`gpuyard plan`: workflows of model calls on GPUs, planned for the shortest makespan. A verb a file."""
+
+import typer
+
+from gpuyard.cli.hints import Verbs
+from gpuyard.cli.plan.check import check
+from gpuyard.cli.plan.generate import generate
+from gpuyard.cli.plan.solve import solve
+
+app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+app.command()(solve)
+app.command()(check)
+app.command()(generate)
+
+
+@app.callback(invoke_without_command=True)
+def plan(context: typer.Context) -> None:
+    """Plan workflows of model calls on GPUs that have to load and unload models."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)

@@ -1,0 +1,36 @@
+"""`gpuyard plan check`: does a plan keep every rule?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.cli.plan.files import File, open_plan, open_problem
+
+SHOWN = 10
+"""So many faults are said in words."""
+
+
+def check(
+    file: File,
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan for it, as `solve --out` writes it.")],
+    as_json: Annotated[bool, json_option("Print one JSON object: valid, faults, makespan_s.")] = False,
+) -> None:
+    """Check that a plan keeps every rule. Exit code 1 where it does not."""
+    from gpuyard.cli.printing import print_json
+    from gpuyard.planner.check import check as checked
+
+    problem = open_problem(file)
+    read = open_plan(plan, problem)
+    faults = list(read.faults[:SHOWN]) or checked(problem, read.plan, at_most=SHOWN)
+    if len(read.faults) > SHOWN:
+        faults.append(f"And {len(read.faults) - SHOWN:,} more.")
+    if as_json:
+        print_json({"valid": not faults, "faults": faults, "makespan_s": read.plan.makespan_s})
+    elif faults:
+        print("\n".join(faults))
+    else:
+        print(f"The plan keeps every rule: {len(problem.calls):,} calls in {read.plan.makespan_s:,.2f} s.")
+    if faults:
+        raise typer.Exit(1)

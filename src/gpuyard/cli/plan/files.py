@@ -1,0 +1,64 @@
+"""Files of problems and plans, opened and written: plain, or packed where the name ends in .gz."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.planner.files import PlanFile
+    from gpuyard.planner.problem import Problem
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be packed (.gz).")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with.")]
+
+
+class WrongFile(WrongInput):
+    """The file can not be used."""
+
+
+def open_problem(path: Path) -> "Problem":
+    """The problem in a file; what is wrong with it is said with the file's name."""
+    from gpuyard.planner.read import read_problem
+
+    try:
+        return read_problem(_read(path))
+    except WrongInput as error:
+        raise WrongFile(f"{path}: {error}") from None
+
+
+def open_plan(path: Path, problem: "Problem") -> "PlanFile":
+    """A plan for this problem."""
+    from gpuyard.planner.files import read_plan
+
+    try:
+        return read_plan(_read(path), problem)
+    except WrongInput as error:
+        raise WrongFile(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> bytes:
+    import gzip
+    import zlib
+
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise WrongInput("The packed file is cut off or damaged.") from None
+    except OSError as error:
+        raise WrongInput(f"{error.strerror}.") from None
+
+
+def write(path: Path, content: bytes) -> None:
+    """Packed where the name says so."""
+    import gzip
+
+    try:
+        path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)
+    except OSError as error:
+        raise WrongFile(f"{path} can not be written: {error.strerror}.") from None

@@ -1,0 +1,28 @@
+"""`gpuyard plan generate`: a problem drawn by chance, for trying things out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.plan.files import Seed, write
+
+
+def generate(
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="chain, fanout, diamond, agentic, hot_model, tiny, huge, multi_gpu, hetero_time, tight_chain or switch_heavy.")],
+    nodes: Annotated[int, typer.Argument(metavar="N", min=1, help="Calls of models in all requests together, at least.")],
+    gpus: Annotated[int, typer.Argument(metavar="G", min=1, help="GPUs.")],
+    seed: Seed = 0,
+    mixed: Annotated[bool, typer.Option("--mixed", help="Half of the GPUs have 40 GB, the others 80.")] = False,
+    pcie: Annotated[float, typer.Option("--pcie", metavar="GB/S", min=0.001, help="How fast models are loaded.")] = 25.0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file, packed if it ends in .gz (default: standard output).")] = None,
+) -> None:  # fmt: skip
+    """Draw a problem of a family by chance: the same seed gives the same problem."""
+    from gpuyard.planner.generate import generate as drawn
+    from gpuyard.planner.instance import write_instance
+
+    text = write_instance(drawn(family, nodes, gpus, seed=seed, mixed=mixed, pcie_gb_s=pcie))
+    if out is None:
+        typer.echo(text.decode())
+    else:
+        write(out, text)

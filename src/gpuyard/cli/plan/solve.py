@@ -1,0 +1,49 @@
+"""`gpuyard plan solve`: make a plan, check it, and say what it is worth."""
+
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.cli.plan.files import File, Seed, open_problem, write
+
+
+def solve(
+    file: File,
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan; see the manual.")] = "dynamic",
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.0, help="How long to search.")] = 10.0,
+    seed: Seed = 0,
+    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many rounds instead: the same plan on any machine.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
+    as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Plan the workflows of a file for the shortest makespan."""
+    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.planner import strategies
+    from gpuyard.planner.check import check
+    from gpuyard.planner.files import write_plan
+    from gpuyard.planner.plan import measure
+
+    solver = strategies.strategy(strategy)
+    problem = open_problem(file)
+    began = perf_counter()
+    until = float("inf") if rounds is not None else began + seconds
+    plan = solver(problem, strategies.Budget(seed, rounds, lambda: perf_counter() < until))
+    planning_s = perf_counter() - began
+    faults = check(problem, plan)
+    if out is not None:
+        write(out, write_plan(problem, plan, strategy, planning_s))
+    figures: dict[str, Any] = {
+        **asdict(measure(problem, plan)),
+        "strategy": strategy,
+        "planning_s": planning_s,
+        "valid": not faults,
+    }
+    if as_json:
+        print_json(figures)
+    else:
+        print_pairs(figures.items())
+    assert not faults, faults

@@ -1,0 +1,46 @@
+"""`dynamic`: one call after another, each on the group of GPUs where it is done soonest, a little away from busy ones.
+
+As the design document (001) has it: calls go by topological level, in an order by chance within a level; the score of a
+group is when the call would be done there + 0.1 × how long the group has been busy, loading included. A group is free
+when the last of its GPUs is, changes as long as the slowest of them, and is as busy as their mean. The model is changed
+when the call could begin, not before.
+
+Good where GPUs are many; where they are few it changes models all the time. N log N + N × G.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gpuyard.planner.chance import words
+from gpuyard.planner.levels import levels
+from gpuyard.planner.plan import Plan
+from gpuyard.planner.problem import Problem
+from gpuyard.planner.strategies import Budget
+
+WEIGHT: Final = 0.1
+
+
+def dynamic(problem: Problem, budget: Budget) -> Plan:
+    """The plan of the document; the seed of the budget is the order within levels."""
+    from gpuyard.planner.compiled.dynamic import place_all
+
+    calls = problem.calls
+    order = np.lexsort((words(budget.seed, len(calls)), levels(problem))).astype(np.int32)
+    return Plan(
+        *place_all(
+            order,
+            calls.model,
+            calls.seconds,
+            calls.earliest_s,
+            calls.before_at,
+            calls.before,
+            problem.width,
+            problem.switch,
+            problem.may_begin,
+            problem.group_speed,
+            problem.free_first,
+            problem.held_first,
+            WEIGHT,
+        )
+    )

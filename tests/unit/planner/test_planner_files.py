@@ -1,0 +1,70 @@
+"""Plans as files."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from gpuyard.domain.errors import WrongInput
+from gpuyard.planner.files import read_plan, write_plan
+from tests.unit.planner.small import plan, problem
+
+TWO = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"))
+RIGHT = plan((1, 3, 8), (0, 12, 14))
+
+
+def written(**changes: object) -> bytes:
+    said = msgspec.json.decode(write_plan(TWO, RIGHT, "by hand", 0.5))
+    return msgspec.json.encode(said | changes)
+
+
+def test_a_plan_is_written_as_others_read_it() -> None:
+    assert msgspec.json.decode(written()) == {
+        "format": "planner-plan/1",
+        "instance": "small",
+        "tasks": [
+            {"request": "r0", "node": "a", "gpus": [1], "start": 3.0, "end": 8.0},
+            {"request": "r0", "node": "b", "gpus": [0, 1], "start": 12.0, "end": 14.0},
+        ],
+        "planner": "by hand",
+        "planning_s": 0.5,
+    }
+
+
+@pytest.mark.parametrize("level", [None, np.array([0, 1], dtype=np.int32)])
+def test_what_was_written_is_read_again(level: "np.ndarray[tuple[int], np.dtype[np.int32]] | None") -> None:
+    read = read_plan(write_plan(TWO, replace(RIGHT, level=level), "by hand", 0.0), TWO)
+    assert read.faults == ()
+    assert read.planner == "by hand"
+    for column in ("gpu", "start", "end", "level"):
+        ours, theirs = getattr(read.plan, column), getattr(RIGHT if column != "level" else replace(RIGHT, level=level), column)  # fmt: skip
+        assert np.array_equal(ours, theirs) if theirs is not None else ours is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"instance": "other"}, "The plan is for the instance 'other', this one is 'small'."),
+        ({"format": "planner-plan/9"}, "format is 'planner-plan/9'; plans are written as 'planner-plan/1'."),
+        ({"tasks": [{"request": "r7", "node": "a", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].request: the instance has no request 'r7'."),
+        ({"tasks": [{"request": "r0", "node": "z", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].node: request 'r0' has no node 'z'."),
+        ({"tasks": [{"request": "r0"}]}, "This is no plan: Object missing required field `node` - at `$.tasks[0]`."),
+    ],
+)  # fmt: skip
+def test_what_is_no_plan_for_this_problem_is_refused(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        read_plan(written(**changes), TWO)
+    assert str(error.value) == said
+
+
+def test_calls_that_are_missing_or_twice_there_or_on_odd_gpus_are_faults() -> None:
+    a = {"request": "r0", "node": "a", "gpus": [0], "start": 3.0, "end": 8.0}
+    assert read_plan(written(tasks=[a, a]), TWO).faults == (
+        "r0/a stands twice in the plan, the second time at tasks[1].",
+        "r0/b is not in the plan.",
+    )
+    b = {"request": "r0", "node": "b", "gpus": [0, 2], "start": 12.0, "end": 14.0}
+    assert read_plan(written(tasks=[a, b]), TWO).faults == (
+        "r0/b is to run on the GPUs [0, 2]; it needs 2 with neighbouring numbers.",
+    )
