@@ -1,5 +1,9 @@
 """An assignment and an order become a plan that begins everything as early as the rules allow."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from gpuyard.planner.compiled.timing import order_of, timed
 from gpuyard.planner.plan import Plan
 from tests.unit.planner.stories import Node, ints, problem
@@ -66,3 +70,9 @@ def test_calls_that_begin_together_are_ordered_by_what_waits_for_what() -> None:
     plan = timed(p, ints(0, 0), ints(1, 0))
     assert starts(plan) == [10, 10]
     assert list(order_of(p, plan)) == [1, 0]
+
+
+def test_what_a_gpu_holds_at_the_beginning_is_not_loaded_and_what_it_still_does_is_waited_for() -> None:
+    p = problem([("a", "m", 3, []), ("b", "n", 4, [])], {"m": SMALL, "n": OTHER}, gpus=2)
+    later = replace(p, holding=ints(0, 0), busy_until_s=np.array([5.0, 7.0]))
+    assert starts(timed(later, ints(0, 1), ints(0, 1))) == [5, 7 + 1 + 20]

@@ -5,7 +5,8 @@ each GPU they run in that order. A call begins when three things are there:
 
     its request          earliest_s
     its dependencies     the last of their ends
-    its GPUs             each: the end of the call before it there, then the switch if the model is not on it
+    its GPUs             each: the end of the call before it there, then the switch if the model is not on it;
+                         at the beginning it may be busy for a while, and hold a model
 
 so a switch runs while the call still waits for its dependencies (preloading). Nobody could begin earlier without
 changing the order or the assignment. Cost: one step a call, edge and GPU of a group.
@@ -39,6 +40,8 @@ def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = Non
         calls.earliest_s,
         calls.before_at,
         calls.before,
+        problem.held_first,
+        problem.free_first,
         *switching(problem),
     )
     return Plan(np.ascontiguousarray(gpu, dtype=np.int32), start, start + took)
@@ -102,6 +105,8 @@ def _starts(
     earliest: Floats,
     before_at: Ints,
     before: Ints,
+    held: Ints,
+    free_first: Floats,
     width: Ints,
     load: Floats,
     unload: Floats,
@@ -111,8 +116,11 @@ def _starts(
 ) -> Floats:
     start = np.zeros(len(order))
     end = np.zeros(len(order))
-    free = np.zeros(len(room))
+    free = free_first.copy()
     stamp = np.zeros((len(room), len(width)), dtype=np.int64)
+    for g in range(len(room)):
+        if held[g] >= 0:
+            stamp[g, held[g]] = 1
     for turn in range(len(order)):
         call = order[turn]
         m = model[call]
@@ -122,7 +130,7 @@ def _starts(
             at = max(at, end[before[edge]])
         for g in range(first, beyond):
             at = max(at, free[g] + _make_ready(stamp[g], m, load, unload, size, room[g], many))
-            stamp[g, m] = turn + 1
+            stamp[g, m] = turn + 2
         start[call] = at
         end[call] = at + seconds[call]
         for g in range(first, beyond):
