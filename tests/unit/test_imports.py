@@ -9,7 +9,7 @@ import pytest
 import gpuyard
 
 PACKAGE = Path(gpuyard.__file__).parent
-PURE = ("domain", "engine", "placement", "planner")
+PURE = ("domain", "engine", "executor", "placement", "planner")
 OUTSIDE = {
     "asyncio", "concurrent", "datetime", "fcntl", "io", "logging", "multiprocessing", "os", "pathlib", "random",
     "secrets", "select", "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "uuid",

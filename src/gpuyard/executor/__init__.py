@@ -1,1 +1,11 @@
-"""FOLLOW THE PLAN: (plan, events) -> commands. Pure: work stealing, drift, retries, lost GPUs, planning again."""
+"""FOLLOW THE PLAN: (plan, events) -> commands. Pure: work stealing, drift, retries, lost GPUs, planning again.
+
+               ┌────────── commands: load, unload, call, stop, give back, plan again ──────────┐
+               │                                                                                ▼
+    plan ─► Executor ◄─ events: done, failed, lost, back, reclaimed, planned ─── whoever drives it: workers and a
+               │                                                                 clock, or `rehearse` without either
+               └─► what happened: the actuals, in the form of a plan
+
+`work` is what has to be done, `messages` what is said, `floor` what is known at an instant, `choosing` what a GPU does
+next, `executor` what each event means, `rehearsal` a world that obeys under a virtual clock.
+"""

@@ -1,0 +1,30 @@
+"""Whatever happens to a plan that is followed: what never happens (safety), and what happens in the end (liveness)."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuyard.executor.floor import Fate
+from tests.property.plans_followed import live
+
+SEEDS = st.integers(0, 2**32)
+
+
+@given(SEEDS)
+@settings(max_examples=300, deadline=None)
+def test_safety_no_gpu_does_two_things_nothing_counts_twice_and_nothing_begins_before_its_time(seed: int) -> None:
+    executor, world = live(seed)
+    assert world.broken == [], f"repeat with live({seed})"
+    assert len({run.call for run in executor.runs}) == len(executor.runs)
+
+
+@given(SEEDS)
+@settings(max_examples=300, deadline=None)
+def test_liveness_all_calls_that_some_gpu_could_run_are_done_once_all_gpus_are_back(seed: int) -> None:
+    executor, _ = live(seed)
+    floor = executor.floor
+    impossible = {call for call, model in enumerate(floor.work.model) if not floor.work.firsts[model]}
+    for call in range(len(floor.work)):
+        if any(before in impossible for before in floor.work.before[call]):
+            impossible.add(call)
+    waiting = {call for call, fate in enumerate(floor.fate) if fate is not Fate.DONE}
+    assert waiting == impossible, f"repeat with live({seed})"
