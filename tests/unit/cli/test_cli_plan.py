@@ -39,6 +39,7 @@ def test_a_problem_is_drawn_planned_and_its_plan_checked(plan: Plan, chain: Path
     figures = json.loads(capsys.readouterr().out)
     assert figures["valid"] is True
     assert figures["strategy"] == "batch"
+    assert figures["makespan_s"] / figures["lower_bound_s"] == pytest.approx(1 + figures["gap"])
     assert {"makespan_s", "switches", "switch_time_s", "utilisation_mean", "utilisation_spread", "planning_s"} <= figures.keys()  # fmt: skip
     assert plan("check", chain, out, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"valid": True, "faults": [], "makespan_s": figures["makespan_s"]}

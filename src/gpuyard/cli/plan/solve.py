@@ -23,6 +23,7 @@ def solve(
     """Plan the workflows of a file for the shortest makespan."""
     from gpuyard.cli.printing import print_json, print_pairs
     from gpuyard.planner import strategies
+    from gpuyard.planner.bounds import lower_bound
     from gpuyard.planner.check import check
     from gpuyard.planner.files import write_plan
     from gpuyard.planner.plan import measure
@@ -36,8 +37,13 @@ def solve(
     faults = check(problem, plan)
     if out is not None:
         write(out, write_plan(problem, plan, strategy, planning_s))
+    measures = asdict(measure(problem, plan))
+    bound = lower_bound(problem).seconds
     figures: dict[str, Any] = {
-        **asdict(measure(problem, plan)),
+        "makespan_s": measures.pop("makespan_s"),
+        "lower_bound_s": bound,
+        "gap": plan.makespan_s / bound - 1 if bound else 0.0,
+        **measures,
         "strategy": strategy,
         "planning_s": planning_s,
         "valid": not faults,

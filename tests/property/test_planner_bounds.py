@@ -1,0 +1,129 @@
+"""No bound is above the makespan of any plan: tried on tiny problems, against every plan there is."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuyard.planner.bounds import bounds
+from gpuyard.planner.check import check
+from gpuyard.planner.instance import (
+    FORMAT,
+    Instance,
+    WrittenGpu,
+    WrittenModel,
+    WrittenNode,
+    WrittenRequest,
+    WrittenWorkflow,
+)
+from gpuyard.planner.plan import Plan
+from gpuyard.planner.problem import EMPTY, Problem
+from gpuyard.planner.read import problem_of
+
+MODELS = ("A", "B", "C")
+
+
+@st.composite
+def tiny_problems(draw: st.DrawFn) -> Problem:
+    """Up to five calls on up to three GPUs, with everything that a problem can say."""
+    gpus = draw(st.integers(1, 3))
+    times = st.sampled_from([0.5, 1.0, 2.5, 4.0, 7.0])
+    models = {
+        name: WrittenModel(draw(st.sampled_from([5.0, 10.0, 20.0])), draw(st.integers(1, gpus)), draw(times))
+        for name in MODELS[: draw(st.integers(1, 3))]
+    }
+    size = draw(st.integers(1, 4))
+    nodes = tuple(
+        WrittenNode(
+            str(i),
+            draw(st.sampled_from(sorted(models))),
+            draw(times),
+            tuple(str(d) for d in range(i) if draw(st.booleans())),
+        )
+        for i in range(size)
+    )
+    requests = draw(st.integers(1, 5 // size))
+    plain = draw(st.booleans())
+    instance = Instance(
+        FORMAT,
+        models,
+        [
+            WrittenGpu(
+                g,
+                memory_gb=20.0 if plain or g == 0 else draw(st.sampled_from([20.0, 30.0])),
+                speed=1.0 if plain else draw(st.sampled_from([1.0, 0.5, 2.0])),
+            )
+            for g in range(gpus)
+        ],
+        {"w": WrittenWorkflow(nodes)},
+        [
+            WrittenRequest(f"r{i}", "w", arrival_s=0.0 if plain else draw(st.sampled_from([0.0, 3.0])))
+            for i in range(requests)
+        ],
+        pcie_gb_s=10.0,
+        many_residents=draw(st.booleans()),
+    )
+    problem = problem_of(instance)
+    if draw(st.booleans()):
+        return problem
+    return replace(
+        problem,
+        holding=np.array([draw(st.integers(EMPTY, len(models) - 1)) for _ in range(gpus)], dtype=np.int32),
+        busy_until_s=np.array([draw(st.sampled_from([0.0, 2.0, 5.0])) for _ in range(gpus)]),
+    )
+
+
+Gpus = tuple[tuple[float, tuple[int, ...]], ...]
+"""When each is free, and what it holds, the one that was used last at the end."""
+
+
+class EveryPlan:
+    """Looks at all orders and all groups, each call as early as it goes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.best = Plan(np.zeros(0, dtype=np.int32), np.zeros(0), np.array([np.inf]))
+        free, held = problem.free_first.tolist(), problem.held_first.tolist()
+        gpus = tuple((at, () if m == EMPTY else (m,)) for at, m in zip(free, held, strict=True))
+        self._place(gpus, {})
+
+    def _place(self, gpus: Gpus, done: dict[int, tuple[int, float, float]]) -> None:
+        calls = self.problem.calls
+        if len(done) == len(calls):
+            columns = zip(*(done[call] for call in range(len(calls))), strict=True)
+            gpus_of, starts, ends = map(np.array, columns)
+            self.best = Plan(gpus_of.astype(np.int32), starts, ends)
+            return
+        for call in range(len(calls)):
+            before = calls.before[calls.before_at[call] : calls.before_at[call + 1]].tolist()
+            if call in done or not all(b in done for b in before):
+                continue
+            model = int(calls.model[call])
+            for first in np.flatnonzero(self.problem.may_begin[model]).tolist():
+                group = range(first, first + int(self.problem.width[model]))
+                on = [self._with(gpus[g], g, model) for g in group]
+                ready = [float(calls.earliest_s[call]), *(done[b][2] for b in before), *(at for at, _ in on)]
+                end = max(ready) + float(calls.seconds[call] / self.problem.group_speed[model, first])
+                if end < self.best.makespan_s:
+                    then = tuple((end, on[g - first][1]) if g in group else gpus[g] for g in range(len(gpus)))
+                    self._place(then, done | {call: (first, max(ready), end)})
+
+    def _with(self, gpu: tuple[float, tuple[int, ...]], number: int, model: int) -> tuple[float, tuple[int, ...]]:
+        at, held = gpu
+        if model in held:
+            return at, (*(m for m in held if m != model), model)
+        size = [m.memory_gb for m in self.problem.models]
+        room = self.problem.gpus[number].memory_gb if self.problem.many_residents else 0.0
+        while held and sum(size[m] for m in held) + size[model] > room:
+            at, held = at + self.problem.models[held[0]].unload_s, held[1:]
+        return at + self.problem.models[model].load_s, (*held, model)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tiny_problems())
+def test_no_bound_is_above_the_shortest_of_all_plans(problem: Problem) -> None:
+    shortest = EveryPlan(problem).best
+    assert check(problem, shortest) == []
+    for reason, seconds in bounds(problem).items():
+        assert seconds <= shortest.makespan_s + 1e-9, reason
