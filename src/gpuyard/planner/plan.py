@@ -17,6 +17,8 @@ class Plan:
     end: Floats
     level: Ints | None = None
     """The power level of each call; None: full speed."""
+    proven_s: float = 0.0
+    """No plan can be shorter: what the strategy proved while it looked; 0 if it proved nothing."""
 
     @property
     def makespan_s(self) -> float:
@@ -30,7 +32,7 @@ class Measures:
 
     makespan_s: float
     switches: int
-    """Loads on a GPU that held another model before."""
+    """Model changes on a GPU that held another one."""
     switch_time_s: float
     """GPU-seconds of loading and unloading, the first loads included."""
     utilisation_mean: float
@@ -54,7 +56,7 @@ def in_order(problem: Problem, plan: Plan) -> list[Ints]:
 def loads(problem: Problem, gpu: int, calls: Ints) -> tuple[Flags, Floats]:
     """For each call of one GPU, in this order: whether its model has to be loaded first, and how long that takes."""
     models = problem.calls.model[calls]
-    before = np.concatenate(([EMPTY], models[:-1])) if len(models) else models
+    before = np.concatenate((problem.held_first[gpu : gpu + 1], models[:-1])) if len(models) else models
     loaded, seconds = models != before, problem.switch[before, models]
     if problem.many_residents:
         _keep_while_memory_lasts(problem, gpu, models, loaded, seconds)
@@ -63,14 +65,14 @@ def loads(problem: Problem, gpu: int, calls: Ints) -> tuple[Flags, Floats]:
 
 def _keep_while_memory_lasts(problem: Problem, gpu: int, models: Ints, loaded: Flags, seconds: Floats) -> None:
     """Mend what `loads` found where a GPU holds several models: the one not used for longest is dropped first."""
-    held: dict[int, None] = {}
+    held: dict[int, None] = {} if problem.held_first[gpu] == EMPTY else {int(problem.held_first[gpu]): None}
     for i in np.flatnonzero(loaded):
         model = int(models[i])
         loaded[i], seconds[i] = model not in held, 0.0
         held.pop(model, None)
         if loaded[i]:
             used = sum(problem.models[m].memory_gb for m in held)
-            while used + problem.models[model].memory_gb > problem.gpus[gpu].memory_gb:
+            while held and used + problem.models[model].memory_gb > problem.gpus[gpu].memory_gb + 1e-9:
                 dropped = next(iter(held))
                 del held[dropped]
                 used -= problem.models[dropped].memory_gb
@@ -89,7 +91,7 @@ def measure(problem: Problem, plan: Plan) -> Measures:
             continue
         busy[g] = float((plan.end[calls] - plan.start[calls]).sum())
         loaded, seconds = loads(problem, g, calls)
-        switches += int(loaded[1:].sum())
+        switches += int(loaded.sum()) - int(loaded[0] and problem.held_first[g] == EMPTY)
         switch_time += float(seconds.sum())
     part = busy / makespan if makespan else busy
     return Measures(makespan, switches, switch_time, float(part.mean()), float(part.max() - part.min()))

@@ -4,12 +4,14 @@ import typer
 
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.plan.check import check
+from gpuyard.cli.plan.draw import draw
 from gpuyard.cli.plan.generate import generate
 from gpuyard.cli.plan.solve import solve
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 app.command()(solve)
 app.command()(check)
+app.command()(draw)
 app.command()(generate)
 
 

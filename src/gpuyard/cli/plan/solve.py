@@ -9,6 +9,7 @@ import typer
 
 from gpuyard.cli.options import json_option
 from gpuyard.cli.plan.files import File, Seed, open_problem, write
+from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 
 
 def solve(
@@ -18,6 +19,7 @@ def solve(
     seed: Seed = 0,
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many rounds instead: the same plan on any machine.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
+    gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan the workflows of a file for the shortest makespan."""
@@ -29,16 +31,21 @@ def solve(
     from gpuyard.planner.plan import measure
 
     solver = strategies.strategy(strategy)
+    if gantt is not None:
+        gantt_ending(gantt)
     problem = open_problem(file)
     began = perf_counter()
     until = float("inf") if rounds is not None else began + seconds
-    plan = solver(problem, strategies.Budget(seed, rounds, lambda: perf_counter() < until))
+    used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
+    plan = solver(problem, strategies.Budget(seed, rounds, lambda: perf_counter() < until, used))
     planning_s = perf_counter() - began
     faults = check(problem, plan)
     if out is not None:
         write(out, write_plan(problem, plan, strategy, planning_s))
     measures = asdict(measure(problem, plan))
-    bound = lower_bound(problem).seconds
+    bound = max(lower_bound(problem).seconds, plan.proven_s)
+    if gantt is not None:
+        draw_gantt(gantt, problem, [(strategy, plan)], bound)
     figures: dict[str, Any] = {
         "makespan_s": measures.pop("makespan_s"),
         "lower_bound_s": bound,

@@ -148,7 +148,7 @@ def _waited_for(
     for g in range(plan.gpu[call], plan.gpu[call] + problem.models[calls.model[call]].gpus):
         at = int(np.flatnonzero(lanes[g] == call)[0])
         before = int(lanes[g][at - 1]) if at else None
-        free = float(plan.end[before]) if before is not None else 0.0
+        free = float(plan.end[before]) if before is not None else float(problem.free_first[g])
         if free + ready[g][at] > best[0]:
             best = free + float(ready[g][at]), before, int(g), free
     return best[1:]
@@ -170,7 +170,7 @@ def _every(problem: Problem, plan: Plan) -> Bars:
     parts: list[tuple[Any, ...]] = []
     for g, lane in enumerate(in_order(problem, plan)):
         _, seconds = loads(problem, g, lane)
-        free = np.concatenate(([0.0], plan.end[lane][:-1])) if len(lane) else np.zeros(0)
+        free = np.concatenate((problem.free_first[g : g + 1], plan.end[lane][:-1]))[: len(lane)]
         paid = np.flatnonzero(seconds > 0)
         level = plan.level[lane] if plan.level is not None else np.zeros(len(lane), dtype=np.int32)
         parts.append(

@@ -32,6 +32,7 @@ Strategy = Callable[[Problem, Budget], Plan]
 STRATEGIES: Final[dict[str, str]] = {
     "batch": "batch:batch",
     "dynamic": "dynamic:dynamic",
+    "exact": "exact:exact",
 }
 """Every strategy: where its function is, as `module:function` below this package."""
 

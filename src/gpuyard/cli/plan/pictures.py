@@ -1,0 +1,51 @@
+"""Plans as files of pictures: a page to zoom in (.html), or a figure (.png, .svg)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli.plan.files import WrongFile, write
+
+if TYPE_CHECKING:
+    from gpuyard.planner.plan import Plan
+    from gpuyard.planner.problem import Problem
+
+DOTS_PER_INCH = 100
+
+Gantt = Annotated[
+    Path | None, typer.Option("--gantt", metavar="FILE", help="Draw what runs where and when: .html, .png or .svg.")
+]
+
+
+def gantt_ending(path: Path) -> None:
+    """Refuse a name that says no kind of picture, before anything is planned."""
+    if path.suffix not in {".html", ".png", ".svg"}:
+        raise WrongFile(f"{path}: a picture's name ends in .html, .png or .svg.")
+
+
+def draw_gantt(
+    path: Path, problem: "Problem", plans: Sequence[tuple[str, "Plan"]], lower_bound_s: float | None = None
+) -> None:
+    """Plans of one problem, each with its name, below each other on one axis of time."""
+    from gpuyard.planner.gantt.bars import picture
+    from gpuyard.planner.gantt.figure import figure
+    from gpuyard.planner.gantt.page import page
+
+    gantt_ending(path)
+    seen = picture(problem, plans, lower_bound_s)
+    write(path, page(seen).encode() if path.suffix == ".html" else saved(figure(seen), path.suffix))
+
+
+def saved(figure: Any, suffix: str) -> bytes:
+    """A figure as the content of a file; the same figure gives the same bytes."""
+    from io import BytesIO
+
+    from matplotlib import rc_context
+
+    content = BytesIO()
+    with rc_context({"svg.hashsalt": "gpuyard"}):
+        undated = {"Date": None} if suffix == ".svg" else None
+        figure.savefig(content, format=suffix.removeprefix("."), dpi=DOTS_PER_INCH, metadata=undated)
+    return content.getvalue()

@@ -1,0 +1,38 @@
+"""`gpuyard plan`: pictures of plans."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
+
+__all__ = ["chain", "plan"]
+
+
+def test_a_plan_is_drawn_as_a_page_or_as_a_figure(plan: Plan, chain: Path, tmp_path: Path) -> None:
+    for name, begins in (("a.html", b"<!doctype html>"), ("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
+        assert plan("solve", chain, "--strategy", "batch", "--gantt", tmp_path / name) == 0
+        assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_plans_that_were_made_before_are_drawn_below_each_other(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
+) -> None:
+    for name in ("batch", "dynamic"):
+        plan("solve", chain, "--strategy", name, "--out", tmp_path / f"{name}.json")
+    capsys.readouterr()
+    out = tmp_path / "both.html"
+    assert plan("draw", chain, tmp_path / "batch.json", tmp_path / "dynamic.json", "--out", out) == 0
+    assert capsys.readouterr().out == f"{out} shows batch.json and dynamic.json.\n"
+    assert "dynamic.json: " in out.read_text()
+
+
+@pytest.mark.parametrize("verb", ["solve", "draw"])
+def test_a_picture_of_no_known_kind_is_refused_before_anything_is_done(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said, verb: str
+) -> None:
+    out = tmp_path / "a.gif"
+    words = ("solve", chain, "--gantt", out) if verb == "solve" else ("draw", chain, tmp_path / "no.json", "--out", out)
+    assert plan(*words) == 2
+    assert capsys.readouterr().err == f"gpuyard: {out}: a picture's name ends in .html, .png or .svg.\n"
+    assert not out.exists()
