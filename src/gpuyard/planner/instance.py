@@ -1,28 +1,32 @@
 """An instance: a problem as it is written, `planner-instance/1`. Reading makes a `Problem` of it."""
 
 from math import inf
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 FORMAT: Final = "planner-instance/1"
+
+AtLeastZero = Annotated[float, Meta(ge=0)]
+AboveZero = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class WrittenModel(msgspec.Struct, forbid_unknown_fields=True):
     """What a call needs on each of its GPUs."""
 
-    memory_gb: float
-    gpus: int = 1
-    load_time_s: float | UnsetType = UNSET
+    memory_gb: AtLeastZero
+    gpus: Count = 1
+    load_time_s: AtLeastZero | UnsetType = UNSET
     """Where it was measured; else from the memory and the speed of the bus."""
 
 
 class WrittenLevel(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A power level."""
 
-    speed: float
-    watts: float
+    speed: Annotated[float, Meta(gt=0, le=1)]
+    watts: AtLeastZero
     mhz: int | None = None
 
 
@@ -31,9 +35,9 @@ class WrittenGpu(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
     id: int | str
     type: str = ""
-    memory_gb: float = inf
-    speed: float = 1.0
-    idle_watts: float = 0.0
+    memory_gb: AtLeastZero = inf
+    speed: AboveZero = 1.0
+    idle_watts: AtLeastZero = 0.0
     levels: tuple[WrittenLevel, ...] = ()
 
 
@@ -42,7 +46,7 @@ class WrittenNode(msgspec.Struct, forbid_unknown_fields=True):
 
     id: str
     model: str
-    exec_time: float | UnsetType = UNSET
+    exec_time: AtLeastZero | UnsetType = UNSET
     """May be left out where every request says its own."""
     deps: tuple[str, ...] = ()
 
@@ -50,7 +54,7 @@ class WrittenNode(msgspec.Struct, forbid_unknown_fields=True):
 class WrittenWorkflow(msgspec.Struct, forbid_unknown_fields=True):
     """A graph of calls."""
 
-    nodes: tuple[WrittenNode, ...]
+    nodes: Annotated[tuple[WrittenNode, ...], Meta(min_length=1)]
 
 
 class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -58,10 +62,10 @@ class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 
     id: str
     workflow: str
-    exec_times: list[float] | None = None
-    arrival_s: float = 0.0
-    priority: int = 50
-    deadline_s: float = inf
+    exec_times: list[AtLeastZero] | None = None
+    arrival_s: AtLeastZero = 0.0
+    priority: Annotated[int, Meta(ge=0, le=100)] = 50
+    deadline_s: AboveZero = inf
 
 
 class Instance(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,12 +75,12 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
     models: dict[str, WrittenModel]
     gpus: list[WrittenGpu]
     workflows: dict[str, WrittenWorkflow]
-    requests: list[WrittenRequest]
+    requests: Annotated[list[WrittenRequest], Meta(min_length=1)]
     name: str = ""
     family: str = ""
     seed: int | None = None
-    pcie_gb_s: float = 25.0
-    switch_overhead_s: float = 2.0
+    pcie_gb_s: AboveZero = 25.0
+    switch_overhead_s: AtLeastZero = 2.0
     many_residents: bool | UnsetType = UNSET
 
 

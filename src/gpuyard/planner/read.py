@@ -1,26 +1,197 @@
-"""Files of problems: the JSON of `planner-instance/1`.
+"""Files of problems: `planner-instance/1` as JSON, and what users of the design document (001) have, as YAML or JSON.
 
-Text comes in, a `Problem` or a `WrongInput` that names the place comes out; opening files is somebody else's work.
+    text ─► quick: the JSON is an instance, to the letter ──────────────────────────┐
+         └► careful: parse, other people's words into ours (dialect), strictly read ┴► makes sense? ─► Problem
+
+Text comes in, a `Problem` or a `WrongInput` that names line, place and reason comes out; opening files is somebody else's
+work. A million calls take seconds: only what the quick reader refuses is read carefully, to say what is wrong with it.
 """
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from itertools import chain
+from math import isfinite
+from typing import Any, Final, NoReturn
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from gpuyard.domain.errors import WrongInput
-from gpuyard.planner.instance import Instance, WrittenWorkflow
+from gpuyard.planner.dialect import in_our_words
+from gpuyard.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
+from gpuyard.planner.places import Misplaced, Path, with_line
 from gpuyard.planner.problem import Calls, Gpu, Level, Model, Problem, Requests, Workflow
+from gpuyard.planner.sense import make_sense
+from gpuyard.wire import strict
+
+_STRICT: Final = strict.Strict(Instance, what="the file")
+_LARGEST_WITH_PAIRS: Final = 16_000_000
+"""In longer texts, which programs wrote, it is not looked whether a name stands twice."""
 
 
-def read_problem(text: bytes) -> Problem:
-    """A problem from its JSON."""
+def read_problem(text: bytes, *, gpus: int | None = None) -> Problem:
+    """A problem from its text. `gpus`: so many GPUs instead of those in the file, like them in turn."""
+    spelled: dict[Path, Path] = {}
+    """Paths as the file has them, where it has other words than we."""
+    try:
+        said = _quick(text) or _careful(text, spelled)
+        if gpus is not None:
+            said.gpus = [_like(said.gpus, number) for number in range(gpus)]
+        try:
+            make_sense(said)
+        except Misplaced as error:
+            raise Misplaced(_in_their_words(error.path, spelled), error.sentence) from None
+    except Misplaced as error:
+        raise with_line(error, text) from None
+    return problem_of(said)
+
+
+def _like(gpus: list[WrittenGpu], number: int) -> WrittenGpu:
+    return msgspec.structs.replace(gpus[number % len(gpus)], id=number) if gpus else WrittenGpu(number)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+class _Names(msgspec.Struct):
+    """What has names as keys, unread."""
+
+    models: Raw = Raw(b"{}")
+    workflows: Raw = Raw(b"{}")
+
+
+def _quick(text: bytes) -> Instance | None:
+    """None where the text has to be looked at carefully."""
     try:
         said = msgspec.json.decode(text, type=Instance)
-    except msgspec.MsgspecError as error:
-        raise WrongInput(str(error)) from None
-    return problem_of(said)
+        names = msgspec.json.decode(text, type=_Names)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if said.format != FORMAT:
+        return None
+    named = (bytes(names.models), bytes(names.workflows))
+    twice = any(text.count(b'"%s"' % key) > 1 for key in (b"format", b"models", b"workflows", b"requests"))
+    for raw in (text,) if twice else named:
+        if len(raw) < _LARGEST_WITH_PAIRS:
+            json.loads(raw, object_pairs_hook=_without_doubles)
+    return said
+
+
+def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
+    said = _parsed(text)
+    if not isinstance(said, Mapping) or not said:
+        raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
+    _finite(said, ())
+    if "format" not in said:
+        said = {"format": FORMAT, **in_our_words(said, spelled)}
+    elif said["format"] != FORMAT:
+        raise Misplaced(
+            ("format",), f"this is {said['format']!r}; known is {FORMAT!r}, or no format for the words of 001."
+        )
+    try:
+        return _STRICT.plain(said)
+    except strict.WrongInput as error:
+        theirs, sentence = _in_their_words(error.path, spelled), str(error)
+        for ours, at in (
+            (error.path, theirs),
+            (error.path[:-1], theirs[:-1]),
+        ):  # an unknown word is named with its place
+            if ours and strict.spoken_path(ours) in sentence:
+                sentence = sentence.replace(strict.spoken_path(ours), strict.spoken_path(at), 1)
+                break
+        raise _AsSaid(theirs, sentence) from None
+
+
+def _in_their_words(ours: Path, spelled: Mapping[Path, Path]) -> Path:
+    """A path as the file has it."""
+    known = next((n for n in range(len(ours), 0, -1) if ours[:n] in spelled), 0)
+    return (*spelled[ours[:known]], *ours[known:]) if known else ours
+
+
+class _AsSaid(Misplaced):
+    """A complaint whose sentence names the place already."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def _parsed(text: bytes) -> Any:
+    """JSON or YAML."""
+    if not text.strip():
+        raise WrongInput("The file is empty.")
+    try:
+        words = text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = text[: error.start].count(b"\n") + 1
+        raise WrongInput(f"line {line}: this is not UTF-8; save the file as UTF-8.") from None
+    return _json(words) if words.lstrip()[:1] in {"{", "["} else _yaml(words)
+
+
+def _json(words: str) -> Any:
+    try:
+        return json.loads(words, object_pairs_hook=_without_doubles, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        if error.pos >= len(words.rstrip()) or error.msg.startswith("Unterminated"):
+            raise WrongInput(f"line {error.lineno}: the file ends too early; part of it is missing.") from None
+        place = f"line {error.lineno}, column {error.colno}"
+        raise WrongInput(f"{place}: this is not JSON: {error.msg[0].lower()}{error.msg[1:]}.") from None
+    except RecursionError:
+        raise WrongInput("This is nested far too deep.") from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise WrongInput(f"{twice!r} stands twice in one object; keep one of them.")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise WrongInput(f"{name} is not a number in JSON; all figures must be finite.")
+
+
+def _yaml(words: str) -> Any:
+    import yaml
+
+    class Loader(yaml.CSafeLoader):
+        """Refuses a name that stands twice in a mapping."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if str(key.value) in seen:
+                    raise WrongInput(f"line {key.start_mark.line + 1}: {key.value!r} stands twice in one object; keep one of them.")  # fmt: skip
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(words, Loader=Loader)  # noqa: S506 - it is a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        if line > len(words.rstrip().splitlines()) or "stream end" in (error.problem or ""):
+            raise WrongInput(f"line {line}: the file ends too early; part of it is missing.") from None
+        raise WrongInput(f"line {line}: this is not YAML: {error.problem or 'it can not be read'}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise WrongInput("This is neither JSON nor YAML that can be read.") from None
+
+
+def _finite(said: Any, path: Path) -> None:
+    """YAML can write figures that are none."""
+    if isinstance(said, float) and not isfinite(said):
+        raise Misplaced(path, f"this is {said}; all figures must be finite.")
+    if isinstance(said, Mapping):
+        for key, value in said.items():
+            _finite(value, (*path, key))
+    elif isinstance(said, list):
+        for place, value in enumerate(said):
+            _finite(value, (*path, place))
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def problem_of(said: Instance) -> Problem:
@@ -49,8 +220,11 @@ def problem_of(said: Instance) -> Problem:
         np.array([r.priority for r in said.requests], dtype=np.int32),
         np.array([r.deadline_s for r in said.requests]),
     )
-    times = [r.exec_times or workflows[w].seconds for r, w in zip(said.requests, requests.workflow, strict=True)]
-    seconds = np.fromiter((t for some in times for t in some), dtype=np.float64)
+    times = [
+        workflows[w].seconds if r.exec_times is None else r.exec_times
+        for r, w in zip(said.requests, requests.workflow.tolist(), strict=True)
+    ]
+    seconds = np.fromiter(chain.from_iterable(times), dtype=np.float64)
     calls = calls_of(workflows, requests, seconds)
     return Problem(
         said.name, models, gpus, workflows, requests, calls, bool(said.many_residents), said.family, said.seed
@@ -64,7 +238,7 @@ def _workflow(name: str, said: WrittenWorkflow, number: dict[str, int]) -> Workf
         tuple(node.id for node in said.nodes),
         tuple(number[node.model] for node in said.nodes),
         tuple(node.exec_time if node.exec_time is not UNSET else 0.0 for node in said.nodes),
-        tuple(tuple(position[d] for d in node.deps) for node in said.nodes),
+        tuple(tuple(dict.fromkeys(position[d] for d in node.deps)) for node in said.nodes),
     )
 
 

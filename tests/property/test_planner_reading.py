@@ -1,0 +1,62 @@
+"""Whatever stands in a file: a problem is read, or one sentence says why not. Nothing else ever happens."""
+
+import json
+from typing import Any
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuyard.domain.errors import WrongInput
+from gpuyard.planner.generate import generate
+from gpuyard.planner.instance import write_instance
+from gpuyard.planner.problem import Problem
+from gpuyard.planner.read import read_problem
+from tests.unit.planner.test_planner_read import USERS
+
+OURS = json.loads(write_instance(generate("agentic", 12, 2)))
+THEIRS = yaml.safe_load(USERS)
+ODD: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, -1, 0, 1.5, 10**30, "", "a", "1", [], {}, [[]], [None], {"id": None}, {"a": {"b": 1}}]
+)
+
+
+def read(text: bytes) -> Problem | str:
+    try:
+        return read_problem(text)
+    except WrongInput as error:
+        sentence = str(error)
+    assert "\n" not in sentence
+    assert sentence.strip()
+    return sentence
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from([OURS, THEIRS]), st.data())
+def test_something_odd_anywhere_is_a_problem_or_a_sentence(said: dict[str, Any], data: st.DataObject) -> None:
+    odd = json.loads(json.dumps(said))
+    here: Any = odd
+    while True:
+        key = data.draw(st.sampled_from(sorted(here) if isinstance(here, dict) else range(len(here))))
+        below = here[key]
+        if not isinstance(below, dict | list) or not below or data.draw(st.booleans()):
+            break
+        here = below
+    if data.draw(st.booleans()):
+        here[key] = data.draw(ODD)
+    else:
+        del here[key]
+    for text in (json.dumps(odd), yaml.safe_dump(odd)):
+        read(text.encode())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from([json.dumps(OURS), USERS]), st.integers(0, 3000))
+def test_a_file_cut_anywhere_is_a_problem_or_a_sentence(text: str, length: int) -> None:
+    read(text[:length].encode())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_sentence(noise: bytes) -> None:
+    assert isinstance(read(noise), str)
