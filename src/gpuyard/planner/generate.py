@@ -24,6 +24,7 @@ from gpuyard.planner.instance import (
     FORMAT,
     Instance,
     WrittenGpu,
+    WrittenLevel,
     WrittenModel,
     WrittenNode,
     WrittenRequest,
@@ -164,10 +165,30 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 
 
+IDLE_WATTS: Final = 80.0
+LEVELS: Final = (
+    WrittenLevel(1.0, 700.0, 1980),
+    WrittenLevel(0.93, 560.0, 1755),
+    WrittenLevel(0.85, 460.0, 1545),
+    WrittenLevel(0.75, 370.0, 1305),
+)
+"""Assumed, not measured: a card of 700 W whose calls wait for memory about half of the time."""
+
+
 def generate(
-    family: str, nodes: int, gpus: int, *, seed: int = 0, mixed: bool = False, pcie_gb_s: float = 25.0
+    family: str,
+    nodes: int,
+    gpus: int,
+    *,
+    seed: int = 0,
+    mixed: bool = False,
+    pcie_gb_s: float = 25.0,
+    levels: bool = False,
 ) -> Instance:
-    """A problem of a family with at least so many nodes in all. `mixed`: every other half of the GPUs has 40 GB, not 80."""
+    """A problem of a family with at least so many nodes in all.
+
+    `mixed`: every other half of the GPUs has 40 GB, not 80. `levels`: the GPUs have power levels.
+    """
     if family not in FAMILIES:
         raise WrongInput(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
     if nodes < 1 or gpus < 1:
@@ -181,7 +202,10 @@ def generate(
     return Instance(
         FORMAT,
         {kind.name: WrittenModel(kind.memory_gb, kind.gpus) for kind in kinds if kind.name in used},
-        [WrittenGpu(i, f"gpu{gb}", gb) for i, gb in enumerate(memory)],
+        [
+            WrittenGpu(i, f"gpu{gb}", gb, idle_watts=IDLE_WATTS if levels else 0.0, levels=LEVELS if levels else ())
+            for i, gb in enumerate(memory)
+        ],
         {
             f"w{i}": WrittenWorkflow(
                 tuple(

@@ -1,10 +1,6 @@
 """What nodes draw, and what they cost: a listener that adds up energy, hired GPU-hours and money, from the facts.
 
-    busy      the board power (TDP) of the card's data sheet: an upper bound. Training on eight H100 was measured at 76 %
-              of the node's rating (arXiv:2506.14551); on an H200 (driver 580.159.04, 2026-11-15) we measured 691 W of
-              700 W in large bf16 products and 544 W in copies of its memory
-    idle      12 % of that: the same H200 without a process drew 81 W. With one that does nothing it drew 127 W, so a card
-              that is held and not used is dearer than this says; here, what is held is busy
+    busy      the board power of the card's data sheet, and idle 12 % of it (`domain.board_power`); what is held is busy
     host      150 W for each card: CPUs, memory, fans, network. An assumption; the ratings leave 412 W (DGX A100: 6.5 kW
               with eight cards of 400 W) and 575 W (DGX H100: 10.2 kW with eight of 700 W) for the worst case
     asleep    20 W a node, for what wakes it: an assumption
@@ -17,30 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuyard.domain import events as fact
+from gpuyard.domain.board_power import IDLE_PART, busy_watts
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.values import MILLI, NodeId, TaskId
 from gpuyard.simulator.samples import Samples
 
-BUSY_WATTS = {
-    "K80": 150.0,  # 300 W a board with two GPUs
-    "P100": 300.0,
-    "V100": 300.0,
-    "T4": 70.0,
-    "A10": 150.0,
-    "A100": 400.0,
-    "L4": 72.0,
-    "L40S": 350.0,
-    "H100": 700.0,
-    "H200": 700.0,
-    "B200": 1000.0,
-    "RTX3090": 350.0,
-    "RTX4090": 450.0,
-}
-"""Board power by model: NVIDIA's data sheets, SXM where there are several; a longer name goes by how it begins."""
-USUAL_BUSY_WATTS = 300.0
-"""Of a card whose model is not there."""
-IDLE_PART = 0.12
 HOST_WATTS = 150.0
 ASLEEP_WATTS = 20.0
 HOUR = 3600.0
@@ -65,13 +43,6 @@ class Instant:
     watts: float
     cost: float
     """So far."""
-
-
-def busy_watts(model: str) -> float:
-    """What a card draws at work."""
-    plain = model.upper().replace(" ", "").removeprefix("NVIDIA").lstrip("-")
-    known = [name for name in BUSY_WATTS if plain.startswith(name)]
-    return BUSY_WATTS[max(known, key=len)] if known else USUAL_BUSY_WATTS
 
 
 class Meter:

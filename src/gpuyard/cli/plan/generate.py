@@ -15,13 +15,14 @@ def generate(
     seed: Seed = 0,
     mixed: Annotated[bool, typer.Option("--mixed", help="Half of the GPUs have 40 GB, the others 80.")] = False,
     pcie: Annotated[float, typer.Option("--pcie", metavar="GB/S", min=0.001, help="How fast models are loaded.")] = 25.0,
+    levels: Annotated[bool, typer.Option("--levels", help="GPUs have four power levels (assumed figures).")] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file, packed if it ends in .gz (default: standard output).")] = None,
 ) -> None:  # fmt: skip
     """Draw a problem of a family by chance: the same seed gives the same problem."""
     from gpuyard.planner.generate import generate as drawn
     from gpuyard.planner.instance import write_instance
 
-    text = write_instance(drawn(family, nodes, gpus, seed=seed, mixed=mixed, pcie_gb_s=pcie))
+    text = write_instance(drawn(family, nodes, gpus, seed=seed, mixed=mixed, pcie_gb_s=pcie, levels=levels))
     if out is None:
         typer.echo(text.decode())
     else:

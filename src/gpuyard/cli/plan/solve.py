@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gpuyard.cli.options import json_option
+from gpuyard.cli.plan.energy import energy, with_levels
 from gpuyard.cli.plan.files import File, Seed, open_problem, write
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 
@@ -19,6 +20,7 @@ def solve(
     seed: Seed = 0,
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many rounds instead: the same plan on any machine.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
+    slower: Annotated[float | None, typer.Option("--slower", metavar="PART", min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
@@ -38,6 +40,8 @@ def solve(
     until = float("inf") if rounds is not None else began + seconds
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
     plan = solver(problem, strategies.Budget(seed, rounds, lambda: perf_counter() < until, used))
+    if slower is not None:
+        plan = with_levels(problem, plan, slower)
     planning_s = perf_counter() - began
     faults = check(problem, plan)
     if out is not None:
@@ -51,6 +55,7 @@ def solve(
         "lower_bound_s": bound,
         "gap": plan.makespan_s / bound - 1 if bound else 0.0,
         **measures,
+        **energy(problem, plan),
         "strategy": strategy,
         "planning_s": planning_s,
         "valid": not faults,
