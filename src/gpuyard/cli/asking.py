@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from itertools import chain
+from math import isfinite, nan
 from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from gpuyard.cli.options import priority_of, seconds_of
+from gpuyard.cli.options import finite, priority_of, seconds_of
 
 Request: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
@@ -32,7 +33,7 @@ def what_it_needs(
     ] = None,
     gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each GPU.")] = None,
     fraction: Annotated[
-        float | None, typer.Option("--fraction", metavar="F", help="A share of one GPU, such as 0.5.")
+        float | None, typer.Option("--fraction", callback=finite, metavar="F", help="A share of one GPU, such as 0.5.")
     ] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="Nodes, all started together.")] = None,
     cpus: Annotated[
@@ -219,10 +220,13 @@ def _speeds(texts: list[str] | None) -> dict[str, float] | None:
     speeds = {}
     for model, value in (_pairs(texts, "--gpu-speed") or {}).items():
         try:
-            speeds[model] = float(value)
+            speed = float(value)
         except ValueError:
+            speed = nan
+        if not isfinite(speed):
             message = f"{value!r} is not a number; say how fast it is, such as {model}=0.5"
-            raise typer.BadParameter(message, param_hint="'--gpu-speed'") from None
+            raise typer.BadParameter(message, param_hint="'--gpu-speed'")
+        speeds[model] = speed
     return speeds or None
 
 

@@ -7,7 +7,7 @@ import typer
 
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.listing import Listing, verb
-from gpuyard.cli.options import Json, Quiet, Server, Token, client, is_for_a_verb_below, priority_of, seconds_of
+from gpuyard.cli.options import Json, Quiet, Server, Token, client, finite, is_for_a_verb_below, priority_of, seconds_of
 from gpuyard.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def lease(
         list[str] | None, typer.Option("-m", "--gpu-model", metavar="MODEL", help="Only this model; again for others.")
     ] = None,
     gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each.")] = None,
-    fraction: Annotated[float | None, typer.Option("--fraction", metavar="F", help="A share of one GPU.")] = None,
+    fraction: Annotated[
+        float | None, typer.Option("--fraction", callback=finite, metavar="F", help="A share of one GPU.")
+    ] = None,
     priority: Annotated[
         str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Who goes first, 0 to 100.")
     ] = None,

@@ -1,6 +1,7 @@
 """Options that many verbs have, and what they mean together. Nothing heavy is imported here."""
 
 import os
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,13 @@ def _remember(context: typer.Context, value: bool) -> bool:
 def json_option(meaning: str) -> Any:
     """`--json` of a verb; what goes wrong is told as JSON then, too."""
     return typer.Option("--json", help=meaning, callback=_remember)
+
+
+def finite(value: float | None) -> float | None:
+    """For options that are numbers: `nan` and `inf` can not be meant, and pass every comparison."""
+    if value is not None and not isfinite(value):
+        raise typer.BadParameter(f"{value} is not a number that can be meant")
+    return value
 
 
 Json = Annotated[bool, json_option("Print what the scheduler answered, as JSON.")]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.options import Json, Server, Token, client, finite
 
 NAMES = ("CLASS", "PART", "QUOTA", "USED", "AVAILABLE")
 
@@ -12,7 +12,9 @@ NAMES = ("CLASS", "PART", "QUOTA", "USED", "AVAILABLE")
 def quota(
     online: Annotated[
         float | None,
-        typer.Option("--online", metavar="PART", min=0, max=1, help="Give online work this part, such as 0.6."),
+        typer.Option(
+            "--online", callback=finite, metavar="PART", min=0, max=1, help="Give online work this part, such as 0.6."
+        ),
     ] = None,
     mode: Annotated[
         str | None,

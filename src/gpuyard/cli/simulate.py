@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.options import finite, json_option
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def simulate(
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="What really came to a yard, nodes and all: its data folder or its journal. It is only read.")] = None,
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N jobs drawn by chance, that ask for this part of all GPUs while they come (else 0.9).")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with: the same seed, the same jobs and failures.")] = 0,
-    light: Annotated[float, typer.Option("--light", metavar="PART", min=0.0, max=1.0, help="With --generate: this part of the kinds of jobs with one GPU asks for a quarter or half of it.")] = 0.0,
+    light: Annotated[float, typer.Option("--light", callback=finite, metavar="PART", min=0.0, max=1.0, help="With --generate: this part of the kinds of jobs with one GPU asks for a quarter or half of it.")] = 0.0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads, of K seeds; means with the interval that holds the true mean 95 times of 100.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, packed if it ends in .gz.")] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes: a CSV file with nodes, and perhaps gpus_per_node, model and the pool.")] = None,
@@ -70,7 +70,7 @@ def simulate(
     predictor: Annotated[Predictors, typer.Option("--predictor", help="How run times are predicted: by statistics of what had ended, or these put right by LightGBM.")] = Predictors.HISTORY,
     elastic: Annotated[str | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]]", help="Also play each policy on nodes that are hired when tasks wait and given back when idle, beside the fixed cluster.")] = None,
     sleep: Annotated[str | None, typer.Option("--sleep", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also play each policy on nodes that sleep when idle, beside nodes that are always awake.")] = None,
-    price: Annotated[float | None, typer.Option("--price", metavar="PRICE", help="Of one GPU for an hour: what the nodes of each run cost.")] = None,
+    price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Of one GPU for an hour: what the nodes of each run cost.")] = None,
     failures: Annotated[str | None, typer.Option("--failures", metavar="MTBF_HOURS:REPAIR_HOURS", help="Nodes fail and are repaired, after times drawn with these means.")] = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with the figures and pictures, and the pictures as PNG beside it.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.listing import Listing, group
-from gpuyard.cli.options import Json, Server, Token, client, seconds_of
+from gpuyard.cli.options import Json, Server, Token, client, finite, seconds_of
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
@@ -50,10 +50,11 @@ def set_(
         int | None, typer.Option("--guaranteed-gpus", metavar="N", min=0, help="It can take these back from others.")
     ] = None,
     weight: Annotated[
-        float | None, typer.Option("--weight", metavar="W", help="Its part under fair share (default: 1).")
+        float | None,
+        typer.Option("--weight", callback=finite, metavar="W", help="Its part under fair share (default: 1)."),
     ] = None,
     gpu_hours: Annotated[
-        float | None, typer.Option("--gpu-hours", metavar="HOURS", help="A budget for each period.")
+        float | None, typer.Option("--gpu-hours", callback=finite, metavar="HOURS", help="A budget for each period.")
     ] = None,
     period: Annotated[
         str | None, typer.Option("--period", metavar="TIME", help="Of the budget (default: 30d).")

@@ -6,6 +6,7 @@
     │   ├── JournalDamaged     outside: the disk or somebody changed what was written; trying again does not help
     │   ├── JournalFromFuture  caller: a newer gpuyard wrote it; use that version
     │   ├── JournalLocked      caller: another scheduler writes it; stop that one
+    │   ├── NoJournal          caller: there is none in this folder; name the one that was meant
     │   └── StorageFull        outside: no space left; free some and try again
     ├── UnknownFact            us: a fact that does not fit the state it is folded into
     └── WrongInput             caller: options or a file that can not be meant; trying again does not help
@@ -52,6 +53,10 @@ class JournalFromFuture(JournalError):
 
 class JournalLocked(JournalError):
     """Another process writes this journal. Stop it first."""
+
+
+class NoJournal(JournalError):
+    """There is no journal in this folder. Name the one that was meant."""
 
 
 class StorageFull(JournalError):

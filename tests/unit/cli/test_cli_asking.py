@@ -107,6 +107,8 @@ def test_it_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.MonkeyPa
         (("--label", "zone", "true"), "NAME=VALUE"),
         (("--gpu-speed", "H100", "true"), "NAME=VALUE"),
         (("--gpu-speed", "H100=fast", "true"), "not a number"),
+        (("--gpu-speed", "H100=nan", "true"), "not a number"),
+        (("--gpu-speed", "H100=inf", "true"), "not a number"),
         (("--secret", "KEY=value", "true"), "give the name only"),
         (("--secret", "NOT_THERE", "true"), "no terminal to ask on"),
         (("-g", "two", "true"), "-g"),

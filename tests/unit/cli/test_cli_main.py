@@ -8,6 +8,7 @@ import typer
 
 from gpuyard import cli
 from gpuyard.cli.bench import table
+from gpuyard.cli.docs.verbs import verbs
 from gpuyard.cli.options import Json
 from gpuyard.domain.errors import JournalLocked
 
@@ -107,3 +108,24 @@ def test_a_table_has_a_column_for_each_run() -> None:
 
     assert len(drawn.columns) == 3
     assert [list(column.cells) for column in drawn.columns][1:] == [["200", "2.5", "3.11"], ["1,600", "–", ""]]
+
+
+NUMBERS = [
+    (path, parameter.opts[0])
+    for path, verb in verbs()
+    for parameter in verb.params
+    if "float" in parameter.type.name.lower()
+]
+"""Options that are numbers and need not be whole."""
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(("path", "option"), NUMBERS)
+def test_what_is_no_number_is_refused_before_anything_is_done(
+    path: str, option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *path.split()[1:], f"{option}={value}") == 2
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert option in said.err
+    assert f"{value} is not" in said.err

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.domain import events as fact
-from gpuyard.domain.errors import JournalDamaged, JournalError
+from gpuyard.domain.errors import JournalDamaged
 from gpuyard.domain.values import Outcome, Preemption, TaskId
 from gpuyard.journal.records import Entry
 from gpuyard.journal.stores.sqlite import SqliteJournal
@@ -216,7 +216,7 @@ def test_a_journal_that_is_being_written_is_read_and_left_as_it_is(story: Cluste
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match=f"There is no journal in {tmp_path}."):
+    with pytest.raises(NothingToPlay, match=f"There is no journal in {tmp_path}."):
         read_journal(tmp_path)
 
 

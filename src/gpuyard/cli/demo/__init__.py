@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.options import finite, json_option
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long the show takes.")] = 25.0,
-    speed: Annotated[float, typer.Option(min=1, max=10_000, help="Virtual seconds that pass in one second.")] = 120.0,
+    seconds: Annotated[float, typer.Option(callback=finite, min=1, max=3600, help="How long the show takes.")] = 25.0,
+    speed: Annotated[
+        float, typer.Option(callback=finite, min=1, max=10_000, help="Virtual seconds that pass in one second.")
+    ] = 120.0,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another story.")] = 7,
     nodes: Annotated[
         int, typer.Option(min=2, max=64, help="Virtual nodes; two of three have 8 GPUs, the others 4.")

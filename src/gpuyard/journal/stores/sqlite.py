@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from gpuyard.domain.errors import FactsRetired, JournalError, StorageFull
+from gpuyard.domain.errors import FactsRetired, JournalError, NoJournal, StorageFull
 from gpuyard.journal import snapshots
 from gpuyard.journal.chain import link
 from gpuyard.journal.codec import CODEC, Codec
@@ -271,7 +271,7 @@ def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) ->
     """
     paths = segment.listed_with_packed(folder)
     if not paths:
-        raise JournalError(f"There is no journal in {folder}.")
+        raise NoJournal(f"There is no journal in {folder}.")
     for seq, payload, _ in segment.walk(paths, segment.first_seq(paths[0]) - 1 if after is None else after):
         yield codec.decode(seq, payload)
 

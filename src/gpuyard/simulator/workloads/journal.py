@@ -28,11 +28,12 @@ import msgspec
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
-from gpuyard.domain.errors import WrongInput
+from gpuyard.domain.errors import NoJournal, WrongInput
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import NodeId, Outcome, TaskId
 from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
 from gpuyard.engine.state import State
+from gpuyard.journal.records import Record
 from gpuyard.journal.stores.sqlite import read_folder
 from gpuyard.predictor.history import asked_of
 from gpuyard.simulator.contenders import CONTENDERS, Contender
@@ -111,7 +112,7 @@ def read_journal(folder: Path) -> Journalled:
     """Read the journal of a data folder, or the folder of a journal; it may be written meanwhile, and is not touched."""
     place = folder / "journal" if (folder / "journal").is_dir() else folder
     reader = _Reader()
-    for record in read_folder(place):
+    for record in _records(place):
         if not reader.read and record.seq > 1:
             raise NothingToPlay(
                 f"The journal in {place} begins with fact {record.seq}, and what was before it is needed, too: "
@@ -122,6 +123,13 @@ def read_journal(folder: Path) -> Journalled:
     if not found.tasks:
         raise NothingToPlay(f"No task has ended in the journal in {place}; there is nothing to play again.")
     return found
+
+
+def _records(place: Path) -> Iterator[Record]:
+    try:
+        yield from read_folder(place)
+    except NoJournal as error:
+        raise NothingToPlay(str(error)) from None
 
 
 class _Reader:
