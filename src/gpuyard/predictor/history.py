@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from gpuyard.domain.task import Estimate, TaskSpec
+from gpuyard.predictor.kinds import Kinds, Likeness
 
 ENOUGH = 3
 REMEMBERED = 50
@@ -61,7 +62,7 @@ class Asked(NamedTuple):
     gpus: float = 0.0
     pool: str = ""
 
-    def likenesses(self) -> tuple[tuple[object, ...], ...]:
+    def likenesses(self) -> tuple[Likeness, ...]:
         """The kinds it belongs to, the most general first, as many as there are `LEVELS` at the most."""
         user, _, _, gpus, pool = self
         kinds = ((), (pool,), (pool, gpus), (pool, user), (pool, user, gpus))
@@ -99,8 +100,7 @@ class History:
     """See Predictor: simple statistics of everything that has ended, as far as it is remembered."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[object, ...], Kind] = {}
-        """The one that was heard of last is the last one."""
+        self._kinds = Kinds(Kind, MOST_KINDS)
         self._low = self._high = 1.0
         """How far the sides of bands are stretched."""
         self._before: tuple[Asked, Estimate | None] | None = None
@@ -137,7 +137,7 @@ class History:
         high = max(likely, min(likely + self._high * side, LONGEST_LOG))
         return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs)
 
-    def kind(self, likeness: tuple[object, ...]) -> "Kind | None":
+    def kind(self, likeness: Likeness) -> "Kind | None":
         """What is remembered of a kind."""
         return self._kinds.get(likeness)
 
@@ -157,21 +157,16 @@ class History:
     def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
         """Remember it with all its kinds, and judge the band it was given, or how right its user was."""
         if told is not None and not told.runs:
-            self._remember((SAID, asked.pool, asked.user), log(max(seconds, LEAST_SECONDS) / told.seconds), 1.0)
+            wrong = log(max(seconds, LEAST_SECONDS) / told.seconds)
+            self._kinds.heard_of((SAID, asked.pool, asked.user)).add(wrong, 1.0)
         elif told is not None:
             self._low = _stretched(self._low, missed=seconds < told.low_seconds)
             self._high = _stretched(self._high, missed=seconds > told.high_seconds)
         seconds_log = log(max(seconds, LEAST_SECONDS))
         for likeness, (fade, _) in zip(asked.likenesses(), LEVELS, strict=False):
-            self._remember(likeness, seconds_log, fade)
-        while len(self._kinds) > MOST_KINDS:
-            del self._kinds[next(iter(self._kinds))]
+            self._kinds.heard_of(likeness).add(seconds_log, fade)
+        self._kinds.forget()
         self._before = None
-
-    def _remember(self, likeness: tuple[object, ...], seconds_log: float, fade: float) -> None:
-        kind = self._kinds.pop(likeness) if likeness in self._kinds else Kind()
-        kind.add(seconds_log, fade)
-        self._kinds[likeness] = kind
 
 
 def _stretched(side: float, *, missed: bool) -> float:

@@ -23,6 +23,7 @@ from math import inf
 
 from gpuyard.domain.outlook import AGES, Outlook, age_of, begins_after, level_of
 from gpuyard.predictor.history import Asked
+from gpuyard.predictor.kinds import Kinds, Likeness
 
 WEIGHT = 5.0
 """How many tasks of a kind weigh as much as all that is known of the wider kind."""
@@ -42,11 +43,11 @@ class Outlooks:
     """What is known of all kinds."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[object, ...], _Kind] = {(): _Kind()}
-        self._known: dict[tuple[object, ...], Outlook] = {}
+        self._kinds = Kinds(_Kind, KINDS)
+        self._known: dict[Likeness, Outlook] = {}
         """Answers since the last end: whoever submits many at once gets them at once."""
-        self._last_ends: deque[tuple[object, ...]] = deque()
-        self._ends_of: Counter[tuple[object, ...]] = Counter()
+        self._last_ends: deque[Likeness] = deque()
+        self._ends_of: Counter[Likeness] = Counter()
         """Of which particular kind the last ends were, and how many of each."""
 
     def observe(self, asked: Asked, seconds: float) -> None:
@@ -55,13 +56,10 @@ class Outlooks:
         self._note_end(kinds[-1])
         self._known.clear()
         for key in kinds:
-            kind = self._kinds.pop(key, None) or _Kind()
-            self._kinds[key] = kind  # at the end: it was seen last
-            kind.count(age)
-        while len(self._kinds) > KINDS:
-            del self._kinds[next(iter(self._kinds))]
+            self._kinds.heard_of(key).count(age)
+        self._kinds.forget()
 
-    def _note_end(self, kind: tuple[object, ...]) -> None:
+    def _note_end(self, kind: Likeness) -> None:
         self._last_ends.append(kind)
         self._ends_of[kind] += 1
         if len(self._last_ends) > MOST:
@@ -117,9 +115,9 @@ class _Kind:
         return parts
 
 
-def _kinds(asked: Asked) -> list[tuple[object, ...]]:
+def _kinds(asked: Asked) -> list[Likeness]:
     """The kinds a task is of, the widest first."""
-    kinds: list[tuple[object, ...]] = [(), (asked.user,), (asked.user, asked.gpus)]
+    kinds: list[Likeness] = [(), (asked.user,), (asked.user, asked.gpus)]
     if asked.name:
         kinds.append((asked.user, asked.gpus, asked.name))
     return kinds
