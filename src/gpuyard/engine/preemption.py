@@ -43,7 +43,6 @@ STOP_COSTS_SECONDS = {Preemption.SUSPEND: 10.0, Preemption.CHECKPOINT: 60.0}
 class Raid(NamedTuple):
     """A way to make room: where, and at whose cost."""
 
-    cost_gpu_seconds: float
     nodes: tuple[NodeId, ...]
     victims: tuple[Task, ...]
     why: Why
@@ -73,9 +72,7 @@ def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid |
     if not victims or not rights.still_hold(victims):
         return None, rights.retry_at
     why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
-    return Raid(
-        sum(loss(victim, at) for victim in victims), tuple(way[3].host.spec.id for way in chosen), victims, why
-    ), None
+    return Raid(tuple(way[3].host.spec.id for way in chosen), victims, why), None
 
 
 def prey_of(state: State, task: Task, node: NodeId, at: float) -> int:

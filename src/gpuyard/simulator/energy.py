@@ -39,7 +39,6 @@ class Instant:
     """What is so from an instant on."""
 
     nodes_up: int
-    nodes_booting: int
     watts: float
     cost: float
     """So far."""
@@ -130,8 +129,7 @@ class Meter:
 
     def _sample(self) -> None:
         if self.line.wants(self._last):
-            now = Instant(self._count[Power.UP], self._count[Power.BOOTING], self._watts, self.cost)
-            self.line.add(self._last, now)
+            self.line.add(self._last, Instant(self._count[Power.UP], self._watts, self.cost))
 
     def _pass(self, at: float) -> None:
         seconds = at - self._last

@@ -119,9 +119,9 @@ def test_part_of_a_node_at_work_draws_part_of_the_power() -> None:
 def test_power_over_time_is_kept_for_the_picture() -> None:
     found = played(Conditions(elastic(0, 2), price=3600.0), Job(0, 1000, 8))
     assert found.meter is not None
-    line = {at: (now.nodes_up, now.nodes_booting, now.cost) for at, now in found.meter.line.points}
-    assert line[0.0] == (0, 1, 0.0)
-    assert line[100.0] == (1, 0, 800.0)
+    line = {at: (now.nodes_up, now.cost) for at, now in found.meter.line.points}
+    assert line[0.0] == (0, 0.0)
+    assert line[100.0] == (1, 800.0)
 
 
 # --- failures -----------------------------------------------------------------------------------------------------------
