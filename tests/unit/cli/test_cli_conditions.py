@@ -82,7 +82,7 @@ def test_the_page_shows_nodes_power_and_cost_over_time(
         (("--sleep", "soon"), "--sleep is 'soon'; it must be IDLE_SECONDS[:WAKE_SECONDS]"),
         (("--sleep", "-1"), "--sleep is '-1'; it must be"),
         (("--price", "-1"), "--price is -1.0; it must be the price of one GPU for an hour"),
-        (("--price", "nan"), "--price is nan; it must be"),
+        (("--price", "nan"), "'--price': nan is not a number that can be meant"),
         (("--failures", "1000"), "--failures is '1000'; it must be MTBF_HOURS:REPAIR_HOURS"),
         (("--failures", "0:1"), "--failures is '0:1'; it must be"),
         (("--failures", "1:inf"), "--failures is '1:inf'; it must be"),

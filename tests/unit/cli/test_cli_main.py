@@ -128,4 +128,4 @@ def test_what_is_no_number_is_refused_before_anything_is_done(
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines())) == ("", 1)
     assert option in said.err
-    assert f"{value} is not" in said.err
+    assert f"{value} is " in said.err

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gpuyard.cli.options import finite
 from gpuyard.cli.plan.files import Seed, write
 
 
@@ -14,7 +15,7 @@ def generate(
     gpus: Annotated[int, typer.Argument(metavar="G", min=1, help="GPUs.")],
     seed: Seed = 0,
     mixed: Annotated[bool, typer.Option("--mixed", help="Half of the GPUs have 40 GB, the others 80.")] = False,
-    pcie: Annotated[float, typer.Option("--pcie", metavar="GB/S", min=0.001, help="How fast models are loaded.")] = 25.0,
+    pcie: Annotated[float, typer.Option("--pcie", metavar="GB/S", callback=finite, min=0.001, help="How fast models are loaded.")] = 25.0,
     levels: Annotated[bool, typer.Option("--levels", help="GPUs have four power levels (assumed figures).")] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it to this file, packed if it ends in .gz (default: standard output).")] = None,
 ) -> None:  # fmt: skip

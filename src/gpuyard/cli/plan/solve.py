@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.options import finite, json_option
 from gpuyard.cli.plan.energy import energy, with_levels
 from gpuyard.cli.plan.files import File, Seed, open_problem, write
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
@@ -16,11 +16,11 @@ from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 def solve(
     file: File,
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan; see the manual.")] = "dynamic",
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.0, help="How long to search.")] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long to search.")] = 10.0,
     seed: Seed = 0,
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many rounds instead: the same plan on any machine.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
-    slower: Annotated[float | None, typer.Option("--slower", metavar="PART", min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
+    slower: Annotated[float | None, typer.Option("--slower", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
