@@ -14,6 +14,7 @@ from gpuyard.executor.messages import (
     Done,
     Event,
     Failed,
+    Forget,
     GiveBack,
     Load,
     Lost,
@@ -126,7 +127,7 @@ class World:
                 self.end_worker(gpu)
                 if isinstance(command, GiveBack):
                     self.gone.add(gpu)
-            case PlanAgain():
+            case PlanAgain() | Forget():
                 pass
         return None
 
@@ -157,7 +158,7 @@ class World:
         """An event on its way to the executor: what it means for the world."""
         if isinstance(event, Done | Failed):
             command = self.running.pop(event.operation, None)
-            worker = None if command is None or isinstance(command, Stop | GiveBack | PlanAgain) else command.gpus[0]
+            worker = None if command is None or not isinstance(command, Load | Unload | Call) else command.gpus[0]
             if isinstance(event, Done) and worker is not None:
                 holds = self.held.setdefault(worker, {})
                 match command:

@@ -24,6 +24,7 @@ from gpuyard.executor.messages import (
     Done,
     Event,
     Failed,
+    Forget,
     GiveBack,
     Load,
     Lost,
@@ -111,6 +112,8 @@ class Executor:
         self._failures = [0] * len(work)
         self._losses = [0] * len(work)
         self._load_failures: dict[tuple[int, int], int] = {}
+        self._load_troubles: dict[int, str] = {}
+        """What was said last when a model could not be loaded."""
         self._commands: list[Command] = []
         self._restless: set[int] = set()
         self._widest = max(work.width, default=1)
@@ -143,9 +146,11 @@ class Executor:
         """Calls that are done."""
         return len(self.runs)
 
-    def result(self, call: int) -> object:
-        """What a call brought, if nobody had to wait for it: others are dropped when they have been used."""
-        return self._results.get(call)
+    def why_not(self, call: int) -> str:
+        """Why a call was not done."""
+        trouble = self._load_troubles.get(self._work.model[call])
+        left = "no GPU that could run it was left" if trouble is None else f"its model could not be loaded: {trouble}"
+        return self.given_up.get(call, left)
 
     def next_wakeup(self) -> float:
         """When there is something to do although nothing happened; `inf` where there is no such instant."""
@@ -234,8 +239,8 @@ class Executor:
             floor.missing[later] -= 1
             if not floor.missing[later] and floor.home[later] != NOWHERE:
                 self._restless.update(work.group(work.model[later], floor.home[later]))
-        for earlier in work.before[call]:
-            self._forget_result_of(earlier)
+        for one in (call, *work.before[call]):
+            self._forget_result_of(one)
         actual = event.seconds * work.pace(operation.model, first)
         expected = floor.estimates.seconds(call)
         floor.estimates.ended(call, actual)
@@ -247,8 +252,9 @@ class Executor:
         self._restless.update(gpu for gpu, state in enumerate(floor.gpus) if state.idle)
 
     def _forget_result_of(self, call: int) -> None:
-        if all(self.floor.fate[later] in {Fate.DONE, Fate.GIVEN_UP} for later in self._work.after[call]):
-            self._results.pop(call, None)
+        ended = {Fate.DONE, Fate.GIVEN_UP}
+        if call in self._results and all(self.floor.fate[later] in ended for later in self._work.after[call]):
+            self._commands.append(Forget(call, self._results.pop(call)))
 
     def _failed(self, event: Failed) -> None:
         operation = self._operations.pop(event.operation, None)
@@ -261,6 +267,7 @@ class Executor:
             case Deed.UNLOAD:
                 self._stop(first)
             case Deed.LOAD:
+                self._load_troubles[model] = event.why
                 self._load_failed(model, first)
             case Deed.CALL:
                 self._failures[call] += 1
@@ -436,7 +443,7 @@ class Executor:
         operation = Operation(self._numbers, deed, model, group, now, now + seconds, call)
         self._operations[operation.number] = operation
         for gpu in group:
-            self.floor.gpus[gpu].doing = operation
+            self.floor.does(gpu, operation)
         match deed:
             case Deed.LOAD:
                 self._commands.append(Load(operation.number, model, group, seconds))
@@ -454,7 +461,7 @@ class Executor:
 
     def _free(self, operation: Operation) -> None:
         for gpu in operation.gpus:
-            self.floor.gpus[gpu].doing = None
+            self.floor.does(gpu, None)
         low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
         self._restless.update(range(max(0, low), min(len(self.floor.gpus), high + 1)))
 

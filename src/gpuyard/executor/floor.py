@@ -166,6 +166,11 @@ class Floor:
         """How long it is expected to take on a group."""
         return self.estimates.seconds(call) / self.work.pace(self.work.model[call], first)
 
+    def does(self, gpu: int, operation: Operation | None) -> None:
+        """Something begins on a GPU, or is over."""
+        self.gpus[gpu].doing = operation
+        self._queued_s.pop(gpu, None)
+
     def free_at(self, gpu: int) -> float:
         """When what a GPU does now is expected to be over."""
         doing = self.gpus[gpu].doing
@@ -181,6 +186,8 @@ class Floor:
     def _length(self, gpu: int) -> float:
         state, work = self.gpus[gpu], self.work
         last = next(reversed(state.holds), NOWHERE)
+        if state.doing is not None:
+            last = NOWHERE if state.doing.deed is Deed.UNLOAD else state.doing.model
         total = 0.0
         for call in state.queue:
             model = work.model[call]

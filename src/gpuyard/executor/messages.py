@@ -67,7 +67,15 @@ class PlanAgain:
     remaining: Remaining
 
 
-Command = Load | Unload | Call | Stop | GiveBack | PlanAgain
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """All calls that waited for this one are done; its result, which may be one of the last, is in whoever drives' hands."""
+
+    call: int
+    result: object
+
+
+Command = Load | Unload | Call | Stop | GiveBack | PlanAgain | Forget
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gpuyard.executor.messages import (
     Command,
     Done,
     Event,
+    Forget,
     GiveBack,
     Load,
     PlanAgain,
@@ -59,7 +60,7 @@ def rehearse(
                 heappush(heap, (now + takes, next(numbers), said or Done(operation, takes)))
             case Stop(gpu):
                 heappush(heap, (now + restart_s, next(numbers), Back(gpu)))
-            case GiveBack():
+            case GiveBack() | Forget():
                 pass
             case PlanAgain(remaining):
                 heappush(heap, (now, next(numbers), Planned(plan(remaining))))

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from gpuyard.executor.executor import Run
 from gpuyard.executor.work import Assignment, Remaining, Work
 from gpuyard.planner.compiled.timing import order_of, timed
+from gpuyard.planner.files import FORMAT, WrittenPlan, WrittenTask
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Calls, Ints, Problem, Requests
 
@@ -50,13 +52,16 @@ def assignment_of(problem: Problem, plan: Plan) -> Assignment:
     return Assignment(order.tolist(), plan.gpu[order].tolist(), plan.start[order].tolist(), plan.end[order].tolist())
 
 
-def actual_of(problem: Problem, runs: Sequence[Run]) -> Plan:
-    """What happened, in the form of a plan; calls that were not done begin and end at NaN."""
-    gpu = np.zeros(len(problem.calls), dtype=np.int32)
-    start, end = np.full(len(gpu), np.nan), np.full(len(gpu), np.nan)
-    for run in runs:
-        gpu[run.call], start[run.call], end[run.call] = run.gpu, run.start_s, run.end_s
-    return Plan(gpu, start, end)
+def actual_of(problem: Problem, runs: Sequence[Run]) -> bytes:
+    """What happened, as a file of a plan; calls that were not done are not in it."""
+    calls = sorted(runs, key=lambda run: run.call)
+    tasks = []
+    for run in calls:
+        request = problem.calls.request[run.call]
+        node = problem.workflows[problem.requests.workflow[request]].nodes[problem.calls.position[run.call]]
+        gpus = list(range(run.gpu, run.gpu + problem.models[problem.calls.model[run.call]].gpus))
+        tasks.append(WrittenTask(problem.requests.ids[request], node, gpus, run.start_s, run.end_s))
+    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, "actual"))
 
 
 def planning_again(problem: Problem, strategy: Callable[[Problem], Plan]) -> Callable[[Remaining], Assignment | None]:

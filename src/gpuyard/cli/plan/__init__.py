@@ -6,6 +6,7 @@ from gpuyard.cli.hints import Verbs
 from gpuyard.cli.plan.check import check
 from gpuyard.cli.plan.draw import draw
 from gpuyard.cli.plan.generate import generate
+from gpuyard.cli.plan.run import run
 from gpuyard.cli.plan.solve import solve
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
@@ -13,6 +14,7 @@ app.command()(solve)
 app.command()(check)
 app.command()(draw)
 app.command()(generate)
+app.command()(run)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,16 @@
+"""The promises of pools, kept by actors of the cluster that is named."""
+
+import sys
+
+from gpuyard.workers.ray_actors import RayPool
+from tests.contract.worker_pools import ECHO, PROMISES
+
+if __name__ == "__main__":
+    for promise in PROMISES:
+        pool = RayPool(sys.argv[1], gpus=3, widest=2, runtimes=[ECHO])
+        assert pool.hosts == [0, 0, 1]
+        try:
+            promise(pool)
+        finally:
+            pool.close()
+        print(promise.__name__, flush=True)

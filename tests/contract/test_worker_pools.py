@@ -1,0 +1,70 @@
+"""Workers keep the same promises as processes of this machine and as actors of a Ray cluster of two nodes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from gpuyard.executor.messages import Done
+from gpuyard.workers.local import LocalPool
+from gpuyard.workers.order import Verb
+from gpuyard.workers.pool import Pool
+from tests.contract.ray_cluster import REPOSITORY, beside_a_cluster, can_run
+from tests.contract.worker_pools import ECHO, PROMISES, all_there, ask, call
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_processes_of_this_machine_promise(promise: Callable[[Pool], None]) -> None:
+    pool = LocalPool(["4", "5", "6"], widest=2, runtimes=[ECHO])
+    try:
+        promise(pool)
+    finally:
+        pool.close()
+
+
+def test_a_worker_sees_its_own_gpu_first_and_those_that_wide_models_span() -> None:
+    pool = LocalPool(["4", "5", "6"], widest=2)
+    try:
+        all_there(pool, 0, 2)
+        for gpu, seen in ((0, "4,5"), (2, "6")):
+            assert isinstance(ask(pool, gpu, 10 + gpu, Verb.LOAD), Done)
+            assert pool.fetch(call(pool, gpu, 20 + gpu, "you"))["sees"] == seen
+    finally:
+        pool.close()
+
+
+def test_workers_end_with_whoever_began_them() -> None:
+    script = (
+        "import sys\nfrom gpuyard.workers.local import LocalPool\n"
+        "pool = LocalPool(['0'])\npool.open([0])\npool.wait(30)\nprint(pool.pid(0), flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        worker = int(driver.stdout.readline())
+        driver.kill()
+    end = os.pidfd_open(worker) if _lives(worker) else None
+    if end is not None:
+        import select
+
+        assert select.select([end], [], [], 10.0)[0], "the worker outlived its driver"
+        os.close(end)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, can not be used here")
+def test_actors_of_a_ray_cluster_of_two_nodes_promise_the_same() -> None:
+    words = beside_a_cluster([sys.executable, "-m", "tests.contract.pools_on_ray"])
+    done = subprocess.run(words, cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == [promise.__name__ for promise in PROMISES]
