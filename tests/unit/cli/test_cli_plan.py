@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
+from tests.unit.planner.small import plan as a_plan
+from tests.unit.planner.test_planner_read import USERS
 
 Said = pytest.CaptureFixture[str]
 
@@ -40,7 +42,7 @@ def test_a_problem_is_drawn_planned_and_its_plan_checked(plan: Plan, chain: Path
     assert figures["valid"] is True
     assert figures["strategy"] == "batch"
     assert figures["makespan_s"] / figures["lower_bound_s"] == pytest.approx(1 + figures["gap"])
-    assert {"makespan_s", "switches", "switch_time_s", "utilisation_mean", "utilisation_spread", "planning_s"} <= figures.keys()  # fmt: skip
+    assert {"makespan_s", "compiling_s", "switches", "switch_time_s", "utilisation_mean", "utilisation_spread", "planning_s"} <= figures.keys()  # fmt: skip
     assert plan("check", chain, out, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"valid": True, "faults": [], "makespan_s": figures["makespan_s"]}
 
@@ -60,6 +62,51 @@ def test_a_plan_that_breaks_a_rule_is_said_to_and_the_exit_code_is_1(
     out.write_text(json.dumps(said))
     assert plan("check", chain, out) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "And 25 more."
+
+
+def test_strategies_are_compared_and_those_that_can_not_are_left_out(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+    file = tmp_path / "many.json"
+    plan("generate", "chain", 100, 2, "--out", file)
+    assert plan("compare", file, "--seconds", 0.1, "--json") == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert (found["instance"], found["nodes"], found["gpus"]) == ("chain-n100-g2-s0", 100, 2)
+    assert {"batch", "dynamic"} <= found["strategies"].keys()
+    assert all(it["valid"] and it["lower_bound_s"] == found["lower_bound_s"] for it in found["strategies"].values())
+    assert "exact is left out: exact plans at most" in said.err
+
+
+def test_a_table_for_people(plan: Plan, chain: Path, capsys: Said) -> None:
+    assert plan("compare", chain, "--strategies", "dynamic, batch", "--gpus", 4) == 0
+    head, first, second, *rest = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["STRATEGY", "MAKESPAN", "GAP"]
+    assert [first.split()[0], second.split()[0]] == ["dynamic", "batch"]
+    assert rest[0].startswith("40 calls on 4 GPUs; no plan is shorter than ")
+
+
+def test_solving_tells_people_what_matters(plan: Plan, chain: Path, capsys: Said) -> None:
+    assert plan("solve", chain, "--strategy", "batch") == 0
+    said = capsys.readouterr().out
+    assert "40 calls on 2 GPUs" in said
+    assert "above the best plan there is" in said
+
+
+def test_a_file_without_a_name_is_called_by_its_own(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(USERS)
+    assert plan("solve", file, "--strategy", "batch", "--gpus", 2) == 0
+    assert "lab: 6 calls on 2 GPUs" in capsys.readouterr().out
+
+
+def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuyard.cli.plan import planning
+
+    clock = iter([0.0, 0.5, 2.0, 2.5])
+    monkeypatch.setattr(planning, "perf_counter", lambda: next(clock))
+    with planning._Watched("search", 10.0) as watched:
+        for end in (15.0, 12.0, 11.0):
+            watched.better(a_plan((0, 0, end)))
+    assert capsys.readouterr().err == "search: 12.00 s, gap 20.00% after 2.0 s\n"
 
 
 def test_a_problem_can_be_drawn_to_standard_output(plan: Plan, capsys: Said) -> None:
@@ -85,6 +132,9 @@ def test_a_plan_for_another_problem_is_refused(plan: Plan, chain: Path, tmp_path
         (("generate", "chain", 10, 2, "--out", "/nowhere/x.json"), "/nowhere/x.json can not be written"),
         (("solve", "/nowhere/x.json"), "/nowhere/x.json: No such file or directory."),
         (("solve", "x.json", "--strategy", "magic"), "There is no strategy 'magic'"),
+        (("compare", "x.json", "--strategies", "batch,magic"), "There is no strategy 'magic'"),
+        (("solve", "x.json", "--out", "/nowhere/plan.json"), "/nowhere/plan.json can not be written; name a file"),
+        (("solve", "x.json", "--seconds", "nan"), "nan is not a number"),
     ],
 )
 def test_what_can_not_be_done_gets_a_sentence_and_exit_code_2(

@@ -33,6 +33,14 @@ def test_arrivals_and_speeds_are_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEED)
+def test_gpus_that_keep_several_models_are_planned_by_that_rule(name: str) -> None:
+    asked = replace(drawn("agentic", 100, 3), many_residents=True)
+    plan = strategy(name)(asked, Budget())
+    assert check(asked, plan) == []
+    assert measure(asked, plan).switch_time_s < measure(replace(asked, many_residents=False), plan).switch_time_s
+
+
+@pytest.mark.parametrize("name", SEED)
 def test_gpus_may_hold_models_and_be_busy_at_first(name: str) -> None:
     asked = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"), gpus=3, requests=3)
     later = replace(asked, holding=np.array([0, 1, -1], dtype=np.int32), busy_until_s=np.array([4.0, 0.0, 9.0]))

@@ -4,6 +4,7 @@ import typer
 
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.plan.check import check
+from gpuyard.cli.plan.compare import compare
 from gpuyard.cli.plan.draw import draw
 from gpuyard.cli.plan.generate import generate
 from gpuyard.cli.plan.run import run
@@ -11,6 +12,7 @@ from gpuyard.cli.plan.solve import solve
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 app.command()(solve)
+app.command()(compare)
 app.command()(check)
 app.command()(draw)
 app.command()(generate)

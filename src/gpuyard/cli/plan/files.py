@@ -1,5 +1,6 @@
 """Files of problems and plans, opened and written: plain, or packed where the name ends in .gz."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,20 +16,25 @@ File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be packed (.gz).")
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with.")]
+Gpus = Annotated[
+    int | None,
+    typer.Option("--gpus", metavar="N", min=1, max=1_000_000, help="So many GPUs instead of those in the file."),
+]
 
 
 class WrongFile(WrongInput):
     """The file can not be used."""
 
 
-def open_problem(path: Path) -> "Problem":
-    """The problem in a file; what is wrong with it is said with the file's name."""
+def open_problem(path: Path, gpus: int | None = None) -> "Problem":
+    """The problem in a file; what is wrong with it is said with the file's name, which is its name if it has none."""
     from gpuyard.planner.read import read_problem
 
     try:
-        return read_problem(_read(path))
+        problem = read_problem(_read(path), gpus=gpus)
     except WrongInput as error:
         raise WrongFile(f"{path}: {error}") from None
+    return problem if problem.name else replace(problem, name=path.name.partition(".")[0])
 
 
 def open_plan(path: Path, problem: "Problem") -> "PlanFile":
@@ -52,6 +58,13 @@ def _read(path: Path) -> bytes:
         raise WrongInput("The packed file is cut off or damaged.") from None
     except OSError as error:
         raise WrongInput(f"{error.strerror}.") from None
+
+
+def can_be_written(*paths: Path | None) -> None:
+    """Before anything is planned: what is to be written has a folder to be in."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise WrongFile(f"{path} can not be written; name a file in a folder that exists.")
 
 
 def write(path: Path, content: bytes) -> None:

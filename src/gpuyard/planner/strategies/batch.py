@@ -13,6 +13,7 @@ from gpuyard.planner.levels import levels
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Floats, Ints, Problem
 from gpuyard.planner.strategies import Budget
+from gpuyard.planner.strategies.residents import by_the_rules
 
 
 def batch(problem: Problem, _: Budget) -> Plan:
@@ -33,7 +34,7 @@ def batch(problem: Problem, _: Budget) -> Plan:
         start[chosen] = end[chosen] - lasts
         gpu[chosen] = first
         available[group], holds[group] = end[chosen[-1]], model
-    return Plan(gpu, start, end)
+    return by_the_rules(problem, Plan(gpu, start, end))
 
 
 def _batches(problem: Problem) -> list[Ints]:

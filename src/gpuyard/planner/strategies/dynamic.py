@@ -17,6 +17,7 @@ from gpuyard.planner.levels import levels
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem
 from gpuyard.planner.strategies import Budget
+from gpuyard.planner.strategies.residents import by_the_rules
 
 WEIGHT: Final = 0.1
 
@@ -27,7 +28,7 @@ def dynamic(problem: Problem, budget: Budget) -> Plan:
 
     calls = problem.calls
     order = np.lexsort((words(budget.seed, len(calls)), levels(problem))).astype(np.int32)
-    return Plan(
+    plan = Plan(
         *place_all(
             order,
             calls.model,
@@ -44,3 +45,4 @@ def dynamic(problem: Problem, budget: Budget) -> Plan:
             WEIGHT,
         )
     )
+    return by_the_rules(problem, plan)

@@ -1,0 +1,83 @@
+"""`gpuyard plan compare`: what each strategy makes of a problem, side by side."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.cli.plan.files import File, Gpus, Seed, open_problem
+from gpuyard.cli.plan.planning import Effort, Planned, Rounds, Seconds, planned
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.planner.problem import Problem
+
+
+def compare(
+    file: File,
+    strategies: Annotated[str, typer.Option("--strategies", metavar="NAME,…", help="Which ones (default: all that plan a problem of this size).")] = "",
+    seconds: Seconds = 10.0,
+    seed: Seed = 0,
+    rounds: Rounds = None,
+    gpus: Gpus = None,
+    as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Plan a file with one strategy after another, and compare what comes out."""
+    from gpuyard.planner.bounds import lower_bound
+    from gpuyard.planner.strategies import STRATEGIES, strategy
+
+    names = list(dict.fromkeys(name.strip() for name in strategies.split(",") if name.strip()))
+    for name in names:
+        strategy(name)  # one that does not exist is refused before anything is planned
+    problem = open_problem(file, gpus)
+    bound = lower_bound(problem).seconds
+    made: dict[str, Planned] = {}
+    for name in names or STRATEGIES:
+        try:
+            made[name] = planned(problem, name, Effort(seconds, rounds, seed), bound)
+        except WrongInput as error:
+            if names:
+                raise
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    bound = max([bound, *(one.plan.proven_s for one in made.values())])
+    figures = {name: one.figures(problem, bound, name) for name, one in made.items()}
+    _print(problem, figures, bound, as_json=as_json)
+    for name, one in made.items():
+        for fault in one.faults:
+            print(f"{name}: {fault}", file=sys.stderr)
+    if any(one.faults for one in made.values()):
+        raise typer.Exit(1)
+
+
+def _print(problem: "Problem", figures: dict[str, dict[str, Any]], bound: float, *, as_json: bool) -> None:
+    from gpuyard.cli.printing import print_json, print_table
+
+    if as_json:
+        print_json(
+            {
+                "instance": problem.name,
+                "nodes": len(problem.calls),
+                "gpus": len(problem.gpus),
+                "lower_bound_s": bound,
+                "strategies": figures,
+            }
+        )
+        return
+    names = ("STRATEGY", "MAKESPAN", "GAP", "SWITCHES", "SWITCHING", "USED", "SPREAD", "PLANNED IN")
+    rows = [
+        (
+            name,
+            f"{it['makespan_s']:,.2f}",
+            f"{it['gap']:.1%}",
+            f"{it['switches']:,}",
+            f"{it['switch_time_s']:,.0f}",
+            f"{it['utilisation_mean']:.1%}",
+            f"{it['utilisation_spread']:.1%}",
+            f"{it['planning_s']:.2f} s",
+        )
+        for name, it in figures.items()
+    ]
+    print_table(names, rows, right=names[1:])
+    print(f"{len(problem.calls):,} calls on {len(problem.gpus):,} GPUs; no plan is shorter than {bound:,.2f} s.")
+    print("Seconds; SWITCHING is GPU-seconds of loading and unloading, SPREAD the busiest GPU less the idlest.")
