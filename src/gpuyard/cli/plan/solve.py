@@ -66,13 +66,14 @@ def _say(problem: "Problem", it: dict[str, Any]) -> None:
     """For people: what matters first."""
     from gpuyard.cli.printing import print_pairs
 
+    near = f"so at most {it['gap']:.2%} above the best plan there is" if it["gap"] > 1e-9 else "so no plan is shorter"
     energy = f"{it['energy_kwh']:,.3f} kWh ({it['watts_from']})" if "energy_kwh" in it else None
     print_pairs(
         [
             ("problem", f"{problem.name}: {len(problem.calls):,} calls on {len(problem.gpus):,} GPUs"),
             ("strategy", f"{it['strategy']}, {it['planning_s']:.2f} s"),
             ("makespan", f"{it['makespan_s']:,.2f} s"),
-            ("lower bound", f"{it['lower_bound_s']:,.2f} s, so at most {it['gap']:.2%} above the best plan there is"),
+            ("lower bound", f"{it['lower_bound_s']:,.2f} s, {near}"),
             ("switches", f"{it['switches']:,}, {it['switch_time_s']:,.0f} GPU-seconds with the first loads"),
             (
                 "GPUs used",
