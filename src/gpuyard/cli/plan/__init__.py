@@ -7,12 +7,14 @@ from gpuyard.cli.plan.check import check
 from gpuyard.cli.plan.compare import compare
 from gpuyard.cli.plan.draw import draw
 from gpuyard.cli.plan.generate import generate
+from gpuyard.cli.plan.pareto import pareto
 from gpuyard.cli.plan.run import run
 from gpuyard.cli.plan.solve import solve
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 app.command()(solve)
 app.command()(compare)
+app.command()(pareto)
 app.command()(check)
 app.command()(draw)
 app.command()(generate)

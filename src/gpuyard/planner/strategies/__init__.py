@@ -33,6 +33,7 @@ STRATEGIES: Final[dict[str, str]] = {
     "batch": "batch:batch",
     "dynamic": "dynamic:dynamic",
     "exact": "exact:exact",
+    "pareto": "pareto:pareto",
 }
 """Every strategy: where its function is, as `module:function` below this package."""
 

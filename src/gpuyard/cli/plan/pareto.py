@@ -1,0 +1,84 @@
+"""`gpuyard plan pareto`: plans none of which is better than another in everything, and the choice among them."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.cli.plan.files import File, Seed, WrongFile, open_problem, write
+from gpuyard.cli.plan.pictures import saved
+
+if TYPE_CHECKING:
+    from gpuyard.planner.front import Front
+
+NAME = "pareto"
+
+
+def pareto(
+    file: File,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.0, help="How long to search.")] = 10.0,
+    seed: Seed = 0,
+    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many generations instead: the same front on any machine.")] = None,
+    idle: Annotated[float | None, typer.Option("--idle", metavar="PART", min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the front to this file, as JSON.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the front: .png or .svg.")] = None,
+    plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front into this folder.")] = None,
+    as_json: Annotated[bool, json_option("Print the front as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Plan for makespan, balance, switches and energy at once: show what each costs in the others."""
+    from gpuyard.planner.bounds import lower_bound
+    from gpuyard.planner.files import write_plan
+    from gpuyard.planner.front import front_figure, write_front
+    from gpuyard.planner.strategies import Budget
+    from gpuyard.planner.strategies.pareto import pareto_front
+
+    if picture is not None and picture.suffix not in {".png", ".svg"}:
+        raise WrongFile(f"{picture}: a picture of a front ends in .png or .svg.")
+    if plans is not None and not plans.is_dir():
+        raise WrongFile(f"{plans} is no folder.")
+    problem = open_problem(file)
+    began = perf_counter()
+    until = float("inf") if rounds is not None else began + seconds
+    used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
+    front = pareto_front(problem, Budget(seed, rounds, lambda: perf_counter() < until, used), idle)
+    planning_s = perf_counter() - began
+    text = write_front(problem, front, NAME, planning_s)
+    if out is not None:
+        write(out, text)
+    if picture is not None:
+        write(picture, saved(front_figure(problem, front, lower_bound(problem).seconds), picture.suffix))
+    if plans is not None:
+        for place, point in enumerate(front.points):
+            write(plans / f"front-{place:02}.json", write_plan(problem, point.plan, NAME, planning_s))
+    if as_json:
+        typer.echo(text.decode())
+    else:
+        _table(front)
+
+
+def _table(front: "Front") -> None:
+    from gpuyard.cli.printing import print_table
+
+    energy = front.points[0].energy_kwh is not None
+    print_table(
+        ("chosen", "plan", *(names := ("makespan_s", "spread", "switches", *(("energy_kwh",) if energy else ())))),
+        [
+            (
+                "*" if place == front.chosen else " ",
+                str(place),
+                f"{point.measures.makespan_s:,.2f}",
+                f"{point.measures.utilisation_spread:.1%}",
+                str(point.measures.switches),
+                *((f"{point.energy_kwh:.4f}",) if energy else ()),
+            )
+            for place, point in enumerate(front.points)
+        ],
+        right=names,
+    )
+    w = front.weights
+    print(
+        f"Chosen at an idle rate of {front.idle_rate:.0%}: makespan counts {w.makespan:.2f}, switches {w.switches:.2f}, "
+        f"balance {w.balance:.2f}, energy {w.energy:.2f}."
+    )

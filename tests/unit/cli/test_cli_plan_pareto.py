@@ -1,0 +1,42 @@
+"""`gpuyard plan pareto`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
+
+__all__ = ["chain", "plan"]
+
+
+def test_a_front_is_shown_written_and_drawn_with_its_plans(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
+) -> None:
+    out, picture, plans = tmp_path / "front.json", tmp_path / "front.png", tmp_path / "plans"
+    plans.mkdir()
+    words = ("--rounds", 3, "--idle", 0.3, "--out", out, "--picture", picture, "--plans", plans)
+    assert plan("pareto", chain, *words) == 0
+    said = json.loads(out.read_text())
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == len(said["points"]) + 2
+    assert shown[-1] == (
+        "Chosen at an idle rate of 30%: makespan counts 0.65, switches 0.17, balance 0.17, energy 0.00."
+    )
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(list(plans.iterdir())) == len(said["points"])
+    assert plan("check", chain, plans / "front-00.json") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--picture", "front.html"), "front.html: a picture of a front ends in .png or .svg."),
+        (("--plans", "/no/such"), "/no/such is no folder."),
+    ],
+)
+def test_what_can_not_be_written_is_refused_before_anything_is_planned(
+    plan: Plan, chain: Path, capsys: Said, words: tuple[str, str], sentence: str
+) -> None:
+    assert plan("pareto", chain, *words) == 2
+    assert capsys.readouterr().err == f"gpuyard: {sentence}\n"
