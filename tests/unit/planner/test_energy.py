@@ -94,11 +94,10 @@ def test_more_time_is_not_taken_where_idling_would_cost_more_than_is_saved() -> 
 
 
 def test_levels_are_near_the_best_choice_there_is() -> None:
-    """Every choice of levels for eight calls, in the same order on the same GPUs."""
-    asked = with_levels(generate("chain", 8, 2, seed=6))
+    """Every choice of levels for six calls, in the same order on the same GPUs."""
+    asked = with_levels(instance(("a", "A", 7.0, ""), ("b", "B", 9.0, "a"), ("c", "A", 4.0, "a"), requests=2))
     first = dynamic(asked, Budget())
     until, power = first.makespan_s * 1.1, known(asked)
-    assert len(asked.calls) <= 9
 
     def at(levels: tuple[int, ...]) -> Plan:
         seconds = asked.calls.seconds / np.array([level.speed for level in LEVELS])[list(levels)]

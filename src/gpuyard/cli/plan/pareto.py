@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.options import finite, json_option
 from gpuyard.cli.plan.files import File, Seed, WrongFile, open_problem, write
 from gpuyard.cli.plan.pictures import saved
 
@@ -18,10 +18,10 @@ NAME = "pareto"
 
 def pareto(
     file: File,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.0, help="How long to search.")] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long to search.")] = 10.0,
     seed: Seed = 0,
     rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many generations instead: the same front on any machine.")] = None,
-    idle: Annotated[float | None, typer.Option("--idle", metavar="PART", min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
+    idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the front to this file, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the front: .png or .svg.")] = None,
     plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front into this folder.")] = None,
