@@ -14,7 +14,7 @@ from gpuyard.planner.read import problem_of
 from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
 from tests.unit.planner.small import drawn, instance, problem
 
-SEED = ("batch", "dynamic")
+SEED = ("batch", "dynamic", "heft_affinity")
 
 
 @pytest.mark.parametrize("name", SEED)

@@ -34,6 +34,7 @@ STRATEGIES: Final[dict[str, str]] = {
     "dynamic": "dynamic:dynamic",
     "exact": "exact:exact",
     "pareto": "pareto:pareto",
+    "heft_affinity": "heft_affinity:heft_affinity",
 }
 """Every strategy: where its function is, as `module:function` below this package."""
 

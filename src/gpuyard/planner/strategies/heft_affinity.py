@@ -1,0 +1,49 @@
+"""`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of a few dozen list schedules.
+
+A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
+much that takes, how far it looks ahead and which call goes first are settings (`compiled/list_scheduler.py`). No settings
+are the best for every problem, and a schedule takes about half a microsecond a call, so all of `PORTFOLIO` are tried. Very
+large problems get the first few of them only: these were chosen on a million calls too.
+
+Good at any size, alone where problems are so large that no search gets anywhere, and as the start of searches. The seed
+does nothing here; `rounds` is how many settings are tried.
+"""
+
+from typing import Final
+
+from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
+from gpuyard.planner.compiled.timing import order_of, timed
+from gpuyard.planner.plan import Plan
+from gpuyard.planner.problem import Problem
+from gpuyard.planner.strategies import Budget
+
+PORTFOLIO: Final = (
+    Settings(0.25, 1.0, 0.5, 0.0, 8.0, 0.5, 0.8, 0.5, 0.0, 0.0, 0.0),
+    Settings(1.0, 1.5, 1.0, 0.1, 8.0, 1.0, 1.0, 1.5, 0.0, 0.0, 0.5),
+    Settings(0.5, 1.0, 0.5, 1.0, 2.0, 0.5, 0.5, 0.0, 0.3, 0.0, 0.0),
+    Settings(0.0, 2.0, 0.5, 0.0, 8.0, 2.0, 0.5, 1.0, 0.0, 0.0, 0.5),
+    Settings(2.0, 1.0, 0.0, 0.3, 8.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.5),
+    Settings(0.0, 0.5, 1.0, 0.0, 8.0, 2.0, 0.5, 2.0, 0.0, 0.5, 1.0),
+    Settings(1.0, 1.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.0, 0.7, 0.0, 1.0),
+    Settings(2.0, 1.5, 0.5, 0.0, 2.0, 2.0, 0.5, 2.0, 0.3, 0.0, 1.0),
+)
+"""Each one the best addition to those before it, over problems of all families and many sizes."""
+
+MOST_CALLS: Final = 3_000_000
+"""So many calls are scheduled in all, or every call twice if they are more than that."""
+
+
+def heft_affinity(problem: Problem, budget: Budget) -> Plan:
+    """The shortest plan of the portfolio."""
+    scheduler = ListScheduler(problem)
+    many = max(2, MOST_CALLS // max(1, len(problem.calls))) if budget.rounds is None else budget.rounds
+    best: Plan | None = None
+    for settings in PORTFOLIO[:many]:
+        if best is not None and not budget.keep_going():
+            break
+        plan = scheduler.plan(settings)
+        if best is None or plan.makespan_s < best.makespan_s:
+            best = plan
+            budget.better(plan)
+    assert best is not None
+    return timed(problem, best.gpu, order_of(problem, best))
