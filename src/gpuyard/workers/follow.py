@@ -72,6 +72,9 @@ class OwnGpus:
     def returned(self, gpu: int) -> None:
         """Nobody waits for it."""
 
+    def close(self) -> None:
+        """Nothing to give back."""
+
 
 @dataclass(slots=True)
 class Followed:
@@ -111,18 +114,22 @@ def follow(it: Following) -> Followed:
 class _Driver:
     def __init__(self, it: Following) -> None:
         self._it = it
-        work = work_of(it.problem, it.pool.hosts)
+        work = work_of(it.problem, it.pool.hosts, it.plan)
         self._executor = Executor(work, assignment_of(it.problem, it.plan), it.rules)
         self._after = work.after
         self._plan_again = planning_again(it.problem, it.strategy)
         self._planner = ThreadPoolExecutor(1, "planning-again")
         self._planned: Future[Assignment | None] | None = None
         self._began = monotonic()
+        self._before: list[Event] = []
+        """What the lender said before the plan began."""
         self.state = Followed(self._executor)
 
     def gather(self) -> None:
         """Wait until every worker is there or can not be; then the plan's clock begins."""
-        missing = {event.gpu for event in self._it.lender.news(0.0) if isinstance(event, Back)}
+        news = self._it.lender.news(0.0)
+        self._before = [event for event in news if not isinstance(event, Back)]
+        missing = {event.gpu for event in news if isinstance(event, Back)}
         for gpu in range(len(self._it.problem.gpus)):
             if gpu not in missing:
                 self._executor.absent(gpu)
@@ -141,17 +148,27 @@ class _Driver:
         executor, it = self._executor, self._it
         try:
             self._obey(executor.begin(0.0))
+            for event in self._before:
+                self._obey(executor.handle(event, 0.0))
             while not executor.is_over:
                 if executor.is_stuck and not it.pool.expects_workers and not it.lender.expects_gpus:
                     return
                 for event in self._events():
-                    if isinstance(event, Lost):
-                        self.state.losses.append(event.why)
-                    self._obey(executor.handle(event, self._now()))
+                    self._tell(event)
+                for event in it.lender.news(self._now()):
+                    if isinstance(event, Back):
+                        it.pool.open([event.gpu])  # the pool says when its worker is there
+                    else:
+                        self._tell(event)
                 self.state.now_s = self._now()
                 it.watch(self.state)
         finally:
             self._planner.shutdown(wait=False, cancel_futures=True)
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Lost):
+            self.state.losses.append(event.why)
+        self._obey(self._executor.handle(event, self._now()))
 
     def _now(self) -> float:
         return (monotonic() - self._began) * self._it.speed_up
@@ -161,11 +178,6 @@ class _Driver:
         pause = (self._executor.next_wakeup() - self._now()) / self._it.speed_up
         pause = min(pause, LOOK_S if self._planned is None else PENDING_LOOK_S)
         events = [self._at_speed(event) for event in self._it.pool.wait(max(0.0, pause))]
-        for event in self._it.lender.news(self._now()):
-            if isinstance(event, Back):
-                self._it.pool.open([event.gpu])  # the pool says when its worker is there
-            else:
-                events.append(event)
         if self._planned is not None and self._planned.done():
             events.append(Planned(self._planned.result()))
             self._planned = None

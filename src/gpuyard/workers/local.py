@@ -68,9 +68,7 @@ class LocalPool:
 
     def open(self, gpus: Sequence[int]) -> None:
         """Begin a process for each."""
-        for gpu in gpus:
-            self._restarts.forget(gpu)
-            self._begin(gpu)
+        self.stop(gpus, for_good=False)
 
     def _begin(self, gpu: int) -> None:
         self._coming.add(gpu)

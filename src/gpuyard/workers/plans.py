@@ -24,13 +24,19 @@ WORTH_IT = 0.998
 """A new plan that is not shorter than this part of the old one is not worth the change."""
 
 
-def work_of(problem: Problem, host: Sequence[int] | None = None) -> Work:
-    """A problem, as the executor sees it. `host`: the machine of each GPU, where there are several."""
+def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | None = None) -> Work:
+    """A problem, as the executor sees it. `host`: the machine of each GPU, where there are several.
+
+    Calls that a plan slows down by a power level are expected to take as long as it says.
+    """
     calls = problem.calls
+    seconds = calls.seconds
+    if plan is not None and plan.level is not None:
+        seconds = (plan.end - plan.start) * problem.group_speed[calls.model, plan.gpu]
     positions = max((len(w.nodes) for w in problem.workflows), default=0)
     return Work(
         model=calls.model.tolist(),
-        seconds=calls.seconds.tolist(),
+        seconds=seconds.tolist(),
         earliest_s=calls.earliest_s.tolist(),
         before=_lists(calls.before_at, calls.before),
         after=_lists(calls.after_at, calls.after),

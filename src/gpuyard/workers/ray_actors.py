@@ -91,9 +91,7 @@ class RayPool:
 
     def open(self, gpus: Sequence[int]) -> None:
         """Begin an actor for each."""
-        for gpu in gpus:
-            self._restarts.forget(gpu)
-            self._begin(gpu)
+        self.stop(gpus, for_good=False)
 
     def _begin(self, gpu: int) -> None:
         where = NodeAffinitySchedulingStrategy(self._nodes[self.hosts[gpu]], soft=False)

@@ -3,21 +3,21 @@
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.options import Server, Token, finite, json_option
 from gpuyard.cli.plan.files import File, Seed, WrongFile, open_plan, open_problem, write
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from gpuyard.planner.plan import Plan
     from gpuyard.planner.problem import Problem
-    from gpuyard.workers.follow import Followed
+    from gpuyard.workers.follow import Followed, OwnGpus
+    from gpuyard.workers.leases import YardGpus
     from gpuyard.workers.pool import Pool
     from gpuyard.workers.settings import Runtimes
 
@@ -47,18 +47,18 @@ def run(
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, min=0.001, help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,
     results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, a line of JSON each.")] = None,
+    yard: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
+    server: Server = None,
+    token: Token = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
     from gpuyard.cli.printing import print_json, print_pairs
     from gpuyard.executor.executor import Rules
-    from gpuyard.workers.follow import Following, OwnGpus, follow
+    from gpuyard.workers.follow import Following, follow
 
     problem = open_problem(file)
     how = _runtimes(runtimes, problem)
-    for option, value in (("--speed-up", speed_up), ("--seconds", seconds)):
-        if not isfinite(value):
-            raise WrongInput(f"{option} is {value}; it must be a number that ends somewhere.")
     if speed_up != 1.0 and not how.are_virtual:
         raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
     for path in (out, results):
@@ -66,7 +66,12 @@ def run(
             raise WrongFile(f"{path} can not be written; name a file in a folder that exists.")
     solver = _solver(strategy, seed)
     planned = _plan(plan, problem, solver, seconds)
-    pool = _pool(on, ray_address, problem, how)
+    lender = _lender(on, yard, server, token, problem, speed_up, quiet=as_json)
+    try:
+        pool = _pool(on, ray_address, problem, how, lender)
+    except BaseException:
+        lender.close()
+        raise
     kept = _Results(results, problem)
     progress = _Progress(planned, quiet=as_json)
     try:
@@ -76,7 +81,7 @@ def run(
                 planned,
                 how,
                 pool,
-                OwnGpus(len(problem.gpus)),
+                lender,
                 lambda rest: solver(rest, _thinking_s(rest) / speed_up),
                 Rules(retries=retries),
                 speed_up,
@@ -87,6 +92,7 @@ def run(
     finally:
         progress.clear()
         pool.close()
+        lender.close()
         kept.close()
     figures = _figures(problem, planned, followed)
     if out is not None:
@@ -154,7 +160,44 @@ def _runtimes(path: Path | None, problem: "Problem") -> "Runtimes":
         raise WrongFile(f"{path}: {error}") from None
 
 
-def _pool(on: On, ray_address: str, problem: "Problem", how: "Runtimes") -> "Pool":
+def _lender(
+    on: On,
+    yard: bool | None,
+    server: str | None,
+    token: str | None,
+    problem: "Problem",
+    speed_up: float,
+    *,
+    quiet: bool,
+) -> "OwnGpus | YardGpus":
+    """Who the GPUs are from: a yard, or nobody."""
+    import os
+
+    from gpuyard.workers.follow import OwnGpus
+
+    if yard is None:
+        yard = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
+    if not yard:
+        return OwnGpus(len(problem.gpus))
+    if on is On.RAY:
+        raise WrongInput(
+            "--yard lends GPUs of this machine; with --on ray they are the cluster's: leave one of them out."
+        )
+    from gpuyard.cli.options import client
+    from gpuyard.cli.progress import Progress
+    from gpuyard.workers.leases import YardGpus
+
+    gpus = YardGpus(client(server, token), problem.name, len(problem.gpus), speed_up)
+    try:
+        with Progress(quiet=quiet) as progress:
+            gpus.wait(progress.tell)
+    except BaseException:
+        gpus.close()
+        raise
+    return gpus
+
+
+def _pool(on: On, ray_address: str, problem: "Problem", how: "Runtimes", lender: "OwnGpus | YardGpus") -> "Pool":
     widest = max(model.gpus for model in problem.models)
     if on is On.RAY:
         from importlib.util import find_spec
@@ -164,8 +207,11 @@ def _pool(on: On, ray_address: str, problem: "Problem", how: "Runtimes") -> "Poo
         from gpuyard.workers.ray_actors import RayPool
 
         return RayPool(ray_address, len(problem.gpus), widest, how.of_model)
+    from gpuyard.workers.follow import OwnGpus
     from gpuyard.workers.local import LocalPool
 
+    if not isinstance(lender, OwnGpus):
+        return LocalPool(lender.devices, widest, how.of_model)
     return LocalPool(_devices(len(problem.gpus), virtual=how.are_virtual), widest, how.of_model)
 
 
@@ -220,7 +266,7 @@ class _Results:
 
     def __init__(self, path: Path | None, problem: "Problem") -> None:
         self._problem = problem
-        self._file: IO[bytes] | None = None if path is None else path.open("wb")
+        self._file: IO[bytes] | None = None if path is None else path.open("wb", buffering=0)
 
     def keep(self, call: int, result: object) -> None:
         """One more."""

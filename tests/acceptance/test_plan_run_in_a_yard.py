@@ -1,0 +1,71 @@
+"""`gpuyard plan run` borrows the GPUs of a yard, gives way to online work with notice, and goes on when that is over."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuyard.domain.values import TaskStatus
+from tests.acceptance.cli_yard import GPUYARD, Yard
+from tests.acceptance.waiting import until
+
+
+@contextmanager
+def _yard(folder: Path) -> Iterator[Yard]:
+    """Four virtual GPUs, and tasks that may be stopped may be so at once."""
+    yard = Yard(folder)
+    yard.env["GPUYARD_SCHEDULER__PREEMPTION_MIN_RUN"] = "0s"
+    try:
+        yard.up()
+        yield yard
+    finally:
+        yard.end()
+
+
+def _problem(folder: Path) -> str:
+    """Sixty calls of one model on four GPUs: half a minute, if nobody comes between."""
+    path = folder / "problem.json"
+    nodes = [{"id": "a", "model": "m", "exec_time": 2.0}]
+    said = {
+        "format": "planner-instance/1",
+        "name": "night",
+        "models": {"m": {"memory_gb": 1, "load_time_s": 1}},
+        "gpus": [{"id": number} for number in range(4)],
+        "workflows": {"w": {"nodes": nodes}},
+        "requests": [{"id": f"r{number}", "workflow": "w"} for number in range(60)],
+    }
+    path.write_text(json.dumps(said))
+    return str(path)
+
+
+def test_a_plan_uses_what_online_work_leaves_and_gives_way_to_it(tmp_path: Path) -> None:
+    with _yard(tmp_path) as yard:
+        results = tmp_path / "results.jsonl"
+        words = [GPUYARD, "plan", "run", _problem(tmp_path), "--strategy", "dynamic", "--speed-up", "3", "--json"]
+        words += ["--results", str(results)]
+        with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as run:
+            client = yard.client()
+            until(lambda: results.exists() and len(results.read_text().splitlines()) > 4, what="the plan is under way")
+            online = client.submit("sleep 2", gpu_count=2, task_class="online", priority="high")
+            ended = client.wait(online, timeout=60)
+            assert ended.status is TaskStatus.SUCCESS
+            assert run.poll() is None, "the plan was over before the online task was"
+            out, _ = run.communicate(timeout=120)
+        assert run.returncode == 0
+        said = json.loads(out)
+        assert (said["calls"], said["done"]) == (60, 60)
+        assert said["reclaimed"] == 2
+        until(lambda: client.gpus().idle == 4, what="all GPUs are given back")
+
+
+def test_a_plan_that_is_ended_by_hand_gives_its_gpus_back(tmp_path: Path) -> None:
+    with _yard(tmp_path) as yard:
+        words = [GPUYARD, "plan", "run", _problem(tmp_path), "--strategy", "dynamic"]
+        with subprocess.Popen(words, env=yard.env, cwd=tmp_path) as run:
+            client = yard.client()
+            until(lambda: len(list(client.tasks(status="running"))) == 4, what="the plan has all four GPUs")
+            run.send_signal(2)
+            run.wait(30)
+        assert run.returncode == 130
+        until(lambda: client.gpus().idle == 4, what="all GPUs are given back")
