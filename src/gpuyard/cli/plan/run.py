@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.options import Server, Token, finite, json_option
-from gpuyard.cli.plan.files import File, Seed, WrongFile, open_plan, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, Seed, WrongFile, can_be_written, open_plan, open_problem, write
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def run(
     seed: Seed = 0,
     retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="A call that fails is run again so often.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, min=0.001, help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
+    gpus: Gpus = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,
     results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, a line of JSON each.")] = None,
     yard: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
@@ -57,13 +58,11 @@ def run(
     from gpuyard.executor.executor import Rules
     from gpuyard.workers.follow import Following, follow
 
-    problem = open_problem(file)
+    problem = open_problem(file, gpus)
     how = _runtimes(runtimes, problem)
     if speed_up != 1.0 and not how.are_virtual:
         raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
-    for path in (out, results):
-        if path is not None and (not path.parent.is_dir() or path.is_dir()):
-            raise WrongFile(f"{path} can not be written; name a file in a folder that exists.")
+    can_be_written(out, results)
     solver = _solver(strategy, seed)
     planned = _plan(plan, problem, solver, seconds)
     lender = _lender(on, yard, server, token, problem, speed_up, quiet=as_json)
