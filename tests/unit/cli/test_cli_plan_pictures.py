@@ -36,3 +36,10 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_done(
     assert plan(*words) == 2
     assert capsys.readouterr().err == f"gpuyard: {out}: a picture's name ends in .html, .png or .svg.\n"
     assert not out.exists()
+
+
+def test_strategies_that_are_compared_are_drawn_below_each_other(plan: Plan, chain: Path, tmp_path: Path) -> None:
+    out = tmp_path / "both.html"
+    assert plan("compare", chain, "--strategies", "dynamic,batch", "--gantt", out) == 0
+    text = out.read_text()
+    assert text.index('"dynamic: ') < text.index('"batch: ')

@@ -41,6 +41,7 @@ def best_of_all(asked: Problem) -> float:
         problem(("a", "A", 5.0, ""), ("b", "B", 2.0, ""), ("c", "A", 1.0, "b"), ("d", "C", 1.0, "")),
         problem(("a", "A", 5.0, ""), ("b", "B2", 2.5, "a"), ("c", "A", 1.0, ""), gpus=3),
         problem(("a", "A", 0.1, ""), ("b", "B", 1 / 3, ""), ("c", "C", 2 / 7, ""), ("d", "A", 0.7, "b"), gpus=2),
+        problem(("a", "A", 1, ""), ("b", "B", 2, "a"), ("c", "B", 3, "a"), ("d", "B", 1.5, "a"), ("e", "A", 1, "b c d")),
     ],
 )  # fmt: skip
 def test_exact_is_as_good_as_trying_everything_and_proves_it(asked: Problem) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, Seed, open_problem
+from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem
+from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Effort, Planned, Rounds, Seconds, planned
 from gpuyard.domain.errors import WrongInput
 
@@ -21,6 +22,8 @@ def compare(
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
+    residents: HowMany = None,
+    gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan a file with one strategy after another, and compare what comes out."""
@@ -30,7 +33,10 @@ def compare(
     names = list(dict.fromkeys(name.strip() for name in strategies.split(",") if name.strip()))
     for name in names:
         strategy(name)  # one that does not exist is refused before anything is planned
-    problem = open_problem(file, gpus)
+    if gantt is not None:
+        gantt_ending(gantt)
+    can_be_written(gantt)
+    problem = open_problem(file, gpus, residents)
     bound = lower_bound(problem).seconds
     made: dict[str, Planned] = {}
     for name in names or STRATEGIES:
@@ -43,6 +49,8 @@ def compare(
     bound = max([bound, *(one.plan.proven_s for one in made.values())])
     figures = {name: one.figures(problem, bound, name) for name, one in made.items()}
     _print(problem, figures, bound, as_json=as_json)
+    if gantt is not None:
+        draw_gantt(gantt, problem, [(name, one.plan) for name, one in made.items()], bound)
     for name, one in made.items():
         for fault in one.faults:
             print(f"{name}: {fault}", file=sys.stderr)

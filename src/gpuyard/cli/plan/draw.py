@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.plan.files import File, Gpus, open_plan, open_problem
+from gpuyard.cli.plan.files import File, Gpus, HowMany, open_plan, open_problem
 from gpuyard.cli.plan.pictures import draw_gantt, gantt_ending
 
 
@@ -14,9 +14,10 @@ def draw(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plans for it, or what `run --out` wrote: drawn below each other.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture: .html, .png or .svg.")],
     gpus: Gpus = None,
+    residents: HowMany = None,
 ) -> None:  # fmt: skip
     """Draw plans below each other on one axis of time: which model runs where and when."""
     gantt_ending(out)
-    problem = open_problem(file, gpus)
+    problem = open_problem(file, gpus, residents)
     draw_gantt(out, problem, [(plan.name, open_plan(plan, problem).plan) for plan in plans])
     print(f"{out} shows {' and '.join(plan.name for plan in plans)}.")

@@ -1,6 +1,7 @@
 """Files of problems and plans, opened and written: plain, or packed where the name ends in .gz."""
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +23,26 @@ Gpus = Annotated[
 ]
 
 
+class Residents(StrEnum):
+    """How many models a GPU may hold."""
+
+    ONE = "one"
+    MANY = "many"
+
+
+HowMany = Annotated[
+    Residents | None,
+    typer.Option(
+        "--residents", help="A GPU holds one model, or many while its memory lasts (default: as the file says)."
+    ),
+]
+
+
 class WrongFile(WrongInput):
     """The file can not be used."""
 
 
-def open_problem(path: Path, gpus: int | None = None) -> "Problem":
+def open_problem(path: Path, gpus: int | None = None, residents: Residents | None = None) -> "Problem":
     """The problem in a file; what is wrong with it is said with the file's name, which is its name if it has none."""
     from gpuyard.planner.read import read_problem
 
@@ -34,7 +50,8 @@ def open_problem(path: Path, gpus: int | None = None) -> "Problem":
         problem = read_problem(_read(path), gpus=gpus)
     except WrongInput as error:
         raise WrongFile(f"{path}: {error}") from None
-    return problem if problem.name else replace(problem, name=path.name.partition(".")[0])
+    many = problem.many_residents if residents is None else residents is Residents.MANY
+    return replace(problem, name=problem.name or path.name.partition(".")[0], many_residents=many)
 
 
 def open_plan(path: Path, problem: "Problem") -> "PlanFile":

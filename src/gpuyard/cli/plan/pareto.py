@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.options import finite, json_option
-from gpuyard.cli.plan.files import File, Seed, WrongFile, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, WrongFile, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import saved
+from gpuyard.cli.plan.planning import Rounds, Seconds
 
 if TYPE_CHECKING:
     from gpuyard.planner.front import Front
@@ -18,16 +19,18 @@ NAME = "pareto"
 
 def pareto(
     file: File,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long to search.")] = 10.0,
+    seconds: Seconds = 10.0,
     seed: Seed = 0,
-    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", min=1, help="Search so many generations instead: the same front on any machine.")] = None,
+    rounds: Rounds = None,
+    gpus: Gpus = None,
+    residents: HowMany = None,
     idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the front to this file, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the front: .png or .svg.")] = None,
     plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front into this folder.")] = None,
     as_json: Annotated[bool, json_option("Print the front as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Plan for makespan, balance, switches and energy at once: show what each costs in the others."""
+    """Plan for makespan, balance, switches and energy at once, and show what each costs in the others."""
     from gpuyard.planner.bounds import lower_bound
     from gpuyard.planner.files import write_plan
     from gpuyard.planner.front import front_figure, write_front
@@ -38,11 +41,12 @@ def pareto(
         raise WrongFile(f"{picture}: a picture of a front ends in .png or .svg.")
     if plans is not None and not plans.is_dir():
         raise WrongFile(f"{plans} is no folder.")
-    problem = open_problem(file)
+    can_be_written(out, picture)
+    problem = open_problem(file, gpus, residents)
     began = perf_counter()
-    until = float("inf") if rounds is not None else began + seconds
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
-    front = pareto_front(problem, Budget(seed, rounds, lambda: perf_counter() < until, used), idle)
+    keep_going = (lambda: perf_counter() - began < seconds) if rounds is None else (lambda: True)
+    front = pareto_front(problem, Budget(seed, rounds, keep_going, used), idle)
     planning_s = perf_counter() - began
     text = write_front(problem, front, NAME, planning_s)
     if out is not None:

@@ -8,7 +8,7 @@ import typer
 
 from gpuyard.cli.options import finite, json_option
 from gpuyard.cli.plan.energy import with_levels
-from gpuyard.cli.plan.files import File, Gpus, Seed, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Effort, Rounds, Seconds, planned
 
@@ -24,6 +24,7 @@ def solve(
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
+    residents: HowMany = None,
     slower: Annotated[float | None, typer.Option("--slower", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
     gantt: Gantt = None,
@@ -39,7 +40,7 @@ def solve(
     if gantt is not None:
         gantt_ending(gantt)
     can_be_written(out, gantt)
-    problem = open_problem(file, gpus)
+    problem = open_problem(file, gpus, residents)
     bound = lower_bound(problem).seconds
 
     def eased(plan: "Plan") -> "Plan":

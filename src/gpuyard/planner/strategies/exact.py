@@ -11,8 +11,9 @@ and leaves out the others:
 
 An edge from i to j says that j begins no sooner than i's end and the switch between their models. What
 follows from that is said besides, because the solver would be long to see it: calls on one GPU do not overlap; its work
-and its switches fit into the makespan; each model that it ever calls is loaded, and unloaded unless it is the last. Where
-GPUs are all alike, the first is the one of the first call, and so on: one of many plans that differ by names only.
+and its switches fit into the makespan; each model that it ever calls is loaded, and unloaded unless it is the last. Of
+plans that differ by names only, one is enough: where GPUs are all alike, the first is the one of the first call, and so
+on; and calls of one model that wait for the same and are waited for by the same follow each other in one order only.
 
 Times are whole numbers of ticks there, rounded down, so what is proven holds for the true ones. The order that was found
 is timed again with those.
@@ -23,7 +24,7 @@ holds, and nothing is proven.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import floor
 from typing import Any, Final
 
@@ -34,11 +35,15 @@ from gpuyard.planner.bounds import lower_bound
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.planner.plan import Plan, in_order
 from gpuyard.planner.problem import EMPTY, Problem
-from gpuyard.planner.strategies import Budget
+from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
 
 MOST_CALLS: Final = 60
 ROUND: Final = 0.01
 """One round of a budget in the solver's own measure of effort, which is the same on every machine (about seconds)."""
+BEGIN_WITH: Final = ("batch", "dynamic", "heft_affinity", "search")
+FIRST_ROUNDS: Final = 100
+FOR_FIRST: Final = 0.1
+"""Which part of the time they may take."""
 FIRST_EFFORT: Final = 0.1
 WHOLE: Final = 1e-6
 """A number so near to a whole one, in ticks, is that."""
@@ -47,14 +52,25 @@ DEPOT: Final = 0
 
 def exact(problem: Problem, budget: Budget) -> Plan:
     """The best plan, or the best one found in the time, and what no plan can beat."""
-    from gpuyard.planner.strategies.dynamic import dynamic
-
     if len(problem.calls) > MOST_CALLS:
         raise WrongInput(
             f"exact plans at most {MOST_CALLS} calls, and this problem has {len(problem.calls):,}: "
             "take search, or auto, which asks exact where it can."
         )
-    return improved(problem, dynamic(problem, budget), budget)
+    return improved(problem, _first(problem, budget), budget)
+
+
+def _first(problem: Problem, budget: Budget) -> Plan:
+    """The shortest plan of those who are quicker; whoever searches gets a part of the time."""
+    used = budget.used
+    some = replace(
+        budget,
+        rounds=FIRST_ROUNDS if used is None else None,
+        keep_going=lambda: budget.keep_going() and (used is None or used() < FOR_FIRST),
+        better=lambda _: None,
+    )
+    plans = [strategy(name)(problem, some) for name in BEGIN_WITH if name in STRATEGIES]
+    return min(plans, key=lambda plan: plan.makespan_s)
 
 
 def improved(problem: Problem, plan: Plan, budget: Budget) -> Plan:
@@ -124,7 +140,7 @@ def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float)
     """What was found from this plan on, what no plan can beat, and whether that is all there is to know."""
     from ortools.sat.python import cp_model
 
-    plan = _renamed(plan) if _alike(problem) else plan
+    plan = _twins_in_order(problem, _renamed(plan) if _alike(problem) else plan)
     programme = _programme(problem, plan, ticks)
     _hint(problem, plan, programme, ticks)
     solver = cp_model.CpSolver()
@@ -197,7 +213,7 @@ def _trip(
     edge: dict[tuple[int, int, int], Any], switch: Any, free: int,
 ) -> list[Any]:  # fmt: skip
     """The round trip of GPU h; what its switches take."""
-    before = _ancestors(problem)
+    before, twins = _ancestors(problem), _twins(problem)
     arcs: list[Any] = []
     paid: list[Any] = []
     empty = model.new_bool_var("")
@@ -215,7 +231,7 @@ def _trip(
         model.add(start[i] >= free + load).only_enforce_if(first)
         paid.append(load * first)
         for j in on:
-            if j == i or j in before[i]:
+            if j == i or j in before[i] or (j < i and twins[j] == twins[i]):
                 continue
             follows = edge[h, i + 1, j + 1] = model.new_bool_var("")
             arcs.append((i + 1, j + 1, follows))
@@ -249,6 +265,31 @@ def _ancestors(problem: Problem) -> list[set[int]]:
         for j in calls.before[calls.before_at[i] : calls.before_at[i + 1]].tolist():
             found[i] |= {j} | found[j]
     return found
+
+
+def _twins(problem: Problem) -> list[Any]:
+    """What a call is like; two that are alike can change places when they follow each other on one GPU."""
+    calls = problem.calls
+    return [
+        (
+            int(calls.model[i]) if problem.width[calls.model[i]] == 1 else (i,),
+            float(calls.earliest_s[i]),
+            tuple(sorted(calls.before[calls.before_at[i] : calls.before_at[i + 1]].tolist())),
+            tuple(sorted(calls.after[calls.after_at[i] : calls.after_at[i + 1]].tolist())),
+        )
+        for i in range(len(calls))
+    ]
+
+
+def _twins_in_order(problem: Problem, plan: Plan) -> Plan:
+    """The same plan with calls that are alike and follow each other in the order of their numbers."""
+    twins, order = _twins(problem), order_of(problem, plan)
+    place = np.argsort(order)
+    for lane in in_order(problem, plan):
+        for _, run in groupby(lane.tolist(), key=lambda call: twins[call]):
+            some = list(run)
+            order[np.sort(place[some])] = sorted(some)
+    return timed(problem, plan.gpu, order)
 
 
 def _alike(problem: Problem) -> bool:
