@@ -15,6 +15,12 @@ def make_sense(said: Instance) -> None:
     if not said.gpus:
         raise Misplaced(("gpus",), "there are none; name them in the file, or say how many with --gpus N.")
     _unique((gpu.id for gpu in said.gpus), ("gpus",))
+    for place, gpu in enumerate(said.gpus):
+        if gpu.levels and gpu.levels[0].speed != 1:
+            raise Misplaced(
+                ("gpus", place, "levels", 0, "speed"),
+                f"this is {gpu.levels[0].speed:g}; the first power level is full speed, 1, and the others are parts of it.",
+            )
     for name, workflow in said.workflows.items():
         _workflow(said, workflow, ("workflows", name, "nodes"))
     _unique((request.id for request in said.requests), ("requests",))

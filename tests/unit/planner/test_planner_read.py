@@ -115,6 +115,7 @@ def nodes(*some: dict[str, Any]) -> bytes:
         (instance(requests=[]), "requests has 0 entries; it must be a list of at least 1 entries."),
         (instance(gpus=[]), "gpus: there are none; name them in the file, or say how many with --gpus N."),
         (instance(gpus=[{"id": 0}, {"id": 0}]), "gpus[1].id: 0 is the id of gpus[0] as well."),
+        (instance(gpus=[{"id": 0, "levels": [{"speed": 0.9, "watts": 300}]}]), "gpus[0].levels[0].speed: this is 0.9; the first power level is full speed, 1, and the others are parts of it."),
         (instance(models={"chat": {"memory_gb": 81, "gpus": 1}}), "models.chat: it needs 81 GB on a GPU, and the largest GPU has 80 GB."),
         (instance(models={"chat": {"memory_gb": 41, "gpus": 2}}), "models.chat: it needs 2 GPUs beside each other with 41 GB, and there are 1."),
         (instance(models={"chat": {"memory_gb": 1, "gpus": 4}}), "models.chat: it needs 4 GPUs beside each other, and there are 3."),
