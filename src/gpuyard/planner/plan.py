@@ -41,8 +41,8 @@ class Measures:
 
 
 def in_order(problem: Problem, plan: Plan) -> list[Ints]:
-    """The calls of each GPU, by start."""
-    width = problem.width[problem.calls.model]
+    """The calls of each GPU, by start; those that are nowhere (a GPU below 0: they were not done) are left out."""
+    width = np.where(plan.gpu < 0, 0, problem.width[problem.calls.model])
     order = np.lexsort((np.arange(len(plan.start)), plan.start))
     call = np.repeat(order, width[order])
     first = np.concatenate(([0], np.cumsum(width[order])[:-1])) if len(order) else np.zeros(0, dtype=np.int64)

@@ -1,5 +1,6 @@
 """`gpuyard plan`: pictures of plans."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,17 @@ def test_plans_that_were_made_before_are_drawn_below_each_other(
     assert plan("draw", chain, tmp_path / "batch.json", tmp_path / "dynamic.json", "--out", out) == 0
     assert capsys.readouterr().out == f"{out} shows batch.json and dynamic.json.\n"
     assert "dynamic.json: " in out.read_text()
+
+
+def test_what_was_done_is_drawn_where_not_all_was_done(plan: Plan, chain: Path, tmp_path: Path) -> None:
+    actual, out = tmp_path / "actual.json", tmp_path / "a.html"
+    plan("solve", chain, "--strategy", "batch", "--out", actual)
+    said = json.loads(actual.read_text())
+    said["tasks"] = [task for task in said["tasks"] if task["request"] != "r1"]
+    actual.write_text(json.dumps(said))
+    assert plan("draw", chain, actual, "--out", out) == 0
+    drawn = json.loads(out.read_text().split('type="application/json">')[1].split("</script>")[0])
+    assert sum(drawn["panels"][0]["calls"]) == len(said["tasks"])
 
 
 @pytest.mark.parametrize("verb", ["solve", "draw"])

@@ -104,7 +104,7 @@ def _efforts(budget: Budget) -> Iterator[float]:
     while budget.keep_going():
         yield effort
         spent += effort
-        effort *= 8
+        effort *= 8 if budget.used else 2
         if budget.used:
             used = budget.used()
             left = (1 - used) * spent / max(used - began, 1e-9)
