@@ -10,7 +10,8 @@ area       All the work, and all the loading that no plan can avoid, has to fit 
            Calls of model m with heads ≥ a and tails ≥ b have T − a − b seconds, so when they take k times as long or a
            bit less, k of them run at some instant, on k groups that have nothing in common: m was loaded on k × width
            GPUs. Each GPU begins with a load and waits until its first model's first call can begin, and each load but
-           the last of a GPU is followed by an unload. The less T, the more loads: the least T at which everything fits
+           the last of a GPU is followed by an unload. Where models are more than GPUs, some have to be loaded again and
+           again (`reloads`): each time m is on no GPU any more and comes back, on `width` GPUs. The less T, the more loads: the least T at which everything fits
            is the bound, found by bisection. The same for the models that only fit on some of the GPUs, on those GPUs.
 
 window     The work of all calls with heads ≥ a and tails ≥ b has to fit into G × (T − a − b).
@@ -30,6 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.planner.problem import EMPTY, Flags, Floats, Ints, Problem
+from gpuyard.planner.reloads import reload_seconds
 
 CUTS = 12
 """Windows are looked at for so many heads and as many tails."""
@@ -194,6 +196,10 @@ class _Sessions:
         busy = problem.free_first[place.gpus].any()  # then waiting and being busy may be the same
         self._waits = np.zeros(len(heads)) if busy else np.maximum(heads - self._load, 0.0)
         """A GPU that is empty and gets this model first is idle for so long beside loading it."""
+        everything = self._gpus == len(problem.gpus)
+        cost = (facts.width * (problem.load + facts.unload)).tolist()
+        self._again = reload_seconds(problem, cost) if everything else 0.0
+        """For models that have to be loaded again, because GPUs are fewer than models."""
         self._rest = np.array([facts.tail[facts.calls.model == m].min() for m in place.models])
         """A GPU that has this model last is idle for so long behind it."""
 
@@ -212,8 +218,13 @@ class _Sessions:
             return seconds - float(kept.sum())
         # A load more than needed is charged half to the GPU that begins with it, half to the one that ends with it.
         more = (self._load + self._unload) / 2
-        seconds += _cheapest(holders, self._waits, self._waits + more, self._gpus)
-        return seconds + _cheapest(holders, self._rest - self._unload, self._rest - self._unload + more, self._gpus)
+        first = _cheapest(holders, self._waits, self._waits + more, self._gpus)
+        last = _cheapest(holders, self._rest - self._unload, self._rest - self._unload + more, self._gpus)
+        if not self._again:
+            return seconds + first + last
+        # Loads that come on top may be of any model, so a GPU may begin and end with any.
+        with_more = self._again + self._gpus * float(self._waits.min() + (self._rest - self._unload).min())
+        return seconds + max(first + last, with_more)
 
 
 def _cheapest(counts: Ints, within: Floats, beyond: Floats, take: int) -> float:
