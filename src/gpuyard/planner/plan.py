@@ -81,6 +81,13 @@ def _keep_while_memory_lasts(problem: Problem, gpu: int, models: Ints, loaded: F
         held[model] = None
 
 
+def late_requests(problem: Problem, plan: Plan) -> int:
+    """Requests whose last call ends after their deadline."""
+    done = np.zeros(len(problem.requests.ids))
+    np.maximum.at(done, problem.calls.request, plan.end)
+    return int((done > problem.requests.deadline_s + 1e-6).sum())
+
+
 def measure(problem: Problem, plan: Plan) -> Measures:
     """Look at a valid plan."""
     makespan = plan.makespan_s

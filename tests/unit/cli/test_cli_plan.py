@@ -98,6 +98,20 @@ def test_a_file_without_a_name_is_called_by_its_own(plan: Plan, tmp_path: Path, 
     assert "lab: 6 calls on 2 GPUs" in capsys.readouterr().out
 
 
+def test_requests_that_end_after_their_deadline_are_counted(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+    """The first ends after 3 + 4 + 4.56 … s at the soonest; the second has time enough."""
+    file = tmp_path / "lab.yaml"
+    file.write_text(
+        USERS.replace("r0, workflow_id: answer", "r0, workflow_id: answer, deadline: 5").replace(
+            "arrival_time: 30", "deadline: 500"
+        )
+    )
+    assert plan("solve", file, "--strategy", "batch", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["late_requests"] == 1
+    assert plan("solve", file, "--strategy", "batch") == 0
+    assert "1 requests end after their deadline" in capsys.readouterr().out
+
+
 def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuyard.cli.plan import planning
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -48,10 +49,12 @@ class Planned:
     def figures(self, problem: "Problem", bound_s: float, strategy: str) -> dict[str, Any]:
         """As `--json` prints them."""
         from gpuyard.cli.plan.energy import energy
-        from gpuyard.planner.plan import measure
+        from gpuyard.planner.plan import late_requests, measure
 
         measures = asdict(measure(problem, self.plan))
         makespan = measures.pop("makespan_s")
+        if isfinite(problem.requests.deadline_s.min(initial=inf)):
+            measures["late_requests"] = late_requests(problem, self.plan)
         return {
             "makespan_s": makespan,
             "lower_bound_s": bound_s,

@@ -80,6 +80,10 @@ def _say(problem: "Problem", it: dict[str, Any]) -> None:
                 "GPUs used",
                 f"{it['utilisation_mean']:.1%}, the busiest {it['utilisation_spread']:.1%} more than the idlest",
             ),
+            (
+                "too late",
+                f"{it['late_requests']:,} requests end after their deadline" if "late_requests" in it else None,
+            ),
             ("energy", energy),
         ]
     )
