@@ -10,9 +10,10 @@ area       All the work, and all the loading that no plan can avoid, has to fit 
            Calls of model m with heads ≥ a and tails ≥ b have T − a − b seconds, so when they take k times as long or a
            bit less, k of them run at some instant, on k groups that have nothing in common: m was loaded on k × width
            GPUs. Each GPU begins with a load and waits until its first model's first call can begin, and each load but
-           the last of a GPU is followed by an unload. Where models are more than GPUs, some have to be loaded again and
-           again (`reloads`): each time m is on no GPU any more and comes back, on `width` GPUs. The less T, the more loads: the least T at which everything fits
-           is the bound, found by bisection. The same for the models that only fit on some of the GPUs, on those GPUs.
+           the last of a GPU is followed by an unload. Where models are more than GPUs, some are loaded again and again
+           (`reloads`): each time m is on no GPU any more and comes back, on `width` GPUs. The less T, the more loads:
+           the least T at which everything fits is the bound, found by bisection. The same for the models that only fit
+           on some of the GPUs, on those GPUs.
 
 window     The work of all calls with heads ≥ a and tails ≥ b has to fit into G × (T − a − b).
 

@@ -112,6 +112,14 @@ def test_requests_that_end_after_their_deadline_are_counted(plan: Plan, tmp_path
     assert "1 requests end after their deadline" in capsys.readouterr().out
 
 
+def test_without_the_extra_planning_says_what_to_install(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setattr("gpuyard.cli.plan.find_spec", lambda _: None)
+    assert plan("generate", "chain", 10, 2) == 2
+    assert "pip install 'gpuyard[plan]'" in capsys.readouterr().err
+
+
 def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuyard.cli.plan import planning
 

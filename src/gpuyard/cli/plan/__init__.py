@@ -1,5 +1,7 @@
 """`gpuyard plan`: workflows of model calls on GPUs, planned for the shortest makespan. A verb a file."""
 
+from importlib.util import find_spec
+
 import typer
 
 from gpuyard.cli.hints import Verbs
@@ -10,6 +12,7 @@ from gpuyard.cli.plan.generate import generate
 from gpuyard.cli.plan.pareto import pareto
 from gpuyard.cli.plan.run import run
 from gpuyard.cli.plan.solve import solve
+from gpuyard.domain.errors import WrongInput
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 app.command()(solve)
@@ -27,3 +30,5 @@ def plan(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+    if find_spec("numba") is None:
+        raise WrongInput("Planning needs numpy and numba: pip install 'gpuyard[plan]'.")
