@@ -1,11 +1,13 @@
 """`gpuyard plan`, from its options to its files."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from gpuyard import cli
+from gpuyard.cli.plan.planning import stoppable
 from tests.unit.planner.small import plan as a_plan
 from tests.unit.planner.test_planner_read import USERS
 
@@ -118,6 +120,17 @@ def test_without_the_extra_planning_says_what_to_install(
     monkeypatch.setattr("gpuyard.cli.plan.find_spec", lambda _: None)
     assert plan("generate", "chain", 10, 2) == 2
     assert "pip install 'gpuyard[plan]'" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_search_and_a_second_one_everything() -> None:
+    with stoppable() as stopped:
+        assert not stopped()
+        signal.raise_signal(signal.SIGINT)
+        assert stopped()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """One strategy on one problem: ready to run, run within its budget, watched, checked and measured."""
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from time import perf_counter
@@ -84,8 +86,11 @@ def planned(
     began = perf_counter()
     limited = effort.rounds is None
     used = (lambda: (perf_counter() - began) / effort.seconds) if limited and effort.seconds else None
-    keep_going = (lambda: perf_counter() - began < effort.seconds) if limited else (lambda: True)
-    with _Watched(name, bound_s) as watched:
+    with _Watched(name, bound_s) as watched, stoppable() as stopped:
+
+        def keep_going() -> bool:
+            return not stopped() and not (limited and perf_counter() - began >= effort.seconds)
+
         plan = then(solver(problem, Budget(effort.seed, effort.rounds, keep_going, used, watched.better)))
     return Planned(plan, compiling_s, perf_counter() - began, check(problem, plan))
 
@@ -99,6 +104,24 @@ def _ready(solver: "Strategy") -> float:
     began = perf_counter()
     solver(problem_of(generate("agentic", 12, 2)), Budget(rounds=1))
     return perf_counter() - began
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C ends a search, and what it has found by then counts; a second one ends everything."""
+    before = signal.getsignal(signal.SIGINT)
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield lambda: stopped
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _Watched:
