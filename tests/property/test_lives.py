@@ -82,6 +82,7 @@ class Life(RuleBasedStateMachine):
         deadline=st.sampled_from((None, None, None, 150.0)),
         retries=st.integers(0, 2),
         copies=st.sampled_from((1, 1, 1, 5)),
+        model_name=st.sampled_from(("", "", "llama", "whisper")),
         depends=st.booleans(),
         data=st.data(),
     )
@@ -89,7 +90,7 @@ class Life(RuleBasedStateMachine):
         self, gpus: int, nodes: int, whole_nodes: bool, fraction: int, share_memory: int, cpus: int, memory_mib: int, models: tuple[str, ...],
         speeds: tuple[tuple[str, float], ...], labels: tuple[tuple[str, str], ...], tenant: str, online: bool, priority: int, preemption: Preemption,
         on_lost: OnLost, estimate: float | None, timeout: float | None, deadline: float | None, retries: int,
-        copies: int, depends: bool, data: st.DataObject,
+        copies: int, model_name: str, depends: bool, data: st.DataObject,
     ) -> None:  # fmt: skip
         shared = (
             Share(fraction, share_memory) if (fraction or share_memory) and nodes == 1 and not whole_nodes else None
@@ -109,7 +110,7 @@ class Life(RuleBasedStateMachine):
                     online=online, priority=priority, preemption=preemption, on_lost=on_lost, retries=retries,
                     estimate=None if estimate is None else Estimate(estimate, estimate / 2, estimate * 2),
                     timeout_seconds=timeout, deadline=None if deadline is None else self.story.now + deadline,
-                    after=after, after_any=after_any,
+                    after=after, after_any=after_any, model_name=model_name,
                 )
             )  # fmt: skip
         self.story.submits(*tasks)

@@ -45,7 +45,12 @@ def in_words(told: "ExplainAnswer") -> list[str]:
         return [*words, *_how_long(told)]
     if _fits_nowhere(told):
         return [*words, NOWHERE]
-    return [*words, _ahead(told.ahead), _when(told), *_how_long(told)]
+    return [*words, _ahead(told.ahead), _when(told), *_how_long(told), *_where_its_model_ran(told)]
+
+
+def _where_its_model_ran(told: "ExplainAnswer") -> list[str]:
+    nodes = " and ".join(told.model_ran_on)
+    return [f"Its model ran last on {nodes}: of equally good places it takes one there."] if nodes else []
 
 
 def _how_long(told: "ExplainAnswer") -> list[str]:

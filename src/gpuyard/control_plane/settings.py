@@ -108,7 +108,8 @@ class Scheduler(Section, frozen=True):
     backfill: Backfill = ENGINE.backfill
     ageing: Seconds = Seconds(ENGINE.ageing_seconds)
     level: Seconds = Seconds(ENGINE.level_seconds)
-    """What these five mean is said in gpuyard.domain.settings."""
+    model_affinity: bool = ENGINE.model_affinity
+    """What these six mean is said in gpuyard.domain.settings."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)
     """For tasks that name none; 0: they may run for ever."""
     queue_size: Annotated[int, Meta(ge=0)] = 0
@@ -355,6 +356,7 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         backfill=said.backfill,
         ageing_seconds=float(said.ageing),
         level_seconds=float(said.level),
+        model_affinity=said.model_affinity,
     )
 
 

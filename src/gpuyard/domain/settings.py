@@ -47,6 +47,8 @@ class Settings(Value, frozen=True):
     """A task that was stopped so often for others is left alone from then on: the second guard."""
     moves: Moves = Moves.EXCHANGE
     """Whether tasks with speeds are moved to faster GPUs; only where `preemption` is on."""
+    model_affinity: bool = True
+    """Whether a task goes where its model ran last, of places that are equally good."""
     search_depth: int = 64
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
     ageing_seconds: float = 600.0

@@ -223,7 +223,7 @@ class Deeds:
             closed = self._closed_models(tenant, shape) | shape.too_dear(left)
             closed |= without(state.index.everywhere, hold.bays)
             placement = (
-                choose(shape, state.index, state.order_for(shape.gpus), closed)
+                choose(shape, state.index, state.order_for(shape.gpus), closed, model=task.model)
                 if allowed and self._can_pay(tenant)
                 else None
             )

@@ -46,6 +46,8 @@ class Explanation(Value, frozen=True):
     """Where, if that is promised already."""
     guessed: bool = False
     """Whether that start rests on a guess: a task in the way has outrun its estimate."""
+    model_ran_on: tuple[NodeId, ...] = ()
+    """Where its model ran last, of the nodes that could hold it: taken if nothing else speaks for another."""
 
     def sentence(self) -> str:
         """The reason in words."""
@@ -71,7 +73,8 @@ def explain(state: State, task_id: TaskId, now: float) -> Explanation:
     guessed = starts[-1] is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     low, likely, high = _band(starts)
     nodes = hold.nodes if hold else ()
-    return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, nodes, guessed)
+    ran_on = tuple(sorted(state.index.hosts_of(state.index.warmth.bays(task.model) & shape.eligible)))
+    return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, nodes, guessed, ran_on)
 
 
 def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:

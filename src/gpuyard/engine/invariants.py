@@ -17,8 +17,10 @@ from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import MOVING, State
 from gpuyard.engine.task import Task
+from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.choose import choose
 from gpuyard.placement.shape import Shape
+from gpuyard.placement.warmth import Model
 
 
 def check(state: State) -> None:
@@ -28,6 +30,7 @@ def check(state: State) -> None:
     _check_tasks(state)
     _check_remains(state)
     _check_holds(state)
+    _check_models(state)
 
 
 def check_quota_in_force(state: State) -> None:
@@ -38,6 +41,19 @@ def check_quota_in_force(state: State) -> None:
         assert tenant.used <= tenant.limit, f"tenant {tenant.id} uses {tenant.used}, its limit is {tenant.limit}"
         for model, limit in tenant.model_limits.items():
             assert tenant.used_by_model.get(model, 0) <= limit, f"tenant {tenant.id} is above its limit of {model}"
+
+
+def _check_models(state: State) -> None:
+    ran: dict[Model, BaySet] = {}
+    for bay in state.index.all_bays():
+        seen = 0
+        for model, cards in bay.models.items():
+            assert cards, f"{model} ran on no card of {bay.host.spec.id}"
+            assert not seen & cards, f"two models ran last on a card of {bay.host.spec.id}"
+            seen |= cards
+            ran[model] = ran.get(model, 0) | bay.bit
+        assert seen == bay.warm, f"the warm cards of {bay.host.spec.id} are not those that had a model"
+    assert state.index.warmth.by_model == ran, "where models ran last is not what the cards say"
 
 
 def _check_cards(state: State) -> None:

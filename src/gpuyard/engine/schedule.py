@@ -369,14 +369,14 @@ class Pass(Deeds):
         if state.settings.backfill is Backfill.NONE and self._somebody_first(task, shape):
             return None, True
         if not before:
-            return choose(shape, state.index, order, closed), False
+            return choose(shape, state.index, order, closed, model=task.model), False
         held: BaySet = 0
         for hold in before:
             held |= hold.bays
-        placement = choose(shape, state.index, order, closed | held)
+        placement = choose(shape, state.index, order, closed | held, model=task.model)
         if placement is None and held & shape.eligible and choose(shape, state.index, order, closed) is not None:
             away = in_the_way(state, task, shape, self.at, before)
-            placement = choose(shape, state.index, order, closed | away)
+            placement = choose(shape, state.index, order, closed | away, model=task.model)
             return placement, True
         return placement, False
 

@@ -21,6 +21,7 @@ from gpuyard.engine.task import Task
 from gpuyard.placement.choose import choose
 from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
+from gpuyard.placement.warmth import pick
 
 NO_LINES: dict[int, Line] = {}
 NO_ANSWER: Any = object()
@@ -175,7 +176,7 @@ class Scheduler(Pass):
             return True
         if not self._quotas_allow(task, group, need):
             return False
-        placement = Placement((Slice(bay.host.spec.id, bay.topology.pick(bay.free_mask, shape.gpus, Link.ANY)),))
+        placement = Placement((Slice(bay.host.spec.id, pick(bay, shape.gpus, Link.ANY, task.model)),))
         self._place(task, placement)
         return True
 
@@ -201,7 +202,7 @@ class Scheduler(Pass):
             ):
                 return False
             task = state.tasks[head[1]]
-            placement = choose(shape, index, order) if task.avoid is None else None
+            placement = choose(shape, index, order, model=task.model) if task.avoid is None else None
             if placement is None:
                 return False
             self._place(task, placement)

@@ -33,6 +33,7 @@ from gpuyard.engine.quota import TenantBook
 from gpuyard.engine.state import State, holds_gpus
 from gpuyard.engine.task import Task
 from gpuyard.placement.speeds import speed_of
+from gpuyard.placement.warmth import Model
 
 FORMAT = 1
 
@@ -55,6 +56,8 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     draining: bool = False
     health: dict[str, GpuHealth] = {}
     remains: tuple[RemainsRow, ...] = ()
+    models: tuple[tuple[Model, int], ...] = ()
+    """Cards, as bits, by the model of the last task on them; a node of several kinds of cards may have one twice."""
 
 
 class TenantRow(msgspec.Struct, omit_defaults=True):
@@ -133,6 +136,7 @@ def dump(state: State) -> dict[str, Any]:
                 host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
                 tuple(RemainsRow(*what, part) for what, part in state.remains.get(host.spec.id, {}).items()),
+                tuple((model, bay.models[model]) for bay in host.bays for model in sorted(bay.models)),
             )
             for host in state.index.hosts.values()
         ],
@@ -219,6 +223,8 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
         for gpu, health in row.health.items():
             state.index.set_health(row.spec.id, int(gpu), health)
         state.index.set_state(row.spec.id, lost=row.lost, cordoned=row.cordoned, draining=row.draining)
+        for model, cards in row.models:
+            state.index.warmth.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
         for left in row.remains:
             state.remains.setdefault(row.spec.id, {})[left.task, left.attempt] = left.part
             state.index.take(Placement((left.part,)))

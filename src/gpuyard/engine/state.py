@@ -320,11 +320,18 @@ class State:
         if task.spec.resources.speeds:
             task.speed = speed_of(task.spec.resources.speeds, placement, self.index)
         self.index.take(placement)
+        if task.model is not None or self.index.warmth.by_model:
+            self._note_model(task, placement)
         self.charge(task, placement, placement.charge_milli, at)
         for part in placement.slices:
             self.on_node[part.node][task.id] = task
         if task.preemption is not Preemption.NEVER:
             self.count_prey(placement, 1)
+
+    def _note_model(self, task: Task, placement: Placement) -> None:
+        """What ran on its cards before is not there any more; the model it is about will be."""
+        if self.settings.model_affinity:
+            self.index.note_model(placement, task.model)
 
     def _started(self, event: fact.AttemptStarted, at: float) -> None:
         task, phase = self._move(event.task, event)
@@ -406,6 +413,7 @@ class State:
         """A suspended attempt has its host memory still."""
         parts = tuple(_without_memory(part) for part in placement.slices)
         self.index.take(Placement(parts))
+        self._note_model(task, placement)
         self.charge(task, placement, placement.charge_milli, at)
 
     def _resumed(self, event: fact.AttemptResumed, at: float) -> None:
@@ -882,6 +890,9 @@ class State:
         self.policy = POLICIES[event.settings.policy]
         self.weak.clear()
         self.orders.clear()
+        if not event.settings.model_affinity:
+            for bay in self.index.all_bays():
+                self.index.warmth.forget(bay)
         waiting = [task for task in self.tasks.values() if task.group is not None]
         for task in waiting:
             self._requeue(task, at)

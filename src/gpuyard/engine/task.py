@@ -7,6 +7,7 @@ from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.engine.phases import STATUS, Ended, Phase, Running, Waiting
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.placement.warmth import Model
 
 if TYPE_CHECKING:
     from gpuyard.engine.queue import Group
@@ -37,6 +38,7 @@ class Task:
         "key",
         "losses",
         "members",
+        "model",
         "phase",
         "placed_at",
         "preemption",
@@ -60,6 +62,8 @@ class Task:
         self.book = book
         """Its tenant's."""
         self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
+        self.model: Model | None = (spec.tenant, spec.model_name) if spec.model_name else None
+        """The machine-learning model it is about."""
         self.submitted_at = at
         self.phase: Phase = Waiting(at)
         self.priority = spec.priority

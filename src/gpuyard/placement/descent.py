@@ -6,6 +6,7 @@ can still save (`least_stranding`) could make up for what the class costs. Of a 
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.values import MILLI, Link
@@ -14,6 +15,7 @@ from gpuyard.placement.index import Bay, Index
 from gpuyard.placement.room import candidates, fits_now, share_card, share_slice, whole_slice
 from gpuyard.placement.scores.fragmentation import Fragmentation
 from gpuyard.placement.shape import Shape
+from gpuyard.placement.warmth import Model, pick
 
 LOOKS = 16
 """How many nodes of a class are compared."""
@@ -24,8 +26,11 @@ Class = tuple[float, int, int, BaySet]
 """What it costs; what is left of the card, or MILLI and more for fresh ones; thousandths taken; its bays."""
 
 
-def descend(shape: Shape, index: Index, costs: Fragmentation, eligible: BaySet) -> Placement | None:
-    """The cheapest room for a shape of one node."""
+def descend(
+    shape: Shape, index: Index, costs: Fragmentation, eligible: BaySet, model: Model | None
+) -> Placement | None:
+    """The cheapest room for a shape of one node; of equally cheap ones of a class, where the model ran last."""
+    warm = index.warmth.bays(model)
     possible = candidates(shape, index) & eligible
     best, best_cost, best_left, looks = None, 0.0, 0, 0
     full: BaySet = 0
@@ -34,7 +39,8 @@ def descend(shape: Shape, index: Index, costs: Fragmentation, eligible: BaySet) 
         if best is not None and (looks >= MOST_LOOKS or least >= best_cost):
             break
         here = 0
-        for number in members(without(bays, full)):
+        possible_here = without(bays, full)
+        for number in chain(members(possible_here & warm), members(without(possible_here, warm))):
             bay = index.bay(number)
             if not fits_now(shape, bay):
                 full |= bay.bit
@@ -46,7 +52,7 @@ def descend(shape: Shape, index: Index, costs: Fragmentation, eligible: BaySet) 
                 if here == LOOKS:
                     break
         looks += here
-    return None if best is None else Placement((_slice(shape, best, best_left),))
+    return None if best is None else Placement((_slice(shape, best, best_left, model),))
 
 
 def _classes(shape: Shape, index: Index, costs: Fragmentation, possible: BaySet) -> Iterator[Class]:
@@ -76,9 +82,9 @@ def _classes(shape: Shape, index: Index, costs: Fragmentation, possible: BaySet)
                         yield round(costs.fresh(free, milli) + pressure * milli, 6), MILLI + free, milli, bays
 
 
-def _slice(shape: Shape, bay: Bay, left: int) -> Slice:
+def _slice(shape: Shape, bay: Bay, left: int, model: Model | None) -> Slice:
     if shape.share is None:
-        return whole_slice(shape, bay)
-    card = share_card(shape, bay, left) if left < MILLI else bay.topology.pick(bay.free_mask, 1, Link.ANY)[0]
+        return whole_slice(shape, bay, model)
+    card = share_card(shape, bay, left) if left < MILLI else pick(bay, 1, Link.ANY, model)[0]
     assert card is not None
     return share_slice(shape, bay, card)

@@ -12,6 +12,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId
 from gpuyard.placement.bayset import BaySet, ByLevel, ByValue, members
 from gpuyard.placement.topology import Topology, mask_of
+from gpuyard.placement.warmth import Model, Warmth
 
 
 class Shared:
@@ -36,11 +37,13 @@ class Bay:
         "gpu_memory_mib",
         "host",
         "model",
+        "models",
         "number",
         "shared",
         "taken",
         "topology",
         "usable",
+        "warm",
     )
 
     def __init__(self, number: int, host: "Host", gpus: tuple[tuple[int, Gpu], ...], topology: Topology) -> None:
@@ -50,6 +53,10 @@ class Bay:
         self.model = gpus[0][1].model if gpus else ""
         self.gpu_memory_mib = gpus[0][1].memory_mib if gpus else 0
         self.topology = topology
+        self.models: dict[Model, int] = {}
+        """Cards by the machine-learning model of the last task on them, where it named one."""
+        self.warm = 0
+        """All of those cards."""
         self.all = mask_of(tuple(index for index, _ in gpus))
         self.usable = self.all
         self.taken = 0
@@ -110,6 +117,7 @@ class Index:
         """Cards that count for the split between the classes: of nodes that are not lost, less the broken ones."""
         self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
         self._vacant: list[int] = []
+        self.warmth = Warmth()
         # what bays are
         self.everywhere: BaySet = 0
         self.primary: BaySet = 0
@@ -185,6 +193,7 @@ class Index:
             self.gpus_up -= self._healthy(host)
         self._describe(host)
         for bay in host.bays:
+            self.warmth.forget(bay)
             self.bays[bay.number] = None
             self._vacant.append(bay.number)
         self._vacant.sort(reverse=True)
@@ -202,6 +211,8 @@ class Index:
         host.draining = host.draining if draining is None else draining
         if host.lost != was_lost:
             self.gpus_up += -self._healthy(host) if host.lost else self._healthy(host)
+            for bay in host.bays:
+                self.warmth.forget(bay)
         if was_open and not host.open:
             self._close(host)
         elif host.open and not was_open:
@@ -326,6 +337,12 @@ class Index:
                     self._move_share(host, part, taken=True)
             if part.cpus or part.memory_mib:
                 self._move_host(host, -part.cpus, -part.memory_mib)
+
+    def note_model(self, placement: Placement, model: Model | None) -> None:
+        """A task about a model, or about none, is where this placement is."""
+        for part in placement.slices:
+            if part.gpus:
+                self.warmth.note(self.hosts[part.node].bay_of[part.gpus[0]], mask_of(part.gpus), model)
 
     def give(self, placement: Placement, *, keep_memory: bool = False) -> None:
         """A placement ends; a suspended attempt leaves its host memory where it is."""

@@ -4,6 +4,7 @@ from gpuyard.domain.placement import Slice
 from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.index import Bay, Index
 from gpuyard.placement.shape import Shape
+from gpuyard.placement.warmth import Model, pick
 
 
 def fits_now(shape: Shape, bay: Bay) -> bool:
@@ -42,10 +43,10 @@ def share_card(shape: Shape, bay: Bay, left: int | None = None) -> int | None:
     return min(fitting)[1] if fitting else None
 
 
-def whole_slice(shape: Shape, bay: Bay) -> Slice:
+def whole_slice(shape: Shape, bay: Bay, model: Model | None) -> Slice:
     """What a part with whole GPUs, or none, takes."""
     count = bay.free if shape.whole_nodes else shape.gpus
-    gpus = bay.topology.pick(bay.free_mask, count, shape.link) if count else ()
+    gpus = pick(bay, count, shape.link, model) if count else ()
     return Slice(bay.host.spec.id, gpus, cpus=shape.cpus, memory_mib=shape.memory_mib)
 
 

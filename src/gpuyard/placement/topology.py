@@ -10,6 +10,9 @@ from functools import lru_cache
 from gpuyard.domain.node import Gpu
 from gpuyard.domain.values import Link
 
+MOST_LIKED = 10_000
+"""How many answers of `pick_liked` are kept: there are many sets of cards with many free ones among them."""
+
 
 class Topology:
     """How the cards of a bay hang together. Bays that are built alike share one."""
@@ -18,6 +21,7 @@ class Topology:
         self._numa = _groups(gpus, "numa")
         self._nvlink = _groups(gpus, "nvlink")
         self._picks: dict[tuple[int, int, Link], tuple[int, ...]] = {}
+        self._liked: dict[tuple[int, int, int, Link], tuple[int, ...]] = {}
 
     def pick(self, free: int, count: int, link: Link) -> tuple[int, ...]:
         """Choose `count` of the free cards; `free` has a bit for each card's index on the node."""
@@ -31,6 +35,28 @@ class Topology:
         """Into how many groups a choice is cut: 1 is what a task with a wish hopes for."""
         groups = self._numa if link is Link.NUMA else self._nvlink
         return sum(1 for group in groups if mask_of(gpus) & group)
+
+    def pick_liked(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
+        """The same among those of the free cards that somebody likes better; empty where that is not as good."""
+        key = (free, liked, count, link)
+        chosen = self._liked.get(key)
+        if chosen is None:
+            if len(self._liked) >= MOST_LIKED:
+                self._liked.clear()
+            chosen = self._liked[key] = self._pick_liked(free, liked, count, link)
+        return chosen
+
+    def _pick_liked(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
+        """As good is what is cut into as few pieces, and leaves groups of the same sizes."""
+        if liked.bit_count() < count:
+            return ()
+        chosen, usual = self.pick(liked, count, link), self.pick(free, count, link)
+        same_pieces = self.pieces(chosen, link) == self.pieces(usual, link)
+        return chosen if same_pieces and self._rests(free, chosen) == self._rests(free, usual) else ()
+
+    def _rests(self, free: int, taken: tuple[int, ...]) -> list[int]:
+        left = free & ~mask_of(taken)
+        return sorted((group & left).bit_count() for group in self._nvlink)
 
     def _pick(self, free: int, count: int, link: Link) -> tuple[int, ...]:
         groups = self._numa if link is Link.NUMA else self._nvlink

@@ -99,6 +99,8 @@ class ExplainAnswer(Struct, frozen=True):
     estimated_high_seconds: float | None = None
     predicted_from: int | None = None
     """From how many runs of its kind that was predicted."""
+    model_ran_on: list[str] = []
+    """Nodes that could hold it where its model ran last; of equally good places one there is taken."""
 
 
 # --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------

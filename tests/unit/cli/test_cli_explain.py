@@ -100,6 +100,11 @@ def test_of_what_is_in_the_way_only_what_is_known_is_said() -> None:
     assert in_words(explanation(ahead=300))[-1] == "Nobody can say when it starts: too many tasks go before it."
 
 
+def test_where_its_model_ran_last_is_said() -> None:
+    told = in_words(explanation(ahead=300, model_ran_on=["node-1", "node-2"]))
+    assert told[-1] == "Its model ran last on node-1 and node-2: of equally good places it takes one there."
+
+
 def test_the_words_are_about_reasons_there_are() -> None:
     assert {kind.__name__ for kind in REFUSALS} >= explain.SAYS_ALL | explain.IN_THE_WAY | explain.NOT_BY_ESTIMATES
     assert explain.MOST_AHEAD == AHEAD

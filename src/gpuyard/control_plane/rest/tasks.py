@@ -147,6 +147,7 @@ async def explain_task(desk: Desk, call: Call) -> Answer:
             told.estimated_low_seconds,
             told.estimated_high_seconds,
             told.predicted_from,
+            list(found.model_ran_on) if found else [],
         )
     )
 
