@@ -63,6 +63,34 @@ def test_a_batch_is_accepted_whole_in_the_order_in_which_it_was_sent(yard: RestY
     assert yard.get(TASKS)["total"] == 500
 
 
+def test_tasks_of_a_batch_can_wait_for_each_other_by_their_places(yard: RestYard) -> None:
+    yard.submit(gpu_count=1)
+    sent = [
+        {"gpu_count": 1, "command": "true", "depends_on": ["tasks[1]", "task-1"]},
+        {"gpu_count": 1, "command": "true", "array": {"count": 2}},
+        {"gpu_count": 1, "command": "true", "after_any": ["tasks[0]"]},
+    ]
+    told = yard.ask("POST", BATCH, {"tasks": sent}).json["tasks"]
+    assert [task["depends_on"] for task in told] == [["task-1", "task-3", "task-4"], [], [], []]
+    assert [task["after_any"] for task in told] == [[], [], [], ["task-2"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        (TASKS, {"depends_on": ["tasks[0]"]}, "tasks[0] is a task of a batch"),
+        (BATCH, {"tasks": [{"depends_on": ["tasks[1]"]}]}, "There is no tasks[1] in this batch"),
+        (BATCH, {"tasks": [{"after_any": ["tasks[0]"]}]}, "wait for each other"),
+    ],
+)
+def test_places_that_are_not_there_or_wait_for_themselves_are_refused(
+    quiet: RestYard, path: str, body: dict[str, Any], sentence: str
+) -> None:
+    reply = quiet.ask("POST", path, body)
+    assert reply.status == 400
+    assert sentence in reply.json["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [

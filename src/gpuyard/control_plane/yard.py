@@ -64,6 +64,9 @@ class Submission:
 
     specs: Sequence[TaskSpec]
     secrets: Mapping[str, str]
+    after_success: Sequence[int] = ()
+    after_any: Sequence[int] = ()
+    """Requests of the same batch, by their places in it, that theirs wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +208,12 @@ class Yard:
             given.clear()  # asked again, should another request of its batch have broken the engine
             tasks = []
             secrets: dict[TaskId, Mapping[str, str]] = {}
+            numbers = _numbers(submissions, state.last_task)
             for submission in submissions:
                 for asked in submission.specs:
                     spec = asked if forecaster is None else forecaster.foreseen(asked, state.now)
+                    if submission.after_success or submission.after_any:
+                        spec = _waiting(spec, submission, numbers)
                     given.append(TaskId(state.last_task + 1 + len(given)))
                     tasks.append(NewTask(given[-1], spec))
                     if submission.secrets:
@@ -460,3 +466,21 @@ def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
         )
 
     return wanted
+
+
+def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
+    """Which numbers the tasks of each request will have."""
+    numbers, first = [], last + 1
+    for submission in submissions:
+        numbers.append(range(first, first + len(submission.specs)))
+        first += len(submission.specs)
+    return numbers
+
+
+def _waiting(spec: TaskSpec, submission: Submission, numbers: Sequence[range]) -> TaskSpec:
+    """It waits for tasks of its own batch, too, now that they have numbers."""
+    success, ended = (
+        tuple(TaskId(number) for place in places for number in numbers[place])
+        for places in (submission.after_success, submission.after_any)
+    )
+    return msgspec.structs.replace(spec, after_success=spec.after_success + success, after_any=spec.after_any + ended)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
@@ -37,6 +38,7 @@ from gpuyard.wire.answers import (
     UserList,
 )
 from gpuyard.wire.dialect import LoginAnswer
+from gpuyard.wire.tasks import PLACE
 
 T = TypeVar("T")
 DEFAULT_SERVER = "http://127.0.0.1:8080"
@@ -184,8 +186,12 @@ class Client:
             return self.connection.ask("POST", "/api/v1/tasks", _Tasks, body=body, key=key).tasks
         return [self.connection.ask("POST", "/api/v1/tasks", Task, body=body, key=key)]
 
-    def submit_many(self, tasks: Iterable[NewTask]) -> list[Task]:
-        """Submit many tasks, all of an array in its place. Every 5,000 of a tenant are accepted together or not at all."""
+    def submit_many(self, tasks: Iterable[NewTask], *, idempotency_key: str | None = None) -> list[Task]:
+        """Submit many tasks, all of an array in its place. Every 5,000 of a tenant are accepted together or not at all.
+
+        They may wait for each other by their places: `"tasks[2]"` is the third. Whoever goes in a later part can not be
+        waited for. With a key of your own, sent again is not submitted again.
+        """
         bodies = [_request(task) for task in tasks]
         by_tenant: dict[str | None, list[int]] = {}
         for place, body in enumerate(bodies):
@@ -194,13 +200,14 @@ class Client:
         for places in by_tenant.values():
             for begin in range(0, len(places), IN_ONE_CALL):
                 part = places[begin : begin + IN_ONE_CALL]
-                answers = iter(self._batch([bodies[place] for place in part]))
+                within = {place: number for number, place in enumerate(part)}
+                key = f"{idempotency_key}-{places[begin]}" if idempotency_key else _new_key()
+                answers = iter(self._batch([_in_part(bodies[place], within, made) for place in part], key))
                 for place in part:
                     made[place] = list(islice(answers, bodies[place].get("array", _ONE)["count"]))
         return [task for answers in made for task in answers]
 
-    def _batch(self, bodies: list[dict[str, Any]]) -> list[Task]:
-        key = _new_key()
+    def _batch(self, bodies: list[dict[str, Any]], key: str) -> list[Task]:
         return self.connection.ask("POST", "/api/v1/tasks:batch", _Tasks, body={"tasks": bodies}, key=key).tasks
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -538,6 +545,25 @@ def _quoted(part: str) -> str:
     if not part:
         raise NotFound(EMPTY, status=404, code="EmptyName")
     return quote(part, safe="")
+
+
+def _in_part(body: dict[str, Any], within: Mapping[int, int], made: Sequence[Sequence[Task]]) -> dict[str, Any]:
+    """A request whose references to places are those of its part, or ids where those were accepted before."""
+    waits: dict[str, Any] = {name: body[name] for name in ("depends_on", "after_any") if name in body}
+    for name, refs in waits.items():
+        found: list[str] = []
+        for ref in refs:
+            place = int(ref[len(PLACE) : -1]) if ref.startswith(PLACE) else None
+            if place is None:
+                found.append(ref)
+            elif place in within:
+                found.append(f"{PLACE}{within[place]}]")
+            elif place < len(made) and made[place]:
+                found += (task.id for task in made[place])
+            else:
+                raise WrongInput(f"{ref} comes later than a task that is to wait for it, or not at all.")
+        waits[name] = found
+    return {**body, **waits}
 
 
 def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:

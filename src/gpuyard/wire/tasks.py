@@ -41,6 +41,8 @@ PRIORITY_IN_THE_MIDDLE = 50
 MOST_BYTES = 128 * 1024
 """Of command, environment and secrets together: Linux takes no single argument longer than this, and a shell line is one."""
 MOST_IN_A_BATCH = 100_000
+PLACE = "tasks["
+"""How a task of the same batch begins: `tasks[2]`."""
 LARGEST_ID = 2**63 - 1
 
 SET_BY_US = frozenset(
@@ -58,8 +60,9 @@ SET_BY_US = frozenset(
 """Variables that say which GPUs and which place in a gang a task has. So do all that begin with GPUYARD_."""
 
 TaskRef: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=1, le=LARGEST_ID)] | Annotated[str, Meta(pattern=r"^(task-)?[1-9][0-9]{0,18}$(?!\n)")],
-    Meta(description='a task\'s number or id, such as 7 or "task-7"'),
+    Annotated[int, Meta(ge=1, le=LARGEST_ID)]
+    | Annotated[str, Meta(pattern=r"^((task-)?[1-9][0-9]{0,18}|tasks\[(0|[1-9][0-9]{0,5})\])$(?!\n)")],
+    Meta(description='a task\'s number or id, such as 7 or "task-7"; in a batch also "tasks[2]", the third of it'),
 ]
 TaskRefs: TypeAlias = Annotated[list[TaskRef], Meta(max_length=10_000)]
 Argument: TypeAlias = Annotated[str, Meta(max_length=MOST_BYTES)]
@@ -357,7 +360,17 @@ def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets
 def _task_ids(refs: list[str | int] | None) -> tuple[TaskId, ...]:
     if not refs:
         return ()
-    return tuple(dict.fromkeys(TaskId(ref) if isinstance(ref, int) else parse_task_id(ref) for ref in refs))
+    known = (ref for ref in refs if not _is_place(ref))
+    return tuple(dict.fromkeys(TaskId(ref) if isinstance(ref, int) else parse_task_id(ref) for ref in known))
+
+
+def places_of(refs: list[str | int] | None) -> tuple[int, ...]:
+    """Those that stand in the same batch, by their places in it."""
+    return tuple(dict.fromkeys(int(str(ref)[len(PLACE) : -1]) for ref in refs or () if _is_place(ref)))
+
+
+def _is_place(ref: str | int) -> bool:
+    return isinstance(ref, str) and ref.startswith(PLACE)
 
 
 def parse_task_id(text: str) -> TaskId:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import gpuyard
+from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.values import TaskStatus
 from gpuyard.sdk import TaskFailed, TookTooLong
 from gpuyard.sdk.client import LeaseFields, NewTask, TenantLimits, connect
@@ -84,6 +85,27 @@ def test_many_tasks_go_in_parts_and_come_back_in_order() -> None:
     assert len({asked.headers["Idempotency-Key"] for asked in server.asked}) == 3
     assert [one.name for one in made[:6]] == ["t0", "t1", "t2", "t2", "t2", "t3"]
     assert len(made) == 5004
+
+
+def test_tasks_that_go_in_parts_can_wait_for_each_other_and_be_sent_again() -> None:
+    given = [0]
+
+    def accepts(line: Answering) -> None:
+        given[0] += len(line.asked.body["tasks"])
+        count = len(line.asked.body["tasks"])
+        line.say({"tasks": [task(given[0] - count + place + 1) for place in range(count)]}, 201)
+
+    wanted: list[NewTask] = [{"command": "true"} for _ in range(5002)]
+    wanted[5000]["depends_on"] = ["tasks[7]", "task-1"]
+    wanted[5001]["depends_on"] = ["tasks[5000]"]
+    with partner(accepts) as server:
+        connect(server.url).submit_many(wanted, idempotency_key="plan")
+        with pytest.raises(WrongInput, match=r"tasks\[5001\] comes later"):
+            connect(server.url).submit_many([{"depends_on": ["tasks[5001]"]}, *wanted[1:]])
+
+    first, last = server.asked[:2]
+    assert [asked.headers["Idempotency-Key"] for asked in (first, last)] == ["plan-0", "plan-5000"]
+    assert [one["depends_on"] for one in last.body["tasks"]] == [["task-8", "task-1"], ["tasks[0]"]]
 
 
 def test_a_list_is_read_page_by_page() -> None:

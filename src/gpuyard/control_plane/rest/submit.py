@@ -18,7 +18,7 @@ from gpuyard.domain.values import TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
 from gpuyard.wire.strict import WrongInput
-from gpuyard.wire.tasks import TaskAnswer, TaskRequest, read_batch, read_task, specs_of
+from gpuyard.wire.tasks import TaskAnswer, TaskRequest, places_of, read_batch, read_task, specs_of
 
 LONGEST_KEY = 255
 
@@ -49,9 +49,10 @@ async def post_batch(desk: Desk, call: Call) -> Answer:
     """Many tasks, all or none."""
     body = await call.body(MOST_IN_A_BATCH)
     submissions = []
-    for place, request in enumerate(read_batch(body).tasks):
+    requests = read_batch(body).tasks
+    for place, request in enumerate(requests):
         try:
-            submissions.append(submission_of(desk, call, request))
+            submissions.append(submission_of(desk, call, request, of=len(requests)))
         except WrongInput as wrong:
             raise wrong.within("tasks", place) from None
     tenants = {submission.specs[0].tenant for submission in submissions}
@@ -62,8 +63,8 @@ async def post_batch(desk: Desk, call: Call) -> Answer:
     return say(RawTasks([Raw(answer) for answer in answers]), 201)
 
 
-def submission_of(desk: Desk, call: Call, request: TaskRequest) -> Submission:
-    """What a request means when this caller sends it."""
+def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> Submission:
+    """What a request means when this caller sends it, alone or in a batch of so many."""
     tenant = desk.tenant_of(call, Action.SUBMIT, request.tenant_id)
     entry = desk.settings.tenant_entry(tenant)
     specs = specs_of(
@@ -75,7 +76,13 @@ def submission_of(desk: Desk, call: Call, request: TaskRequest) -> Submission:
         max_gpu_memory_mib=entry.max_memory_per_gpu,
         user=call.who.username,
     )
-    return Submission(specs, request.secrets or {})
+    after_success, after_any = places_of(request.depends_on), places_of(request.after_any)
+    for field, places in (("depends_on", after_success), ("after_any", after_any)):
+        if places and max(places) >= of:
+            alone = f"tasks[{places[0]}] is a task of a batch, and this is none."
+            message = f"There is no tasks[{max(places)}] in this batch of {of} to wait for." if of else alone
+            raise WrongInput("UnknownDependency", message, field)
+    return Submission(specs, request.secrets or {}, after_success, after_any)
 
 
 async def accept(
