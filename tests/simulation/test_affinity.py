@@ -49,6 +49,16 @@ def test_on_its_node_it_gets_the_cards_its_model_had() -> None:
     assert {name: cluster.gpus_of(f"more {name}") for name in had} == had
 
 
+def test_who_waited_for_gpus_gets_the_cards_its_model_had_as_soon_as_they_are_free() -> None:
+    cluster = yard(nodes=1, gpus=6)
+    cluster.submits(task("half of it", gpus=3), task("short"), task("llama", gpus=2, model_name="llama"))
+    had = cluster.gpus_of("llama")
+    cluster.finishes("short")
+    cluster.submits(task("more", gpus=2, model_name="llama"))
+    cluster.finishes("llama")
+    assert cluster.gpus_of("more") == had
+
+
 def test_with_the_setting_off_it_is_all_one() -> None:
     cluster = yard(model_affinity=False)
     ran(cluster, "first", "llama", "a")
@@ -84,7 +94,7 @@ def test_a_snapshot_remembers_where_models_ran() -> None:
     kept = snapshot.dump(cluster.state)
     loaded = snapshot.load(kept)
     assert snapshot.dump(loaded) == kept
-    assert loaded.index.warmth.bays(("team", "llama")) == cluster.state.index.warmth.bays(("team", "llama")) != 0
+    assert loaded.index.warmth.bays("team/llama") == cluster.state.index.warmth.bays("team/llama") != 0
 
 
 def test_explain_says_where_the_model_ran_last() -> None:

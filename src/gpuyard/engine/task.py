@@ -62,7 +62,7 @@ class Task:
         self.book = book
         """Its tenant's."""
         self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
-        self.model: Model | None = (spec.tenant, spec.model_name) if spec.model_name else None
+        self.model: Model | None = f"{spec.tenant}/{spec.model_name}" if spec.model_name else None
         """The machine-learning model it is about."""
         self.submitted_at = at
         self.phase: Phase = Waiting(at)

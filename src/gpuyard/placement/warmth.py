@@ -13,8 +13,8 @@ from gpuyard.placement.bayset import BaySet
 if TYPE_CHECKING:
     from gpuyard.placement.index import Bay
 
-Model: TypeAlias = tuple[str, str]
-"""Whose it is, and what they call it: tenants do not know of each other's models."""
+Model: TypeAlias = str
+"""Whose it is, and what they call it, such as `team/llama`: tenants do not know of each other's models."""
 
 
 class Warmth:
@@ -29,29 +29,30 @@ class Warmth:
 
     def note(self, bay: "Bay", cards: int, model: Model | None) -> None:
         """A task about a model, or about none, was placed on cards: bits, as everywhere in a bay."""
-        models = bay.models
-        if model is not None and models.get(model, 0) & cards == cards:
-            return
-        if bay.warm & cards:
-            for other, had in list(models.items()):
-                if had & cards:
-                    self._set(bay, other, had & ~cards)
-        if model is not None:
-            self._set(bay, model, models.get(model, 0) | cards)
+        had = bay.models.get(model, 0) if model is not None else 0
+        if bay.warm & cards & ~had:
+            self._wipe(bay, cards & ~had)
+        if model is not None and had & cards != cards:
+            bay.models[model] = had | cards
+            bay.warm |= cards
+            if not had:
+                self.by_model[model] = self.by_model.get(model, 0) | bay.bit
 
     def forget(self, bay: "Bay") -> None:
         """Nothing is left there of anything."""
-        for model in list(bay.models):
-            self._set(bay, model, 0)
+        self._wipe(bay, bay.warm)
 
-    def _set(self, bay: "Bay", model: Model, cards: int) -> None:
-        """From now on these cards of a bay, and no others, had a model last."""
-        before = bay.models.pop(model, 0)
-        bay.warm ^= before ^ cards
-        if cards:
-            bay.models[model] = cards
-        if bool(before) != bool(cards):
-            if left := self.by_model.get(model, 0) ^ bay.bit:
+    def _wipe(self, bay: "Bay", cards: int) -> None:
+        gone = []
+        for model, had in bay.models.items():
+            if had & cards:
+                bay.models[model] = had & ~cards
+                if not had & ~cards:
+                    gone.append(model)
+        bay.warm &= ~cards
+        for model in gone:
+            del bay.models[model]
+            if left := self.by_model[model] ^ bay.bit:
                 self.by_model[model] = left
             else:
                 del self.by_model[model]

@@ -13,8 +13,8 @@ from gpuyard.placement.shape import Shape
 from gpuyard.placement.warmth import Model
 from gpuyard.testing import node
 
-LLAMA: Model = ("team", "llama")
-WHISPER: Model = ("team", "whisper")
+LLAMA: Model = "team/llama"
+WHISPER: Model = "team/whisper"
 
 
 def yard(*names: str, gpus: int = 4) -> Index:
@@ -103,7 +103,7 @@ def test_whatever_ran_since_wipes_a_card() -> None:
 def test_models_of_other_tenants_are_others() -> None:
     index = yard("a", "b")
     ran(index, "a", (1,), LLAMA)
-    assert chosen(index, Resources(gpus=1), ("other", "llama")).nodes == ("b",)
+    assert chosen(index, Resources(gpus=1), "other/llama").nodes == ("b",)
 
 
 def test_a_node_that_was_lost_or_left_has_forgotten() -> None:
