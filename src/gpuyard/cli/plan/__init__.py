@@ -12,6 +12,7 @@ from gpuyard.cli.plan.generate import generate
 from gpuyard.cli.plan.pareto import pareto
 from gpuyard.cli.plan.run import run
 from gpuyard.cli.plan.solve import solve
+from gpuyard.cli.plan.submit import submit
 from gpuyard.domain.errors import WrongInput
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
@@ -22,6 +23,7 @@ app.command()(check)
 app.command()(draw)
 app.command()(generate)
 app.command()(run)
+app.command()(submit)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,175 @@
+"""`gpuyard plan submit`: hand a plan to a yard as tasks, which go on beside everything else that runs there.
+
+The yard decides where and when: online work goes first, and may stop them. Whoever wants the plan followed to the letter
+takes `gpuyard plan run`.
+"""
+
+import re
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import Server, Token, client, json_option
+from gpuyard.cli.plan.files import File, WrongFile, open_plan, open_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuyard.planner.plan import Plan
+    from gpuyard.planner.problem import Problem
+    from gpuyard.planner.sessions import Session
+    from gpuyard.sdk import Client, Task
+    from gpuyard.sdk.client import NewTask
+
+MIB_A_GB = 1e9 / 2**20
+LEAST_SECONDS = 0.001
+LONGEST_NAME = 200
+PLACEHOLDER = re.compile(r"\{(calls|request|node|model)\}")
+
+
+class Per(StrEnum):
+    """What becomes one task."""
+
+    SESSION = "session"
+    CALL = "call"
+
+
+def submit(
+    file: File,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What every task runs; {model}, {calls}, {request} and {node} are filled in.")],
+    plan: Annotated[Path, typer.Option("--plan", metavar="PLAN", help="A plan for it, as `solve --out` writes it.")],
+    per: Annotated[Per, typer.Option("--per", help="One task a session (calls of one model in a row, which {calls} lists), or one a call.")] = Per.SESSION,
+    wait: Annotated[bool, typer.Option("--wait", help="Show how far it is, until all tasks ended; exit code 1 unless all succeeded.")] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="A name for this submission: sent again, nothing is submitted again.")] = None,
+    tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")] = None,
+    preemption: Annotated[str, typer.Option("--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to its tasks for their GPUs.")] = "requeue",
+    work_dir: Annotated[Path | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where tasks run (default: this folder).")] = None,
+    as_json: Annotated[bool, json_option("Print the tasks as one JSON object; with --wait, how they ended.")] = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:  # fmt: skip
+    """Hand a plan to a yard as batch tasks: each waits for what its calls need, and knows its model."""
+    from gpuyard.planner.sessions import LOADS, sessions_of
+
+    _check_command(command, per)
+    problem = open_problem(file)
+    read = open_plan(plan, problem)
+    _check_plan(plan, problem, read.plan, read.faults)
+    sessions = sessions_of(problem, read.plan, loads=LOADS if per is Per.SESSION else 0.0)
+    common: NewTask = {
+        "priority": "low",
+        "tenant_id": tenant,
+        "preemption": preemption,  # type: ignore[typeddict-item]
+        "project": problem.name[:LONGEST_NAME] or None,
+        "work_dir": work_dir or Path.cwd(),
+    }
+    tasks = [_task(problem, session, command, common) for session in sessions]
+    yard = client(server, token)
+    made = yard.submit_many(tasks, idempotency_key=key)
+    if wait:
+        made = _ended(yard, made, read.plan.makespan_s, quiet=as_json)
+    if as_json:
+        from gpuyard.cli.printing import print_json
+
+        calls = [[problem.name_of(call) for call in session.calls] for session in sessions]
+        told = [_told(task, of) for task, of in zip(made, calls, strict=True)]
+        print_json({"plan": problem.name, "planned_s": read.plan.makespan_s, "tasks": told})
+    elif not wait:
+        typer.echo("\n".join(task.id for task in made))
+    if wait and not all(task.succeeded for task in made):
+        raise typer.Exit(1)
+
+
+def _check_command(command: "Sequence[str]", per: Per) -> None:
+    """A task that does not know its calls could only do all of them, or none."""
+    named = {name for word in command for name in PLACEHOLDER.findall(word)}
+    if per is Per.SESSION and named & {"request", "node"}:
+        message = "a session has several calls: use {calls}, or --per call"
+    elif per is Per.SESSION and "calls" not in named:
+        message = "it does not say {calls}, so no task would know what to do"
+    elif not named & {"calls", "request"}:
+        message = "it says neither {request} nor {calls}, so no task would know what to do"
+    else:
+        return
+    raise typer.BadParameter(message, param_hint="'COMMAND...'")
+
+
+def _check_plan(path: Path, problem: "Problem", plan: "Plan", faults: "Sequence[str]") -> None:
+    from gpuyard.planner.check import check
+
+    wrong = faults or check(problem, plan, at_most=1)
+    if wrong:
+        raise WrongFile(f"{path}: {wrong[0]}")
+
+
+def _task(problem: "Problem", session: "Session", command: "Sequence[str]", common: "NewTask") -> "NewTask":
+    """One session as the yard sees it."""
+    from math import ceil
+
+    model = problem.models[session.model]
+    calls = [problem.name_of(call) for call in session.calls]
+    request, _, node = calls[0].rpartition("/")
+    words = {"calls": calls, "request": [request], "node": [node], "model": [model.name]}
+    more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    return {
+        **common,
+        "command": _filled_in(command, words),
+        "name": f"{calls[0]}{more}"[:LONGEST_NAME],
+        "model": model.name[:LONGEST_NAME],
+        "gpu_count": model.gpus,
+        "gpu_memory_mb": ceil(model.memory_gb * MIB_A_GB) or None,
+        "estimated_seconds": max(model.load_s + session.work_s, LEAST_SECONDS),
+        "depends_on": [f"tasks[{place}]" for place in sorted(session.after)] or None,
+    }
+
+
+def _filled_in(command: "Sequence[str]", words: dict[str, list[str]]) -> list[str] | str:
+    """A word that is {calls} becomes a word a call; elsewhere, as in a line for the shell, they stand side by side."""
+    if len(command) == 1 and " " in command[0].strip():
+        return PLACEHOLDER.sub(lambda found: shlex.join(words[found[1]]), command[0])
+    filled: list[str] = []
+    for word in command:
+        alone = PLACEHOLDER.fullmatch(word)
+        filled += words[alone[1]] if alone else [PLACEHOLDER.sub(lambda found: " ".join(words[found[1]]), word)]
+    return filled
+
+
+def _ended(yard: "Client", tasks: "list[Task]", planned_s: float, *, quiet: bool) -> "list[Task]":
+    """All of them when they ended; how far it is stands on standard error meanwhile, and the end on standard output."""
+    import sys
+    from time import perf_counter
+
+    began, ends = perf_counter(), {}
+    shown = sys.stderr.isatty() and not quiet
+    for task in yard.ends(tasks):
+        ends[task.number] = task
+        if shown:
+            print(f"\r\x1b[K{len(ends):,} of {len(tasks):,} tasks ended", end="", file=sys.stderr, flush=True)
+    if shown:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    found = [ends[task.number] for task in tasks]
+    if not quiet:
+        for task in found:
+            if not task.succeeded and task.status != "cancelled":
+                print(f"{task.id} ({task.name}): {task.status}. {task.reason or ''}".rstrip())
+        well = sum(task.succeeded for task in found)
+        print(
+            f"{well:,} of {len(found):,} tasks succeeded in {perf_counter() - began:,.1f} s; the plan has {planned_s:,.1f} s."
+        )
+    return found
+
+
+def _told(task: "Task", calls: list[str]) -> dict[str, Any]:
+    return {
+        "id": task.id,
+        "name": task.name,
+        "model": task.model,
+        "gpu_count": task.gpu_count,
+        "calls": calls,
+        "depends_on": task.depends_on,
+        "status": task.status,
+        "attempts": task.attempts,
+    }
