@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,15 @@ def test_without_the_extra_planning_says_what_to_install(
     assert "pip install 'gpuyard[plan]'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def _as_python_begins() -> Iterator[None]:
+    """Other tests may have left another answer to Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_as_python_begins")
 def test_ctrl_c_ends_a_search_and_a_second_one_everything() -> None:
     with stoppable() as stopped:
         assert not stopped()

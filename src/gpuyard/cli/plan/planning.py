@@ -109,7 +109,7 @@ def _ready(solver: "Strategy") -> float:
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
     """Ctrl-C ends a search, and what it has found by then counts; a second one ends everything."""
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler  # none: somebody outside Python has it
     stopped = False
 
     def stop(*_: object) -> None:
