@@ -71,10 +71,10 @@ class ListScheduler:
         self._kind = np.array([kinds.setdefault((g.speed, g.memory_gb), len(kinds)) for g in problem.gpus])
         self._ranks: dict[float, Floats] = {}
 
-    def plan(self, settings: Settings) -> Plan:
-        """The plan by these settings."""
+    def plan(self, settings: Settings, nudge: Floats | None = None) -> Plan:
+        """The plan by these settings; `nudge`: calls are due so much later each."""
         problem, calls = self.problem, self.problem.calls
-        rank = self._rank(settings.loads)
+        rank = self.rank(settings.loads)
         gpu, start = _decode(
             calls.model,
             calls.seconds,
@@ -90,13 +90,13 @@ class ListScheduler:
             problem.held_first,
             problem.free_first,
             rank,
-            self._due(settings, rank) - rank,
+            self._due(settings, rank) - rank + (0.0 if nudge is None else nudge),
             settings,
         )
         plan = Plan(gpu, start, start + calls.seconds / problem.group_speed[calls.model, gpu])
         return timed(problem, gpu, order_of(problem, plan)) if problem.many_residents else plan
 
-    def _rank(self, loads: float) -> Floats:
+    def rank(self, loads: float) -> Floats:
         """The longest way from each call to the end of its request, itself and `loads` × the loads on it included."""
         if loads not in self._ranks:
             calls = self.problem.calls

@@ -3,7 +3,7 @@
 A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
 much that takes, how far it looks ahead and which call goes first are settings (`compiled/list_scheduler.py`). No settings
 are the best for every problem, and a schedule takes about half a microsecond a call, so all of `PORTFOLIO` are tried. Very
-large problems get the first few of them only: these were chosen on a million calls too.
+large problems get the first few of them only.
 
 Good at any size, alone where problems are so large that no search gets anywhere, and as the start of searches. The seed
 does nothing here; `rounds` is how many settings are tried.
@@ -18,19 +18,35 @@ from gpuyard.planner.problem import Problem
 from gpuyard.planner.strategies import Budget
 
 PORTFOLIO: Final = (
-    Settings(0.25, 1.0, 0.5, 0.0, 8.0, 0.5, 0.8, 0.5, 0.0, 0.0, 0.0),
-    Settings(1.0, 1.5, 1.0, 0.1, 8.0, 1.0, 1.0, 1.5, 0.0, 0.0, 0.5),
-    Settings(0.5, 1.0, 0.5, 1.0, 2.0, 0.5, 0.5, 0.0, 0.3, 0.0, 0.0),
-    Settings(0.0, 2.0, 0.5, 0.0, 8.0, 2.0, 0.5, 1.0, 0.0, 0.0, 0.5),
-    Settings(2.0, 1.0, 0.0, 0.3, 8.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.5),
-    Settings(0.0, 0.5, 1.0, 0.0, 8.0, 2.0, 0.5, 2.0, 0.0, 0.5, 1.0),
-    Settings(1.0, 1.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.0, 0.7, 0.0, 1.0),
-    Settings(2.0, 1.5, 0.5, 0.0, 2.0, 2.0, 0.5, 2.0, 0.3, 0.0, 1.0),
+    Settings(1.0, 1.0, 1.0, 0.1, 8.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.0),
+    Settings(1.0, 0.5, 1.0, 0.0, 8.0, 2.0, 0.5, 1.0, 0.0, 0.0, 1.0),
+    Settings(1.0, 0.5, 0.0, 1.0, 2.0, 0.0, 0.5, 0.0, 0.3, 0.5, 0.0),
+    Settings(0.25, 1.0, 0.5, 1.0, 4.0, 2.0, 1.0, 2.0, 0.0, 0.0, 1.0),
+    Settings(2.0, 0.5, 0.5, 0.0, 16.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0),
+    Settings(2.0, 1.5, 0.5, 0.0, 8.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
+    Settings(0.5, 1.5, 1.0, 0.0, 1.0, 2.0, 0.5, 2.0, 0.0, 0.5, 1.0),
+    Settings(2.0, 1.0, 0.5, 0.3, 4.0, 0.5, 1.0, 1.0, 0.3, 0.5, 0.0),
+    Settings(2.0, 0.5, 0.0, 0.1, 8.0, 2.0, 0.5, 0.5, 0.0, 0.0, 0.0),
+    Settings(0.25, 2.0, 1.0, 1.0, 4.0, 2.0, 0.5, 0.5, 0.0, 0.0, 0.0),
+    Settings(2.0, 1.5, 0.0, 1.0, 16.0, 0.5, 0.5, 1.0, 0.0, 0.0, 1.0),
+    Settings(1.0, 1.0, 0.0, 0.3, 2.0, 2.0, 1.0, 2.0, 0.7, 0.0, 0.5),
+    Settings(0.5, 0.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
+    Settings(1.0, 1.0, 0.5, 0.0, 2.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.5),
+    Settings(1.0, 1.5, 1.0, 1.0, 16.0, 2.0, 0.8, 2.0, 0.0, 0.0, 1.0),
+    Settings(0.5, 2.0, 1.0, 1.0, 8.0, 0.0, 0.8, 0.5, 0.7, 0.0, 0.5),
+    Settings(0.0, 1.5, 0.5, 0.03, 2.0, 2.0, 0.8, 2.0, 0.0, 0.0, 1.0),
+    Settings(0.0, 1.0, 0.5, 0.0, 16.0, 2.0, 0.8, 2.0, 0.0, 0.0, 0.5),
+    Settings(0.5, 1.5, 1.0, 1.0, 8.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0),
+    Settings(0.25, 1.0, 0.5, 0.0, 4.0, 1.0, 0.5, 0.5, 0.0, 0.5, 1.0),
+    Settings(0.0, 0.5, 1.0, 0.03, 8.0, 0.0, 1.0, 0.5, 0.7, 0.0, 1.0),
+    Settings(0.5, 1.0, 0.5, 0.3, 8.0, 0.5, 0.8, 0.0, 0.0, 0.0, 0.0),
+    Settings(2.0, 0.5, 0.5, 0.0, 2.0, 2.0, 0.5, 0.5, 0.7, 0.0, 1.0),
+    Settings(0.25, 1.0, 0.5, 0.03, 8.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
 )
 """Each one the best addition to those before it, over problems of all families and many sizes."""
 
-MOST_CALLS: Final = 3_000_000
-"""So many calls are scheduled in all, or every call twice if they are more than that."""
+MOST_CALLS: Final = 8_000_000
+"""So many calls are scheduled in all, though every call twice at least."""
 
 
 def heft_affinity(problem: Problem, budget: Budget) -> Plan:
