@@ -8,12 +8,15 @@
 4. Otherwise it prepares for the first of its queue: unloads, loads, waits.
 """
 
+from dataclasses import dataclass
 from math import inf
 
 from gpuyard.executor.floor import Floor
 
 LOOKED_AT = 64
 """So many calls of a queue are looked at, from its head for gaps, from its tail for thefts."""
+VICTIMS = 16
+"""So many queues are looked into for thefts, those that are furthest behind."""
 PATIENCE = 0.25
 """A call that fills a gap may make the first one wait for this part of its own length."""
 
@@ -51,46 +54,55 @@ def theft(floor: Floor, gpu: int, *, at_any_price: bool) -> tuple[int, int] | No
     """
     for call in floor.orphans:
         if floor.is_ready(call):
-            found = _here(floor, call, gpu, inf, at_any_price)
-            if found is not None:
-                return call, found[1]
+            offer = _offer(floor, floor.work.model[call], gpu, at_any_price=at_any_price)
+            if offer is not None and offer.ready_s + floor.seconds(call, offer.first) <= offer.until_s:
+                return call, offer.first
+    offers: dict[int, Offer | None] = {}
     ends = [
         (floor.queued_until(other), other) for other, state in enumerate(floor.gpus) if other != gpu and state.queue
     ]
-    for end, victim in sorted(ends, key=lambda item: (-item[0], item[1])):
+    for end, victim in sorted(ends, key=lambda item: (-item[0], item[1]))[:VICTIMS]:
         best: tuple[float, int, int] | None = None
         at = end
         for call in reversed(floor.gpus[victim].queue[-LOOKED_AT:]):
-            if at <= floor.now or (best is not None and at <= best[0]):
+            if at <= floor.now or (best is not None and at - floor.now <= best[0]):
                 break
             if floor.is_ready(call):
-                found = _here(floor, call, gpu, at, False)
-                if found is not None and (best is None or at - found[0] > best[0]):
-                    best = (at - found[0], call, found[1])
+                model = floor.work.model[call]
+                if model not in offers:
+                    offers[model] = _offer(floor, model, gpu, at_any_price=False)
+                offer = offers[model]
+                if offer is not None and offer.first != floor.home[call]:
+                    here = offer.ready_s + floor.seconds(call, offer.first)
+                    if here < at and here <= offer.until_s and (best is None or at - here > best[0]):
+                        best = (at - here, call, offer.first)
             at -= floor.seconds(call, floor.home[call])
         if best is not None:
             return best[1], best[2]
     return None
 
 
-def _here(floor: Floor, call: int, gpu: int, before_s: float, at_any_price: bool) -> tuple[float, int] | None:
-    """When a call would end on an idle group with this GPU in it, and the group's first; None where that is no gain."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an idle GPU can do for calls of a model: which group, when it would have loaded, and by when it must be done."""
+
+    first: int
+    ready_s: float
+    until_s: float
+
+
+def _offer(floor: Floor, model: int, gpu: int, *, at_any_price: bool) -> Offer | None:
+    """The group with this GPU in it, all idle, that would have a model soonest."""
     work = floor.work
-    model = work.model[call]
-    best: tuple[float, int] | None = None
+    best: Offer | None = None
     for first in range(max(0, gpu - work.width[model] + 1), gpu + 1):
-        if not floor.allowed(model, first) or first == floor.home[call]:
-            continue
         group = work.group(model, first)
-        if not all(floor.gpus[other].idle for other in group):
+        if not floor.allowed(model, first) or not all(floor.gpus[other].idle for other in group):
             continue
-        end = floor.now + floor.switch_s(model, first) + floor.seconds(call, first)
-        if best is not None and end >= best[0]:
-            continue
-        if at_any_price or (
-            end < before_s and all(end + _way_back(floor, other, model) <= _next(floor, other) for other in group)
-        ):
-            best = (end, first)
+        ready_s = floor.now + floor.switch_s(model, first)
+        if best is None or ready_s < best.ready_s:
+            until_s = inf if at_any_price else min(_next(floor, x) - _way_back(floor, x, model) for x in group)
+            best = Offer(first, ready_s, until_s)
     return best
 
 

@@ -19,8 +19,12 @@ class Estimates:
         kinds = max(work.kind, default=-1) + 1
         self._planned = [0.0] * kinds
         self._actual = [0.0] * kinds
+        self._ratio = [1.0] * kinds
         self._model_planned = [0.0] * len(work.width)
         self._model_actual = [0.0] * len(work.width)
+        self._kinds_of: list[set[int]] = [set() for _ in work.width]
+        for kind, model in zip(work.kind, work.model, strict=True):
+            self._kinds_of[model].add(kind)
         self._lean_s = LEAN * sum(work.seconds) / max(1, len(work))
 
     def ended(self, call: int, seconds: float) -> None:
@@ -30,14 +34,13 @@ class Estimates:
         self._actual[kind] += seconds
         self._model_planned[model] += planned
         self._model_actual[model] += seconds
+        lean = self._lean_s
+        if not lean:
+            return
+        of_model = (self._model_actual[model] + lean) / (self._model_planned[model] + lean)
+        for one in self._kinds_of[model]:
+            self._ratio[one] = (self._actual[one] + lean * of_model) / (self._planned[one] + lean)
 
     def seconds(self, call: int) -> float:
         """On a GPU of speed 1."""
-        planned = self._work.seconds[call]
-        kind = self._work.kind[call]
-        model = self._work.model[call]
-        if not self._model_planned[model]:
-            return planned
-        lean = self._lean_s
-        of_model = (self._model_actual[model] + lean) / (self._model_planned[model] + lean)
-        return planned * (self._actual[kind] + lean * of_model) / (self._planned[kind] + lean)
+        return self._work.seconds[call] * self._ratio[self._work.kind[call]]

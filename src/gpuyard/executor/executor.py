@@ -37,6 +37,9 @@ from gpuyard.executor.messages import (
 )
 from gpuyard.executor.work import Assignment, Remaining, Work
 
+QUIET: Final = 0.25
+"""An idle GPU that found nothing to steal does not look again for this part of the mean call."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -123,10 +126,15 @@ class Executor:
             key=lambda call: work.earliest_s[call],
             reverse=True,
         )
+        self._look_again_s = [0.0] * len(work.speed)
+        """When an idle GPU that found nothing to steal may look again."""
+        self._quiet_s = QUIET * sum(work.seconds) / max(1, len(work))
         self._wants_plan = False
         self._plan_pending = False
         self._open = len(work)
         self._stretch = _Stretch(sum(work.seconds))
+        self._expected_s = list(work.seconds)
+        """What each call was to take when it was planned last."""
         self._follow(assignment)
 
     # --- what can be asked ----------------------------------------------------------------------------------------------
@@ -242,14 +250,16 @@ class Executor:
         for one in (call, *work.before[call]):
             self._forget_result_of(one)
         actual = event.seconds * work.pace(operation.model, first)
-        expected = floor.estimates.seconds(call)
+        expected = self._expected_s[call]
         floor.estimates.ended(call, actual)
         stretch = self._stretch
         stretch.done_s += expected
         stretch.off_s += abs(actual - expected)
         if stretch.done_s >= self.rules.stretch * stretch.left_s and stretch.off_s > self.rules.drift * stretch.done_s:
             self._wants_plan = True
-        self._restless.update(gpu for gpu, state in enumerate(floor.gpus) if state.idle)
+        self._restless.update(
+            gpu for gpu, state in enumerate(floor.gpus) if state.idle and self._look_again_s[gpu] <= floor.now
+        )
 
     def _forget_result_of(self, call: int) -> None:
         ended = {Fate.DONE, Fate.GIVEN_UP}
@@ -363,6 +373,8 @@ class Executor:
             self._wants_plan = False
             remaining = self._remaining()
             self._stretch = _Stretch(sum(remaining.seconds))
+            for call, seconds in zip(remaining.call, remaining.seconds, strict=True):
+                self._expected_s[call] = seconds
             if remaining.call:
                 self._plan_pending = True
                 self._commands.append(PlanAgain(remaining))
@@ -372,11 +384,12 @@ class Executor:
         call = own(floor, gpu)
         if call is not None and floor.is_ready(call):
             self._advance(call, floor.home[call])
-        if floor.gpus[gpu].idle and (self.rules.steals or floor.orphans):
-            stolen = theft(floor, gpu, at_any_price=False) if self.rules.steals else None
+        if floor.gpus[gpu].idle and self.rules.steals and self._look_again_s[gpu] <= floor.now:
+            stolen = theft(floor, gpu, at_any_price=False)
             if stolen is not None:
                 self._take(*stolen)
                 return
+            self._look_again_s[gpu] = floor.now + self._quiet_s
         if floor.gpus[gpu].idle and call is not None and floor.home[call] != NOWHERE:
             self._advance(call, floor.home[call])
 
@@ -573,6 +586,6 @@ class Executor:
             [floor.home[call] for call in calls],
             order,
             [state.usable for state in floor.gpus],
-            [next(reversed(state.holds), NOWHERE) for state in floor.gpus],
+            [floor.will_hold(gpu) for gpu in range(len(floor.gpus))],
             [floor.free_at(gpu) for gpu in range(len(floor.gpus))],
         )

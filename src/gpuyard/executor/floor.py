@@ -183,11 +183,18 @@ class Floor:
             queued = self._queued_s[gpu] = self._length(gpu)
         return self.free_at(gpu) + queued
 
+    def will_hold(self, gpu: int) -> int:
+        """The model that a GPU will have used or loaded last when it is free; `NOWHERE` for none."""
+        state = self.gpus[gpu]
+        if state.doing is None:
+            return next(reversed(state.holds), NOWHERE)
+        if state.doing.deed is Deed.UNLOAD:
+            return next((model for model in reversed(state.holds) if model != state.doing.model), NOWHERE)
+        return state.doing.model
+
     def _length(self, gpu: int) -> float:
         state, work = self.gpus[gpu], self.work
-        last = next(reversed(state.holds), NOWHERE)
-        if state.doing is not None:
-            last = NOWHERE if state.doing.deed is Deed.UNLOAD else state.doing.model
+        last = self.will_hold(gpu)
         total = 0.0
         for call in state.queue:
             model = work.model[call]

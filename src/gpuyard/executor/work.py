@@ -63,9 +63,14 @@ class Work:
         """The GPUs of a model whose first is this one."""
         return range(first, first + self.width[model])
 
+    @cached_property
+    def paces(self) -> list[list[float]]:
+        """`paces[m][g]`: how fast the group of model m that begins with GPU g is, which is as fast as its slowest GPU."""
+        return [[min(self.speed[g : g + width]) for g in range(len(self.speed))] for width in self.width]
+
     def pace(self, model: int, first: int) -> float:
         """A group is as fast as its slowest GPU."""
-        return self.speed[first] if self.width[model] == 1 else min(self.speed[g] for g in self.group(model, first))
+        return self.paces[model][first]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +101,5 @@ class Remaining:
     usable: list[bool]
     """Of each GPU."""
     holds: list[int]
-    """The model that each GPU used last and holds, or -1."""
+    """The model that each GPU will hold when it is free, of several the one used last; or -1."""
     busy_until_s: list[float]

@@ -218,6 +218,7 @@ def test_what_is_left_is_planned_again_when_a_gpu_is_lost_and_the_answer_is_foll
     assert left.usable == [True, False, True]
     assert left.gpu == [0, -1]
     assert left.busy_until_s == [10.0, 4.0, 4.0]
+    assert left.holds == [0, -1, -1], "what is being loaded will be there when the GPU is free"
     (load,) = executor.handle(Planned(Assignment([0, 1], [0, 2], [10, 10], [15, 15])), 4.0)
     assert isinstance(load, Load)
     assert list(load.gpus) == [2]
