@@ -14,7 +14,7 @@ from gpuyard.planner.problem import Problem
 from gpuyard.planner.read import problem_of
 
 few = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 8.0])
-chosen_settings = st.builds(Settings, *[few] * 11)
+chosen_settings = st.builds(Settings, *[few] * 11, st.booleans())
 
 
 @st.composite

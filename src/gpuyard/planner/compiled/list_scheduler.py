@@ -25,6 +25,11 @@ Calls go by their due time less the longest way from them to the end of their re
 `loads` times. Requests are due together at the end of the plan, sooner with priority, at the latest at their deadline;
 `flow` lets them come in one after another instead of all at once, `level` puts calls at the same depth together.
 
+`backwards` plans from the end to the beginning: what depends on a call is before it, a change from b to a costs what one
+from a to b does, and the first model of a GPU, its last, costs nothing. Then only the order is kept, and timed from the
+beginning on. What GPUs do at the beginning is easy, since everything waits; what they do at the end is hard, since nothing
+does. Backwards it is the other way round, which is often better by more than all other settings together.
+
 A model that spans GPUs takes neighbours at multiples of its width. Its group is *claimed* when it is chosen: members that
 rest begin to load, the others when their call ends, and nobody else gets them meanwhile. A group that loses a member
 falls apart.
@@ -60,6 +65,7 @@ class Settings(NamedTuple):
     flow: float = 0.0
     level: float = 0.0
     loads: float = 0.0
+    backwards: bool = False
 
 
 class ListScheduler:
@@ -69,12 +75,18 @@ class ListScheduler:
         self.problem = problem
         kinds: dict[tuple[float, float], int] = {}
         self._kind = np.array([kinds.setdefault((g.speed, g.memory_gb), len(kinds)) for g in problem.gpus])
-        self._ranks: dict[float, Floats] = {}
+        self._ranks: dict[tuple[float, bool], Floats] = {}
 
     def plan(self, settings: Settings, nudge: Floats | None = None) -> Plan:
         """The plan by these settings; `nudge`: calls are due so much later each."""
+        made = self._backwards(settings, nudge) if settings.backwards else self._forwards(settings, nudge)
+        again = settings.backwards or self.problem.many_residents
+        return timed(self.problem, made.gpu, order_of(self.problem, made)) if again else made
+
+    def _forwards(self, settings: Settings, nudge: Floats | None) -> Plan:
         problem, calls = self.problem, self.problem.calls
         rank = self.rank(settings.loads)
+        key = self._due(settings, rank) - rank
         gpu, start = _decode(
             calls.model,
             calls.seconds,
@@ -90,20 +102,52 @@ class ListScheduler:
             problem.held_first,
             problem.free_first,
             rank,
-            self._due(settings, rank) - rank + (0.0 if nudge is None else nudge),
+            key if nudge is None else key + nudge,
             settings,
         )
-        plan = Plan(gpu, start, start + calls.seconds / problem.group_speed[calls.model, gpu])
-        return timed(problem, gpu, order_of(problem, plan)) if problem.many_residents else plan
+        return Plan(gpu, start, start + calls.seconds / problem.group_speed[calls.model, gpu])
 
-    def rank(self, loads: float) -> Floats:
-        """The longest way from each call to the end of its request, itself and `loads` × the loads on it included."""
-        if loads not in self._ranks:
-            calls = self.problem.calls
-            self._ranks[loads] = _upward_rank(
-                calls.model, calls.seconds, calls.before_at, calls.before, calls.after_at, self.problem.load, loads
-            )
-        return self._ranks[loads]
+    def _backwards(self, settings: Settings, nudge: Floats | None) -> Plan:
+        """In time that goes back from the last end; when anything comes, and what GPUs hold at first, is not looked at."""
+        problem, calls = self.problem, self.problem.calls
+        models, gpus = len(problem.models), len(problem.gpus)
+        switch = np.zeros((models + 1, models))
+        switch[:models] = problem.switch[:models].T
+        rank = self.rank(settings.loads, backwards=True)
+        key = self._due(settings, rank) - rank
+        gpu, start = _decode(
+            calls.model,
+            calls.seconds,
+            np.zeros(len(calls)),
+            calls.after_at,
+            calls.before_at,
+            calls.before,
+            problem.width,
+            switch,
+            problem.may_begin,
+            problem.group_speed,
+            self._kind,
+            np.full(gpus, NOBODY, dtype=np.int32),
+            np.zeros(gpus),
+            rank,
+            key if nudge is None else key - nudge,
+            settings,
+        )
+        end = start + calls.seconds / problem.group_speed[calls.model, gpu]
+        last = end.max(initial=0.0)
+        return Plan(gpu, last - end, last - start)
+
+    def rank(self, loads: float, *, backwards: bool = False) -> Floats:
+        """The longest way from each call to the end of its request, itself and `loads` × the loads on it included.
+
+        Backwards: to the beginning.
+        """
+        if (loads, backwards) not in self._ranks:
+            calls, load = self.problem.calls, self.problem.load
+            before, after = (calls.before_at, calls.before), (calls.after_at, calls.after)
+            (behind_at, _), ahead = (before, after) if backwards else (after, before)
+            self._ranks[loads, backwards] = _upward_rank(calls.model, calls.seconds, *ahead, behind_at, load, loads)
+        return self._ranks[loads, backwards]
 
     def _due(self, settings: Settings, rank: Floats) -> Floats:
         """When the request of each call should have ended, where only differences matter."""
@@ -112,6 +156,8 @@ class ListScheduler:
             return rank
         length = max(problem.work_s / len(problem.gpus), float(rank.max()))
         due = np.minimum(length * (1.5 - of.priority / 100), of.deadline_s)
+        if settings.backwards:
+            due = -due
         if settings.flow:
             due += settings.flow * length * np.arange(len(due)) / len(due)
         if settings.level:
