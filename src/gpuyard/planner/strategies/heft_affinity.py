@@ -1,4 +1,4 @@
-"""`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of a few dozen list schedules.
+"""`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of some thirty list schedules.
 
 A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
 much that takes, how far it looks ahead and which call goes first are settings (`compiled/list_scheduler.py`). No settings
@@ -18,30 +18,38 @@ from gpuyard.planner.problem import Problem
 from gpuyard.planner.strategies import Budget
 
 PORTFOLIO: Final = (
-    Settings(1.0, 1.0, 1.0, 0.1, 8.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.0),
-    Settings(1.0, 0.5, 1.0, 0.0, 8.0, 2.0, 0.5, 1.0, 0.0, 0.0, 1.0),
+    Settings(2.0, 1.5, 0.0, 0.03, 16.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.5),
+    Settings(0.0, 1.0, 0.0, 0.03, 8.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.5, backwards=True),
     Settings(1.0, 0.5, 0.0, 1.0, 2.0, 0.0, 0.5, 0.0, 0.3, 0.5, 0.0),
-    Settings(0.25, 1.0, 0.5, 1.0, 4.0, 2.0, 1.0, 2.0, 0.0, 0.0, 1.0),
+    Settings(1.0, 2.0, 0.5, 0.3, 16.0, 2.0, 0.5, 1.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(2.0, 1.5, 1.0, 0.3, 8.0, 1.0, 0.5, 1.0, 0.0, 0.0, 0.0),
+    Settings(0.25, 0.5, 1.0, 0.0, 4.0, 2.0, 0.5, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(0.5, 2.0, 0.5, 1.0, 1.0, 0.0, 0.5, 2.0, 0.0, 0.0, 1.0, backwards=True),
     Settings(2.0, 0.5, 0.5, 0.0, 16.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0),
-    Settings(2.0, 1.5, 0.5, 0.0, 8.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
-    Settings(0.5, 1.5, 1.0, 0.0, 1.0, 2.0, 0.5, 2.0, 0.0, 0.5, 1.0),
-    Settings(2.0, 1.0, 0.5, 0.3, 4.0, 0.5, 1.0, 1.0, 0.3, 0.5, 0.0),
-    Settings(2.0, 0.5, 0.0, 0.1, 8.0, 2.0, 0.5, 0.5, 0.0, 0.0, 0.0),
-    Settings(0.25, 2.0, 1.0, 1.0, 4.0, 2.0, 0.5, 0.5, 0.0, 0.0, 0.0),
-    Settings(2.0, 1.5, 0.0, 1.0, 16.0, 0.5, 0.5, 1.0, 0.0, 0.0, 1.0),
-    Settings(1.0, 1.0, 0.0, 0.3, 2.0, 2.0, 1.0, 2.0, 0.7, 0.0, 0.5),
-    Settings(0.5, 0.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
+    Settings(2.0, 0.5, 0.5, 1.0, 4.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.5, backwards=True),
+    Settings(0.25, 0.5, 0.5, 0.0, 1.0, 1.0, 0.5, 2.0, 0.0, 0.5, 1.0, backwards=True),
+    Settings(1.0, 1.5, 0.0, 0.3, 8.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.5, backwards=True),
+    Settings(0.25, 1.5, 0.0, 0.03, 16.0, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, backwards=True),
     Settings(1.0, 1.0, 0.5, 0.0, 2.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.5),
-    Settings(1.0, 1.5, 1.0, 1.0, 16.0, 2.0, 0.8, 2.0, 0.0, 0.0, 1.0),
-    Settings(0.5, 2.0, 1.0, 1.0, 8.0, 0.0, 0.8, 0.5, 0.7, 0.0, 0.5),
-    Settings(0.0, 1.5, 0.5, 0.03, 2.0, 2.0, 0.8, 2.0, 0.0, 0.0, 1.0),
-    Settings(0.0, 1.0, 0.5, 0.0, 16.0, 2.0, 0.8, 2.0, 0.0, 0.0, 0.5),
-    Settings(0.5, 1.5, 1.0, 1.0, 8.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0),
-    Settings(0.25, 1.0, 0.5, 0.0, 4.0, 1.0, 0.5, 0.5, 0.0, 0.5, 1.0),
+    Settings(1.0, 1.5, 0.5, 0.1, 1.0, 1.0, 0.8, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(1.0, 2.0, 1.0, 0.3, 4.0, 0.5, 0.5, 0.5, 0.0, 0.5, 0.0),
+    Settings(2.0, 2.0, 0.0, 0.3, 2.0, 2.0, 0.5, 0.5, 0.0, 0.5, 0.0),
+    Settings(0.5, 0.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
     Settings(0.0, 0.5, 1.0, 0.03, 8.0, 0.0, 1.0, 0.5, 0.7, 0.0, 1.0),
-    Settings(0.5, 1.0, 0.5, 0.3, 8.0, 0.5, 0.8, 0.0, 0.0, 0.0, 0.0),
-    Settings(2.0, 0.5, 0.5, 0.0, 2.0, 2.0, 0.5, 0.5, 0.7, 0.0, 1.0),
-    Settings(0.25, 1.0, 0.5, 0.03, 8.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
+    Settings(2.0, 0.5, 0.5, 0.0, 16.0, 0.5, 1.0, 0.5, 0.0, 0.0, 1.0),
+    Settings(2.0, 1.0, 0.0, 0.1, 8.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(2.0, 0.5, 0.0, 0.03, 8.0, 2.0, 1.0, 2.0, 0.3, 0.0, 1.0, backwards=True),
+    Settings(0.0, 1.0, 0.0, 0.03, 8.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.5),
+    Settings(2.0, 0.5, 0.0, 0.1, 4.0, 0.5, 0.5, 2.0, 0.7, 0.5, 1.0, backwards=True),
+    Settings(2.0, 1.5, 1.0, 0.0, 1.0, 0.0, 0.8, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(0.5, 1.5, 1.0, 1.0, 8.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0),
+    Settings(1.0, 2.0, 0.5, 1.0, 8.0, 1.0, 0.5, 0.0, 0.7, 0.0, 0.0),
+    Settings(2.0, 1.5, 1.0, 0.0, 16.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.0),
+    Settings(0.5, 1.0, 1.0, 0.0, 8.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, backwards=True),
+    Settings(2.0, 2.0, 1.0, 0.3, 2.0, 2.0, 0.8, 2.0, 0.0, 0.0, 0.0, backwards=True),
+    Settings(0.0, 1.5, 0.5, 0.0, 4.0, 2.0, 0.8, 0.5, 0.7, 0.5, 1.0),
+    Settings(0.5, 1.5, 0.5, 0.3, 4.0, 0.0, 0.5, 2.0, 0.0, 0.0, 0.5, backwards=True),
+    Settings(1.0, 0.5, 0.5, 0.3, 1.0, 0.0, 0.5, 0.0, 0.3, 0.0, 0.5),
 )
 """Each one the best addition to those before it, over problems of all families and many sizes."""
 
