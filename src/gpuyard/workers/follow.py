@@ -99,6 +99,8 @@ class Following:
     rules: Rules = field(default_factory=Rules)
     speed_up: float = 1.0
     watch: Callable[[Followed], None] = lambda _followed: None
+    begins: Callable[[int, range], None] = lambda _call, _gpus: None
+    """Told of each call and its GPUs before it begins there."""
     outcome: Callable[[int, Any], None] = lambda _call, _result: None
     """Told of the results that no other call waits for."""
 
@@ -191,6 +193,8 @@ class _Driver:
         for command in commands:
             match command:
                 case Load() | Unload() | Call():
+                    if isinstance(command, Call):
+                        self._it.begins(command.call, command.gpus)
                     pool.send([(command.gpus[0], self._order(command))])
                 case Stop(gpu):
                     pool.stop([gpu], for_good=False)

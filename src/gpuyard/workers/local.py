@@ -52,7 +52,7 @@ class LocalPool:
 
     def __init__(self, devices: Sequence[str], widest: int = 1, runtimes: Sequence[Runtime] = ()) -> None:
         self.hosts = [0] * len(devices)
-        self._devices = devices
+        self.devices = devices
         self._widest = widest
         self._folder = TemporaryDirectory(prefix="gpuyard-run-")
         self._workers: dict[int, _Worker] = {}
@@ -72,7 +72,7 @@ class LocalPool:
 
     def _begin(self, gpu: int) -> None:
         self._coming.add(gpu)
-        seen = ",".join(self._devices[gpu : gpu + self._widest])
+        seen = ",".join(self.devices[gpu : gpu + self._widest])
         worker = self._workers[gpu] = _Worker(gpu, seen, Path(self._folder.name))
         with suppress(OSError):
             worker.line.send(self._runtimes)

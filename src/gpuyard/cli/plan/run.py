@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuyard.workers.follow import Followed, OwnGpus
     from gpuyard.workers.leases import YardGpus
     from gpuyard.workers.pool import Pool
+    from gpuyard.workers.power import PlannedLevels
     from gpuyard.workers.settings import Runtimes
 
 SHOWN = 10
@@ -40,7 +41,7 @@ def run(
     runtimes: Annotated[Path | None, typer.Option("--runtimes", metavar="FILE", help="How each model is run, and what requests put in (default: all sleep as long as was planned).")] = None,
     on: Annotated[On, typer.Option("--on", help="Workers as processes of this machine, or as actors of a Ray cluster.")] = On.LOCAL,
     ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: the cluster.")] = "auto",
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan, now and again; see the manual.")] = "dynamic",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan, now and again; see the manual.")] = "heft_affinity",
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long to plan first, without --plan.")] = 10.0,
     seed: Seed = 0,
     retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="A call that fails is run again so often.")] = 2,
@@ -71,6 +72,7 @@ def run(
     except BaseException:
         lender.close()
         raise
+    levels = _levels(problem, planned, pool, virtual=how.are_virtual)
     kept = _Results(results, problem)
     progress = _Progress(planned, quiet=as_json)
     try:
@@ -85,12 +87,15 @@ def run(
                 Rules(retries=retries),
                 speed_up,
                 progress.tell,
-                kept.keep,
+                begins=levels.begins if levels else lambda _call, _gpus: None,
+                outcome=kept.keep,
             )
         )
     finally:
         progress.clear()
         pool.close()
+        if levels is not None:
+            levels.close()
         lender.close()
         kept.close()
     figures = _figures(problem, planned, followed)
@@ -103,6 +108,8 @@ def run(
     else:
         print_pairs((name, value) for name, value in figures.items() if name not in {"failed", "losses"})
         _complain(figures)
+    for trouble in levels.troubles if levels is not None else ():
+        print(f"gpuyard: {trouble}", file=sys.stderr)
     if figures["done"] < figures["calls"]:
         raise typer.Exit(1)
 
@@ -212,6 +219,25 @@ def _pool(on: On, ray_address: str, problem: "Problem", how: "Runtimes", lender:
     if not isinstance(lender, OwnGpus):
         return LocalPool(lender.devices, widest, how.of_model)
     return LocalPool(_devices(len(problem.gpus), virtual=how.are_virtual), widest, how.of_model)
+
+
+def _levels(problem: "Problem", planned: "Plan", pool: "Pool", *, virtual: bool) -> "PlannedLevels | None":
+    """Who sets the cards to the power levels of the plan; None where it chose none, or there are no cards here."""
+    from gpuyard.workers.local import LocalPool
+
+    if planned.level is None or virtual or not isinstance(pool, LocalPool):
+        return None
+    import pynvml  # type: ignore[import-untyped]
+
+    from gpuyard.workers.clocks import Clocks
+    from gpuyard.workers.power import PlannedLevels, uuids_of
+
+    try:
+        pynvml.nvmlInit()
+        return PlannedLevels(problem, planned, uuids_of(pynvml, pool.devices), Clocks(pynvml))
+    except pynvml.NVMLError as error:
+        print(f"gpuyard: The power levels of the plan are not applied: {error}.", file=sys.stderr)
+        return None
 
 
 def _devices(count: int, *, virtual: bool) -> list[str]:

@@ -1,0 +1,49 @@
+"""Cards run at the level that the plan chose for the call that begins; NVML is played."""
+
+from dataclasses import replace
+
+from gpuyard.planner.compiled.timing import timed
+from gpuyard.workers.clocks import Clocks
+from gpuyard.workers.power import PlannedLevels, uuids_of
+from tests.unit.planner.stories import ints, problem
+from tests.unit.workers.test_clocks import PlayedNvml
+
+LEVELS = [{"speed": 1.0, "watts": 300, "mhz": 1500}, {"speed": 0.8, "watts": 200, "mhz": 1100}]
+TWO = problem(
+    [("a", "m", 1, []), ("b", "m", 1, []), ("c", "m", 1, [])],
+    {"m": {"memory_gb": 1}},
+    gpus=[{"levels": LEVELS}, {"levels": LEVELS}, {}],
+)
+
+
+def test_a_card_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the_end() -> None:
+    nvml = PlayedNvml()
+    plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
+    levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(nvml))
+    levels.begins(0, range(1))
+    assert nvml.clocks == {"GPU-a": (1100, 1100)}
+    levels.begins(1, range(1))
+    assert nvml.clocks == {"GPU-a": (1500, 1500)}
+    levels.close()
+    assert nvml.clocks == {}
+
+
+def test_who_may_not_is_told_once_and_cards_without_levels_are_left_alone() -> None:
+    plan = replace(timed(TWO, ints(1, 1, 2), ints(0, 1, 2)), level=ints(1, 1, 0))
+    levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(PlayedNvml()))
+    levels.begins(0, range(1, 2))
+    levels.begins(1, range(1, 2))
+    levels.begins(2, range(2, 3))
+    assert len(levels.troubles) == 1
+    assert levels.troubles[0].startswith("GPU-b stays at full speed")
+
+
+def test_cards_that_cuda_calls_by_number_are_looked_up() -> None:
+    class Numbered:
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+            return index
+
+        def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+            return f"GPU-{handle}"
+
+    assert uuids_of(Numbered(), ["1", "GPU-x"]) == ["GPU-1", "GPU-x"]
