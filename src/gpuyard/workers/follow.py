@@ -83,7 +83,7 @@ class Followed:
     executor: Executor
     now_s: float = 0.0
     losses: list[str] = field(default_factory=list)
-    """Why workers were lost, in sentences."""
+    """Why workers were lost, or nothing was planned again, in sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,12 @@ class _Driver:
         pause = min(pause, LOOK_S if self._planned is None else PENDING_LOOK_S)
         events = [self._at_speed(event) for event in self._it.pool.wait(max(0.0, pause))]
         if self._planned is not None and self._planned.done():
-            events.append(Planned(self._planned.result()))
+            trouble = self._planned.exception()
+            if trouble is not None:  # a plan that can not be made must not cost the work that is done
+                self.state.losses.append(
+                    f"what is left could not be planned again: {type(trouble).__name__}: {trouble}"
+                )
+            events.append(Planned(None if trouble is not None else self._planned.result()))
             self._planned = None
         return events or [Tick()]
 
