@@ -46,6 +46,6 @@ def saved(figure: Any, suffix: str) -> bytes:
 
     content = BytesIO()
     with rc_context({"svg.hashsalt": "gpuyard"}):
-        undated = {"Date": None} if suffix == ".svg" else None
-        figure.savefig(content, format=suffix.removeprefix("."), dpi=DOTS_PER_INCH, metadata=undated)
+        more: dict[str, Any] = {"metadata": {"Date": None}} if suffix == ".svg" else {"pil_kwargs": {"optimize": True}}
+        figure.savefig(content, format=suffix.removeprefix("."), dpi=DOTS_PER_INCH, **more)
     return content.getvalue()

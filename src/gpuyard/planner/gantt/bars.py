@@ -127,10 +127,10 @@ def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
     while call is not None and call not in seen:
         seen.add(call)
         before, lane, since = _waited_for(problem, plan, lanes, ready, call)
-        gpu = int(plan.gpu[call])
-        steps.append(Step(gpu, float(plan.start[call]), until))
-        if lane is not None and since < plan.start[call]:
-            steps.append(Step(lane, since, float(plan.start[call])))
+        start = float(plan.start[call])
+        steps.append(Step(int(plan.gpu[call]), start, until))
+        if since < start and (lane is not None or before is not None):
+            steps.append(Step(int(plan.gpu[call]) if lane is None else lane, since, start))
         call, until = before, since
     return _end_to_end(list(reversed(steps)))
 
@@ -138,7 +138,7 @@ def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
 def _waited_for(
     problem: Problem, plan: Plan, lanes: list[Ints], ready: list[Floats], call: int
 ) -> tuple[int | None, int | None, float]:
-    """The call that ended last among those this one waited for, the GPU that was got ready, and since when."""
+    """The call that ended last among those this one waited for, the GPU that was got ready if that took longest, since when."""
     calls = problem.calls
     best: tuple[float, int | None, int | None, float] = (float(calls.earliest_s[call]), None, None, 0.0)
     for d in calls.before[calls.before_at[call] : calls.before_at[call + 1]]:

@@ -24,6 +24,7 @@ def figure(picture: Picture) -> "Figure":
     lanes = len(picture.problem.gpus)
     height = min(5.0, 1.2 + 0.28 * lanes)
     drawn = Figure(figsize=(WIDTH_INCHES, height * len(picture.panels) + 0.9), layout="constrained")
+    drawn.suptitle(picture.problem.name, fontsize="medium")
     every = drawn.subplots(len(picture.panels), sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(every, picture.panels, strict=True):
         _panel(axes, picture, panel, lanes)

@@ -73,3 +73,9 @@ def test_power_levels_are_kept_apart() -> None:
     with_levels = type(slow)(slow.gpu, slow.start, slow.end, np.array([0, 0, 1, 0], dtype=np.int32))
     seen = bars(problem, with_levels, most=5)
     assert seen.level[~seen.switch].tolist() == [0, 1, 0]
+
+
+def test_the_critical_path_waits_on_the_gpu_of_the_call_where_a_model_was_loaded_late() -> None:
+    """Who only loads when the call could begin: write could begin at 5 s and begins at 7 s."""
+    problem = two_step_problem(1)
+    assert path(problem, plan((0, 1, 5), (1, 7, 13))) == (Step(0, 0.0, 5.0), Step(1, 5.0, 13.0))
