@@ -165,12 +165,6 @@ class Executor:
         arrival = self._work.earliest_s[self._arrivals[-1]] if self._arrivals else inf
         return min(arrival, *(state.leaves_s for state in self.floor.gpus if state.present), inf)
 
-    def expected_end_s(self) -> float:
-        """When all will be done, if no queue has to wait: it grows as the plan slips."""
-        return max(
-            (self.floor.queued_until(gpu) for gpu, state in enumerate(self.floor.gpus) if state.present), default=inf
-        )
-
     # --- what happens ---------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
