@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def solve(
     file: File,
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan; see the manual.")] = "dynamic",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan; see the manual.")] = "auto",
     seconds: Seconds = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,

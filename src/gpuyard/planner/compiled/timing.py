@@ -32,7 +32,7 @@ def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = Non
     """
     calls = problem.calls
     took = seconds_on(problem, gpu) if seconds is None else seconds
-    start = _starts(
+    start = starts(
         np.ascontiguousarray(order, dtype=np.int32),
         np.ascontiguousarray(gpu, dtype=np.int32),
         took,
@@ -44,7 +44,7 @@ def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = Non
         problem.free_first,
         *switching(problem),
     )
-    return Plan(np.ascontiguousarray(gpu, dtype=np.int32), start, start + took)
+    return Plan(np.array(gpu, dtype=np.int32), start, start + took)
 
 
 def seconds_on(problem: Problem, gpu: Ints) -> Floats:
@@ -97,7 +97,7 @@ def switching(problem: Problem) -> tuple[Any, ...]:
 
 
 @compiled
-def _starts(
+def starts(
     order: Ints,
     gpu: Ints,
     seconds: Floats,
@@ -114,6 +114,7 @@ def _starts(
     room: Floats,
     many: bool,
 ) -> Floats:
+    """When each call begins."""
     start = np.zeros(len(order))
     end = np.zeros(len(order))
     free = free_first.copy()

@@ -35,6 +35,8 @@ STRATEGIES: Final[dict[str, str]] = {
     "exact": "exact:exact",
     "pareto": "pareto:pareto",
     "heft_affinity": "heft_affinity:heft_affinity",
+    "search": "search:search",
+    "auto": "auto:auto",
 }
 """Every strategy: where its function is, as `module:function` below this package."""
 

@@ -1,0 +1,654 @@
+"""Which GPU holds which model when: plans as lists of sessions, and the search for better lists.
+
+A *session* is a stretch of time in which a group of GPUs holds one model and runs calls of it. A plan of thousands of
+calls has dozens or hundreds of sessions, and most of what a plan is worth is decided by them: a list of
+
+    (model, first GPU of the group, how many calls at most)        in the order in which they begin
+
+is enough to make a plan. The hall is played through in time: a group in a session takes, of the calls of its model that
+are ready, the one with the longest way still to go; when there is none it waits; when it has had its calls it goes on to
+its next session, loading while others work. Three rules make any list a plan:
+
+    who has waited long enough leaves, if calls of its next session are ready; what it leaves goes into a pool
+    a group at the end of a session goes on while calls of the model are ready and in the pool
+    GPUs that are through with their list open sessions for what is left in the pool
+
+and if nobody can go on, the one that waits longest leaves. The search changes the list (a few calls go from one session
+to another; a session moves, splits, changes places with another; two GPUs exchange all that follows) or the taste for
+the calls of one node of one workflow, plays it through, and keeps what is good enough, as in `moves`.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gpuyard.planner.compiled.draws import below, patience
+from gpuyard.planner.compiled.jit import borrowing, compiled
+from gpuyard.planner.problem import Floats, Ints, Problem
+
+NOBODY: Final = -1
+# Columns of a list of sessions.
+MODEL, GPU, QUOTA = range(3)
+# Columns of `now`, a row a session, while the hall is played through.
+LEFT, HERE, STATE, CALL, NEXT = range(5)
+# States of a session.
+COMING, OPEN, RUNNING, WAITING, OVER = range(5)
+# Columns of `line`, a row a model.
+READY, UNSTARTED, POOL, WAITS = range(4)
+# Columns of `card`, a row a GPU: where its list begins and ends, where it is in it.
+BEGIN, END, TURN = range(3)
+# Columns of `when`, a row a session: when its first call began, until when it waits.
+BEGUN, UNTIL = range(2)
+# Figures of a search.
+SCALE, CURRENT, BEST, WARM = range(4)
+
+
+class Hall(NamedTuple):
+    """What is played, and the room to play it in."""
+
+    model: Ints
+    seconds: Floats
+    earliest: Floats
+    before_at: Ints
+    after_at: Ints
+    after: Ints
+    width: Ints
+    switch: Floats
+    may_begin: Any
+    group_speed: Floats
+    held_first: Ints
+    free_first: Floats
+    rank: Floats
+    kind: Ints
+    line_at: Ints
+    waits_for: Ints
+    key: Floats
+    heap: Ints
+    line: Any
+    now: Any
+    when: Any
+    list_at: Any
+    lists: Ints
+    free: Floats
+    held: Ints
+    event_at: Floats
+    event_who: Ints
+    stack: Ints
+    start: Floats
+    gpu: Ints
+
+
+def hall(problem: Problem, rank: Floats, most: int) -> Hall:
+    """Room for lists of at most so many sessions; calls with a higher rank go first."""
+    calls = problem.calls
+    count, models, gpus = len(calls), len(problem.models), len(problem.gpus)
+    sizes = np.concatenate(([0], np.cumsum([len(w.nodes) for w in problem.workflows])))
+    kind = sizes[problem.requests.workflow[calls.request]] + calls.position
+    total = np.bincount(calls.model, minlength=models)
+    cards = most + gpus + 8
+
+    def ints(*shape: int) -> Any:
+        return np.zeros(shape, dtype=np.int32)
+
+    return Hall(
+        calls.model, calls.seconds, calls.earliest_s, calls.before_at, calls.after_at, calls.after,
+        problem.width, problem.switch, problem.may_begin, problem.group_speed, problem.held_first, problem.free_first,
+        rank, kind.astype(np.int32), np.concatenate(([0], np.cumsum(total))).astype(np.int32),
+        ints(count), np.zeros(count), ints(count), ints(models, 4), ints(cards, 5), np.zeros((cards, 2)),
+        ints(gpus, 3), ints(most * int(problem.width.max())), np.zeros(gpus), ints(gpus),
+        np.zeros(4 * cards + 2 * count), ints(4 * cards + 2 * count), ints(4 * cards + count), np.zeros(count), ints(count),
+    )  # fmt: skip
+
+
+@borrowing
+def _push_event(event_at: Floats, event_who: Ints, many: int, at: float, who: int) -> int:
+    i = many
+    while i > 0:
+        up = (i - 1) >> 1
+        if event_at[up] < at or (event_at[up] == at and event_who[up] <= who):
+            break
+        event_at[i] = event_at[up]
+        event_who[i] = event_who[up]
+        i = up
+    event_at[i] = at
+    event_who[i] = who
+    return many + 1
+
+
+@borrowing
+def _pop_event(event_at: Floats, event_who: Ints, many: int) -> int:
+    many -= 1
+    at, who = event_at[many], event_who[many]
+    i = 0
+    while True:
+        down = 2 * i + 1
+        if down >= many:
+            break
+        if down + 1 < many and (
+            event_at[down + 1] < event_at[down]
+            or (event_at[down + 1] == event_at[down] and event_who[down + 1] < event_who[down])
+        ):
+            down += 1
+        if at < event_at[down] or (at == event_at[down] and who <= event_who[down]):
+            break
+        event_at[i] = event_at[down]
+        event_who[i] = event_who[down]
+        i = down
+    event_at[i] = at
+    event_who[i] = who
+    return many
+
+
+@borrowing
+def _push_ready(heap: Ints, key: Floats, base: int, many: int, call: int) -> None:
+    i = many
+    while i > 0:
+        up = (i - 1) >> 1
+        if key[heap[base + up]] >= key[call]:
+            break
+        heap[base + i] = heap[base + up]
+        i = up
+    heap[base + i] = call
+
+
+@borrowing
+def _pop_ready(heap: Ints, key: Floats, base: int, many: int) -> Any:
+    top = heap[base]
+    many -= 1
+    call = heap[base + many]
+    i = 0
+    while True:
+        down = 2 * i + 1
+        if down >= many:
+            break
+        if down + 1 < many and key[heap[base + down + 1]] > key[heap[base + down]]:
+            down += 1
+        if key[call] >= key[heap[base + down]]:
+            break
+        heap[base + i] = heap[base + down]
+        i = down
+    heap[base + i] = call
+    return top
+
+
+@compiled
+def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
+    """Play a list through; starts and GPUs of all calls are left in the hall. Returns the makespan."""
+    model, seconds, earliest, before_at, after_at, after = (
+        hall.model, hall.seconds, hall.earliest, hall.before_at, hall.after_at, hall.after,
+    )  # fmt: skip
+    width, switch, may_begin, group_speed, line_at = (
+        hall.width, hall.switch, hall.may_begin, hall.group_speed, hall.line_at,
+    )  # fmt: skip
+    waits_for, key, heap, line, now, when, card, lists = (
+        hall.waits_for, hall.key, hall.heap, hall.line, hall.now, hall.when, hall.list_at, hall.lists,
+    )  # fmt: skip
+    free, held, event_at, event_who, stack = hall.free, hall.held, hall.event_at, hall.event_who, hall.stack
+    start, gpu = hall.start, hall.gpu
+    calls, gpus, models, cards = len(model), len(free), len(width), len(now)
+    wait, least = taste[-1], max(1e-3, seconds.mean())
+    for g in range(gpus):
+        free[g] = hall.free_first[g]
+        held[g] = hall.held_first[g]
+        card[g, BEGIN] = 0
+        card[g, END] = 0
+        card[g, TURN] = -1
+    for m in range(models):
+        line[m, READY] = 0
+        line[m, UNSTARTED] = line_at[m + 1] - line_at[m]
+        line[m, POOL] = line[m, UNSTARTED]
+        line[m, WAITS] = NOBODY
+    for s in range(count):
+        now[s, LEFT] = min(sessions[s, QUOTA], line[sessions[s, MODEL], POOL])
+        line[sessions[s, MODEL], POOL] -= now[s, LEFT]
+        now[s, HERE] = 0
+        now[s, STATE] = COMING
+        when[s, BEGUN] = np.inf
+        for g in range(sessions[s, GPU], sessions[s, GPU] + width[sessions[s, MODEL]]):
+            card[g, END] += 1
+    total = 0
+    for g in range(gpus):
+        card[g, BEGIN] = total
+        total += card[g, END]
+        card[g, END] = card[g, BEGIN]
+    for s in range(count):
+        for g in range(sessions[s, GPU], sessions[s, GPU] + width[sessions[s, MODEL]]):
+            lists[card[g, END]] = s
+            card[g, END] += 1
+    pool = 0
+    for m in range(models):
+        pool += line[m, POOL]
+    events, active, unstarted, at, span = 0, 0, calls, 0.0, 0.0
+    for call in range(calls):
+        key[call] = hall.rank[call] + taste[hall.kind[call]]
+        waits_for[call] = before_at[call + 1] - before_at[call]
+        if waits_for[call] == 0:
+            events = _push_event(event_at, event_who, events, earliest[call], -1 - call)
+            active += 1
+    through, extra = 0, count
+    pending = 0
+    for g in range(gpus):  # everybody goes to the first session of its list
+        stack[pending] = -1 - g
+        pending += 1
+    while True:
+        while pending > 0:
+            pending -= 1
+            s = stack[pending]
+            if s < -gpus:  # a call is ready
+                call = -1 - gpus - s
+                m = model[call]
+                _push_ready(heap, key, line_at[m], line[m, READY], call)
+                line[m, READY] += 1
+                other = line[m, WAITS]
+                while other != NOBODY and now[other, STATE] != WAITING:
+                    other = now[other, NEXT]
+                line[m, WAITS] = NOBODY
+                if other != NOBODY:
+                    line[m, WAITS] = now[other, NEXT]
+                    now[other, STATE] = OPEN
+                    stack[pending] = other
+                    pending += 1
+                continue
+            if s < 0:  # a GPU goes on to its next session
+                g = -1 - s
+                card[g, TURN] += 1
+                if card[g, BEGIN] + card[g, TURN] >= card[g, END]:
+                    through += 1
+                    continue
+                s = lists[card[g, BEGIN] + card[g, TURN]]
+                m = sessions[s, MODEL]
+                if now[s, STATE] == OVER or line[m, UNSTARTED] == 0:
+                    stack[pending] = -1 - g
+                    pending += 1
+                    continue
+                now[s, HERE] += 1
+                if now[s, HERE] == width[m]:
+                    ready = at
+                    for x in range(sessions[s, GPU], sessions[s, GPU] + width[m]):
+                        ready = max(ready, free[x] + switch[held[x], m])
+                    now[s, STATE] = OPEN
+                    now[s, CALL] = NOBODY
+                    events = _push_event(event_at, event_who, events, ready, s)
+                    active += 1
+                continue
+            m = sessions[s, MODEL]  # a session is open and idle
+            first = sessions[s, GPU]
+            if line[m, READY] > 0 and (now[s, LEFT] > 0 or line[m, POOL] > 0):
+                call = _pop_ready(heap, key, line_at[m], line[m, READY])
+                line[m, READY] -= 1
+                if now[s, LEFT] > 0:
+                    now[s, LEFT] -= 1
+                else:
+                    line[m, POOL] -= 1
+                    pool -= 1
+                begin = at
+                for x in range(first, first + width[m]):
+                    begin = max(begin, free[x] + switch[held[x], m])
+                end = begin + seconds[call] / group_speed[m, first]
+                for x in range(first, first + width[m]):
+                    free[x] = end
+                    held[x] = m
+                start[call] = begin
+                gpu[call] = first
+                when[s, BEGUN] = min(when[s, BEGUN], begin)
+                now[s, STATE] = RUNNING
+                now[s, CALL] = call
+                events = _push_event(event_at, event_who, events, end, s)
+                active += 1
+                span = max(span, end)
+                line[m, UNSTARTED] -= 1
+                unstarted -= 1
+                if line[m, UNSTARTED] == 0:  # whoever waits for this model waits no longer
+                    other = line[m, WAITS]
+                    line[m, WAITS] = NOBODY
+                    while other != NOBODY:
+                        if now[other, STATE] == WAITING:
+                            now[other, STATE] = OPEN
+                            stack[pending] = other
+                            pending += 1
+                        other = now[other, NEXT]
+            elif now[s, LEFT] > 0 and line[m, UNSTARTED] > 0:
+                now[s, STATE] = WAITING
+                now[s, NEXT] = line[m, WAITS]
+                line[m, WAITS] = s
+                when[s, UNTIL] = at + max(least, wait * switch[-1, m])
+                events = _push_event(event_at, event_who, events, when[s, UNTIL], cards + s)
+            else:
+                line[m, POOL] += now[s, LEFT]
+                pool += now[s, LEFT]
+                now[s, LEFT] = 0
+                now[s, STATE] = OVER
+                for x in range(first, first + width[m]):
+                    stack[pending] = -1 - x
+                    pending += 1
+        if pool > 0 and through > 0:  # GPUs that are through with their list help out
+            for m in range(models):
+                while line[m, POOL] > 0 and line[m, READY] > 0 and extra < len(now):
+                    where, soonest = NOBODY, 0.0
+                    for g in range(gpus):
+                        if not may_begin[m, g]:
+                            continue
+                        ready = at
+                        for x in range(g, g + width[m]):
+                            if card[x, BEGIN] + card[x, TURN] != card[x, END]:
+                                ready = np.inf
+                            else:
+                                ready = max(ready, free[x] + switch[held[x], m])
+                        if ready < np.inf and (where == NOBODY or ready < soonest):
+                            where, soonest = g, ready
+                    if where == NOBODY:
+                        break
+                    s = extra
+                    extra += 1
+                    sessions[s, MODEL] = m
+                    sessions[s, GPU] = where
+                    sessions[s, QUOTA] = 1
+                    now[s, LEFT] = 0
+                    now[s, STATE] = OPEN
+                    now[s, CALL] = NOBODY
+                    when[s, BEGUN] = np.inf
+                    for x in range(where, where + width[m]):
+                        card[x, TURN] -= 1
+                        through -= 1
+                    # its call is taken at once: the line may be empty before the model is loaded
+                    stack[pending] = s
+                    pending += 1
+                    break
+                if pending > 0:
+                    break
+            if pending > 0:
+                continue
+        if unstarted == 0:
+            return span
+        if active == 0:  # nobody can go on: who waits longest and has somewhere to go leaves; if nobody has, all do
+            who = NOBODY
+            for s in range(count):
+                if now[s, STATE] == WAITING and (who == NOBODY or when[s, UNTIL] < when[who, UNTIL]):
+                    g = sessions[s, GPU]
+                    if card[g, BEGIN] + card[g, TURN] + 1 < card[g, END]:
+                        who = s
+            for s in range(count):
+                if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba knows no such in)
+                    m = sessions[s, MODEL]
+                    now[s, STATE] = OPEN
+                    line[m, POOL] += now[s, LEFT]
+                    pool += now[s, LEFT]
+                    now[s, LEFT] = 0
+                    stack[pending] = s
+                    pending += 1
+            if pending == 0:
+                return np.inf
+            continue
+        at = event_at[0]
+        who = event_who[0]
+        events = _pop_event(event_at, event_who, events)
+        if who < 0:
+            active -= 1
+            stack[pending] = who - gpus
+            pending += 1
+        elif who < cards:
+            active -= 1
+            stack[pending] = who
+            pending += 1
+            if now[who, STATE] == RUNNING:
+                call = now[who, CALL]
+                for edge in range(after_at[call], after_at[call + 1]):
+                    other = after[edge]
+                    waits_for[other] -= 1
+                    if waits_for[other] == 0:
+                        if earliest[other] > at:
+                            events = _push_event(event_at, event_who, events, earliest[other], -1 - other)
+                            active += 1
+                        else:
+                            stack[pending] = -1 - gpus - other
+                            pending += 1
+            now[who, STATE] = OPEN
+        elif now[who - cards, STATE] == WAITING and when[who - cards, UNTIL] == at:
+            s = who - cards
+            g = sessions[s, GPU]
+            m = sessions[s, MODEL]
+            place = card[g, BEGIN] + card[g, TURN] + 1
+            if place < card[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
+                now[s, STATE] = OPEN
+                line[m, POOL] += now[s, LEFT]
+                pool += now[s, LEFT]
+                now[s, LEFT] = 0
+                stack[pending] = s
+                pending += 1
+            else:
+                when[s, UNTIL] = at + max(least, wait * switch[-1, m])
+                events = _push_event(event_at, event_who, events, when[s, UNTIL], who)
+
+
+def room(hall: Hall) -> Any:
+    """Room for a list of sessions, and for those that are opened at the end."""
+    return np.zeros((len(hall.now), 3), dtype=np.int32)
+
+
+def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
+    """How many sessions a plan has at most, of which the calls are given by start."""
+    width = problem.width[problem.calls.model[order]]
+    lane = np.repeat(gpu[order] - np.cumsum(width) + width, width) + np.arange(int(width.sum()))
+    model = np.repeat(problem.calls.model[order], width)
+    by_gpu = np.argsort(lane, kind="stable")
+    changes = (lane[by_gpu][1:] != lane[by_gpu][:-1]) | (model[by_gpu][1:] != model[by_gpu][:-1])
+    return int(changes.sum()) + 1
+
+
+def first_figures(hall: Hall, sessions: Any, count: int, taste: Floats, makespan_s: float) -> Floats:
+    """Play the list for the first time: scale, how good it is, the best makespan, and a place for the temperature."""
+    span = play(hall, sessions, count, taste)
+    return np.array([makespan_s, _value(hall.free, makespan_s), span, 0.0])
+
+
+@compiled
+def listed(hall: Hall, order: Ints, gpu: Ints, sessions: Any) -> int:
+    """The sessions of a plan, of which the calls are given by start. Returns how many; no more are written than fit."""
+    last = np.full(len(hall.free), NOBODY, dtype=np.int32)
+    count = 0
+    for i in range(len(order)):
+        call = order[i]
+        m, first = hall.model[call], gpu[order[i]]
+        s = last[first]
+        same = s != NOBODY and sessions[s, MODEL] == m and sessions[s, GPU] == first
+        for g in range(first, first + hall.width[m]):
+            same = same and last[g] == s
+        if not same:
+            s = count
+            if s == len(sessions):
+                return count
+            count += 1
+            sessions[s, MODEL] = m
+            sessions[s, GPU] = first
+            sessions[s, QUOTA] = 0
+            for g in range(first, first + hall.width[m]):
+                last[g] = s
+        sessions[s, QUOTA] += 1
+    return count
+
+
+@compiled
+def _value(free: Floats, scale: float) -> float:
+    """The mean over GPUs of (end / scale)^32, as in `moves`."""
+    total = 0.0
+    for g in range(len(free)):
+        part = free[g] / scale
+        part *= part
+        part *= part
+        part *= part
+        part *= part
+        total += part * part
+    return total / len(free)
+
+
+@borrowing
+def _put(sessions: Any, count: int, place: int, model: int, gpu: int, quota: int) -> None:
+    for i in range(count, place, -1):
+        sessions[i, MODEL] = sessions[i - 1, MODEL]
+        sessions[i, GPU] = sessions[i - 1, GPU]
+        sessions[i, QUOTA] = sessions[i - 1, QUOTA]
+    sessions[place, MODEL] = model
+    sessions[place, GPU] = gpu
+    sessions[place, QUOTA] = quota
+
+
+@borrowing
+def _drop(sessions: Any, count: int, place: int) -> None:
+    for i in range(place, count - 1):
+        sessions[i, MODEL] = sessions[i + 1, MODEL]
+        sessions[i, GPU] = sessions[i + 1, GPU]
+        sessions[i, QUOTA] = sessions[i + 1, QUOTA]
+
+
+@borrowing
+def _group(may_begin: Any, model: int, source: Any) -> int:
+    for _ in range(16):
+        g = below(source, may_begin.shape[1])
+        if may_begin[model, g]:
+            return g
+    return NOBODY
+
+
+@borrowing
+def _other(sessions: Any, count: int, s: int, source: Any) -> int:
+    """Another session of the same model."""
+    place = below(source, count)
+    for _ in range(count):
+        if place != s and sessions[place, MODEL] == sessions[s, MODEL]:
+            return place
+        place += 1
+        if place == count:
+            place = 0
+    return NOBODY
+
+
+@compiled
+def _change(
+    sessions: Any, count: int, most: int, width: Ints, may_begin: Any, taste: Floats, reach_s: float, weights: Any,
+    source: Any,
+) -> int:  # fmt: skip
+    """Change the list or the taste; how many sessions there are then."""
+    gpus = may_begin.shape[1]
+    chosen = below(source, weights[-1])
+    kind = 0
+    while chosen >= weights[kind]:
+        kind += 1
+    s = below(source, count)
+    m, first, quota = sessions[s, MODEL], sessions[s, GPU], sessions[s, QUOTA]
+    reach = min(count, 2 * gpus + 4)
+    near = max(0, min(count - 1, s + below(source, 2 * reach + 1) - reach))
+    if kind == 0:  # calls go from one session to another
+        other = _other(sessions, count, s, source)
+        if other != NOBODY:
+            how = below(source, 3)
+            many = quota
+            if how == 0:
+                many = 1 + below(source, quota)
+            elif how == 1:
+                many = 1 + below(source, min(quota, 4))
+            sessions[other, QUOTA] += many
+            sessions[s, QUOTA] -= many
+            if many == quota:
+                _drop(sessions, count, s)
+                return count - 1
+    elif kind == 1:  # to another group at the same time
+        g = _group(may_begin, m, source)
+        if g != NOBODY:
+            sessions[s, GPU] = g
+    elif kind == 2:  # to another time, perhaps to another group
+        g = first
+        if below(source, 2) == 0:
+            g = _group(may_begin, m, source)
+        if g != NOBODY:
+            _drop(sessions, count, s)
+            _put(sessions, count - 1, near, m, g, quota)
+    elif kind == 3:  # one becomes two
+        g = _group(may_begin, m, source)
+        if g != NOBODY and quota > 1 and count < most:
+            many = 1 + below(source, quota - 1)
+            sessions[s, QUOTA] -= many
+            _put(sessions, count, near, m, g, many)
+            return count + 1
+    elif kind == 4:  # two change places
+        other = near
+        n = sessions[other, MODEL]
+        if width[n] == width[m] and may_begin[m, sessions[other, GPU]] and may_begin[n, first]:
+            sessions[s, MODEL] = n
+            sessions[s, QUOTA] = sessions[other, QUOTA]
+            sessions[other, MODEL] = m
+            sessions[other, QUOTA] = quota
+    elif kind == 5:  # two blocks of GPUs exchange all that follows
+        wide = width[m]
+        other = below(source, gpus - wide + 1)
+        apart = other >= first + wide or first >= other + wide
+        for i in range(s, count):
+            a = sessions[i, GPU]
+            b = a + width[sessions[i, MODEL]]
+            if a < first + wide and first < b:
+                apart = apart and a >= first and b <= first + wide and may_begin[sessions[i, MODEL], a + other - first]
+            if a < other + wide and other < b:
+                apart = apart and a >= other and b <= other + wide and may_begin[sessions[i, MODEL], a + first - other]
+        if apart:
+            for i in range(s, count):
+                a = sessions[i, GPU]
+                if a >= first and a < first + wide:
+                    sessions[i, GPU] = a + other - first
+                elif a >= other and a < other + wide:
+                    sessions[i, GPU] = a + first - other
+    elif below(source, 8) > 0:
+        taste[below(source, len(taste) - 1)] += (below(source, 2001) - 1000) / 1000.0 * reach_s
+    else:
+        taste[-1] = 0.25 * (1 << below(source, 7))
+    return count
+
+
+@compiled
+def _sort(sessions: Any, count: int, when: Any) -> None:
+    """By when they began; those that never did come last."""
+    for place in range(1, count):
+        m, g, quota, begun = sessions[place, MODEL], sessions[place, GPU], sessions[place, QUOTA], when[place, BEGUN]
+        i = place - 1
+        while i >= 0 and when[i, BEGUN] > begun:
+            sessions[i + 1, MODEL] = sessions[i, MODEL]
+            sessions[i + 1, GPU] = sessions[i, GPU]
+            sessions[i + 1, QUOTA] = sessions[i, QUOTA]
+            when[i + 1, BEGUN] = when[i, BEGUN]
+            i -= 1
+        sessions[i + 1, MODEL] = m
+        sessions[i + 1, GPU] = g
+        sessions[i + 1, QUOTA] = quota
+        when[i + 1, BEGUN] = begun
+
+
+@compiled
+def rearrange(
+    hall: Hall, sessions: Any, trial: Any, count: int, most: int, taste: Floats, reach_s: float, rounds: int,
+    weights: Any, figures: Floats, best_start: Floats, best_gpu: Ints, source: Any,
+) -> int:  # fmt: skip
+    """Change the list so many times, play it, keep what is good enough. How many sessions there are then."""
+    tasted = taste.copy()
+    for _ in range(rounds):
+        for s in range(count):
+            trial[s, MODEL] = sessions[s, MODEL]
+            trial[s, GPU] = sessions[s, GPU]
+            trial[s, QUOTA] = sessions[s, QUOTA]
+        tasted[:] = taste
+        many = count
+        for _ in range(1 + (below(source, 3) == 0)):
+            many = _change(trial, many, most, hall.width, hall.may_begin, tasted, reach_s, weights, source)
+        span = play(hall, trial, many, tasted)
+        cost = _value(hall.free, figures[SCALE])
+        if span < np.inf and cost <= figures[CURRENT] + figures[WARM] * patience(source) * 32.0 / len(hall.free):
+            figures[CURRENT] = cost
+            count = many
+            _sort(trial, count, hall.when)
+            for s in range(count):
+                sessions[s, MODEL] = trial[s, MODEL]
+                sessions[s, GPU] = trial[s, GPU]
+                sessions[s, QUOTA] = trial[s, QUOTA]
+            taste[:] = tasted
+            if span < figures[BEST]:
+                figures[BEST] = span
+                best_start[:] = hall.start
+                best_gpu[:] = hall.gpu
+    return count
