@@ -8,7 +8,7 @@ import pytest
 from gpuyard.planner.check import check
 from gpuyard.planner.compiled import moves, sessions
 from gpuyard.planner.compiled.draws import below, draw, patience, source_of
-from gpuyard.planner.compiled.list_scheduler import ListScheduler
+from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.planner.generate import FAMILIES
 from gpuyard.planner.plan import Plan
@@ -16,7 +16,7 @@ from gpuyard.planner.problem import Problem
 from gpuyard.planner.read import problem_of
 from gpuyard.planner.strategies import Budget, strategy
 from gpuyard.planner.strategies.dynamic import dynamic
-from gpuyard.planner.strategies.search import MOVES, SESSIONS, improved, search, worth
+from gpuyard.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
 from tests.unit.planner.small import drawn, instance, problem
 
 NO_TIME = Budget(keep_going=lambda: False)
@@ -99,6 +99,10 @@ def test_a_list_without_sessions_is_a_plan_too() -> None:
     span = sessions.play(hall, sessions.room(hall), 0, np.zeros(int(hall.kind.max()) + 2))
     played = Plan(hall.gpu, hall.start, hall.start + seconds_on(asked, hall.gpu))
     assert (check(asked, played), played.makespan_s) == ([], span)
+
+
+def test_the_choices_are_those_of_the_settings() -> None:
+    assert tuple(CHOICES) == Settings._fields
 
 
 # --- search ----------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ MOST_FOR_SESSIONS: Final = 20_000
 UNTIMED_ROUNDS: Final = 4_000
 """How fast to cool down if nobody says how long there is."""
 
-CHOICES: Final[dict[str, tuple[float, ...]]] = {
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "wait": (0.0, 0.25, 0.5, 1.0, 2.0),
     "cost": (0.5, 1.0, 1.5, 2.0, 3.0),
     "soon": (0.0, 0.5, 1.0),
@@ -53,8 +53,9 @@ CHOICES: Final[dict[str, tuple[float, ...]]] = {
     "flow": (0.0, 0.0, 0.3, 0.7, 1.0),
     "level": (0.0, 0.0, 0.5, 1.0),
     "loads": (0.0, 0.5, 1.0),
+    "backwards": (False, True),
 }
-"""What the settings of the list scheduler may be."""
+"""What the settings of the list scheduler may be, in their order."""
 
 # How often each change is tried, in the order in which `_propose` and `_change` know them.
 MOVES: Final = np.cumsum([30, 5, 15, 10, 10, 5, 3, 5])
@@ -168,7 +169,7 @@ def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
         if tried < len(PORTFOLIO):
             settings = PORTFOLIO[tried]
         elif part < 0.3:
-            settings = Settings(**{name: some[below(source, len(some))] for name, some in CHOICES.items()})
+            settings = Settings(*[some[below(source, len(some))] for some in CHOICES.values()])
         elif below(source, 5) < 2:
             settings = _another(settings, source)
         elif below(source, 2) == 0:
@@ -197,10 +198,12 @@ def _nodes(problem: Problem) -> Any:
 
 def _another(settings: Settings, source: Any) -> Settings:
     """One or two of the settings drawn again."""
+    said: list[Any] = list(settings)
     for _ in range(1 + (below(source, 5) < 2)):
-        name = list(CHOICES)[below(source, len(CHOICES))]
-        settings = settings._replace(**{name: CHOICES[name][below(source, len(CHOICES[name]))]})
-    return settings
+        place = below(source, len(CHOICES))
+        some = list(CHOICES.values())[place]
+        said[place] = some[below(source, len(some))]
+    return Settings(*said)
 
 
 def _between(source: Any) -> float:
