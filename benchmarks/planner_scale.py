@@ -5,7 +5,8 @@
 For each family and size a problem is drawn and written, and for each of the strategies `dynamic` and `heft_affinity` a
 process of its own reads it, plans it, checks the plan and computes the bound, all on one core. Processor time is counted,
 compiling apart (a small problem is planned first); memory is the most the process ever had. Both strategies are in the
-same run, so that their ratio means something on any machine.
+same run, so that their ratio means something on any machine. `heft_affinity` makes several schedules and takes the best:
+"µs" is for one call in one schedule.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from resource import RUSAGE_SELF, getrusage
 from time import process_time
 from typing import Any
 
-FAMILIES = ("agentic", "chain", "multi_gpu", "tight_chain", "switch_heavy")
+FAMILIES = ("agentic", "chain", "multi_gpu", "switch_heavy")
 SIZES = ((1_000, 8), (10_000, 64), (100_000, 250), (1_000_000, 1_000))
 STRATEGIES = ("dynamic", "heft_affinity")
 SEED = 17
@@ -32,6 +33,7 @@ def one(file: str, name: str) -> dict[str, Any]:
     from gpuyard.planner.plan import measure
     from gpuyard.planner.read import problem_of, read_problem
     from gpuyard.planner.strategies import Budget, strategy
+    from gpuyard.planner.strategies.heft_affinity import schedules
 
     solve, small = strategy(name), problem_of(generate("agentic", 50, 4))
     solve(small, Budget())
@@ -53,6 +55,7 @@ def one(file: str, name: str) -> dict[str, Any]:
     bound = lower_bound(problem).seconds
     took("bound")
     found = measure(problem, plan)
+    many = 1 if name == "dynamic" else schedules(len(problem.calls))
     return {
         "family": problem.family,
         "calls": len(problem.calls),
@@ -61,7 +64,8 @@ def one(file: str, name: str) -> dict[str, Any]:
         "valid": not faults,
         **seconds,
         "all_s": round(clock - compiled, 2),
-        "us_a_call": round(seconds["plan_s"] / len(problem.calls) * 1e6, 2),
+        "schedules": many,
+        "us_a_call": round(seconds["plan_s"] / len(problem.calls) / many * 1e6, 2),
         "peak_mib": round(getrusage(RUSAGE_SELF).ru_maxrss / 1024),
         "of_bound": round(found.makespan_s / bound, 4),
         "switches": found.switches,
@@ -94,15 +98,15 @@ def all_of(families: list[str], most: int) -> list[dict[str, Any]]:
     return rows
 
 
-HEAD = """| family | calls | GPUs | strategy | read s | plan s | µs a call | check s | in all s | MiB | of the bound | switches | spread |
-|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
+HEAD = """| family | calls | GPUs | strategy | read s | plan s | schedules | µs | check s | in all s | MiB | of the bound | switches | spread |
+|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
     return (
         f"| {row['family']} | {row['calls']:,} | {row['gpus']:,} | `{row['strategy']}` | {row['read_s']:.2f} | {row['plan_s']:.2f} "
-        f"| {row['us_a_call']:.1f} | {row['check_s']:.2f} | {row['all_s']:.1f} | {row['peak_mib']} | {row['of_bound']:.3f} "
+        f"| {row['schedules']} | {row['us_a_call']:.1f} | {row['check_s']:.2f} | {row['all_s']:.1f} | {row['peak_mib']} | {row['of_bound']:.3f} "
         f"| {row['switches']:,} | {row['spread']:.1%} |"
     )
 
@@ -114,7 +118,7 @@ def draw(rows: list[dict[str, Any]], file: str) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (cost, gap) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, (cost, gap) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
     for colour, name in zip(("#b0562b", "#2b6cb0"), STRATEGIES, strict=True):
         for style, family in zip(
             ("-", "--", ":", "-.", (0, (1, 3))), dict.fromkeys(row["family"] for row in rows), strict=False
@@ -133,9 +137,16 @@ def draw(rows: list[dict[str, Any]], file: str) -> None:
                 markersize=3,
                 label=f"{name}, {family}",
             )
-    cost.set(xscale="log", yscale="log", xlabel="calls", ylabel="µs of one core a call", title="What planning costs")
+    cost.set(
+        xscale="log",
+        yscale="log",
+        xlabel="calls",
+        ylabel="µs of one core",
+        title="What a call costs in one schedule",
+        ylim=(0.3, 30),
+    )
     gap.set(xscale="log", yscale="log", xlabel="calls", ylabel="% above the bound", title="How good the plans are")
-    gap.legend(fontsize=7)
+    figure.legend(loc="outside right center", fontsize=7)
     figure.savefig(file, dpi=120)  # fmt: skip
 
 

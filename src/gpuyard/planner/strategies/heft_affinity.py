@@ -2,7 +2,7 @@
 
 A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
 much that takes, how far it looks ahead and which call goes first are settings (`compiled/list_scheduler.py`). No settings
-are the best for every problem, and a schedule takes about half a microsecond a call, so all of `PORTFOLIO` are tried. Very
+are the best for every problem, and a schedule takes about a microsecond a call, so all of `PORTFOLIO` are tried. Very
 large problems get the first few of them only.
 
 Good at any size, alone where problems are so large that no search gets anywhere, and as the start of searches. The seed
@@ -57,10 +57,15 @@ MOST_CALLS: Final = 8_000_000
 """So many calls are scheduled in all, though every call twice at least."""
 
 
+def schedules(calls: int) -> int:
+    """How many of the portfolio are tried."""
+    return min(len(PORTFOLIO), max(2, MOST_CALLS // max(1, calls)))
+
+
 def heft_affinity(problem: Problem, budget: Budget) -> Plan:
     """The shortest plan of the portfolio."""
     scheduler = ListScheduler(problem)
-    many = max(2, MOST_CALLS // max(1, len(problem.calls))) if budget.rounds is None else budget.rounds
+    many = schedules(len(problem.calls)) if budget.rounds is None else budget.rounds
     best: Plan | None = None
     for settings in PORTFOLIO[:many]:
         if best is not None and not budget.keep_going():
