@@ -197,8 +197,10 @@ model, the wide groups, by their first GPU."""
 EVENT: Final = np.dtype([("at", _f), ("who", _i)])
 """A GPU, or −1 − a call whose request comes."""
 
-TALLY: Final = np.dtype([("events", _i), ("idle", _i), ("models", _i), ("kinds", _i), ("left", _f), ("a_gpu", _f)])
-"""`left`: GPU-seconds of calls that have not begun; `a_gpu`: so much for each GPU."""
+TALLY: Final = np.dtype(
+    [("events", _i), ("idle", _i), ("models", _i), ("kinds", _i), ("must", _i), ("left", _f), ("a_gpu", _f)]
+)
+"""`must`: nothing happens unless a GPU changes. `left`: GPU-seconds of calls that have not begun; `a_gpu`: so much for each GPU."""
 
 
 class World(NamedTuple):
@@ -220,11 +222,15 @@ class World(NamedTuple):
     start: Any
 
 
+# Numbers of calls, GPUs and models are made int64 wherever they come from (`np.int64(…)`): every other type that a function
+# is called with, and a constant is one, would be compiled once more.
+
+
 # --- the clock -------------------------------------------------------------------------------------------------------
 
 
 @borrowing
-def _push_event(w: Any, at: float, who: int) -> None:
+def _push_event(w: Any, at: float, who: Any) -> None:
     events = w.events
     i = w.tally[0].events
     w.tally[0].events = i + 1
@@ -240,7 +246,7 @@ def _push_event(w: Any, at: float, who: int) -> None:
 
 
 @borrowing
-def _pop_event(w: Any) -> tuple[float, int]:
+def _pop_event(w: Any) -> tuple[float, Any]:
     events = w.events
     first_at, first_who = events[0].at, events[0].who
     n = w.tally[0].events - 1
@@ -269,7 +275,7 @@ def _pop_event(w: Any) -> tuple[float, int]:
 
 
 @borrowing
-def _push_ready(w: Any, m: int, call: int) -> None:
+def _push_ready(w: Any, m: Any, call: Any) -> None:
     heap, jobs, line = w.heap, w.jobs, w.lines[m]
     i = line.many
     line.many = i + 1
@@ -286,11 +292,11 @@ def _push_ready(w: Any, m: int, call: int) -> None:
 
 
 @borrowing
-def _pop_ready(w: Any, m: int) -> int:
+def _pop_ready(w: Any, m: Any) -> Any:
     heap, jobs, line = w.heap, w.jobs, w.lines[m]
     n = line.many - 1
     line.many = n
-    first: int = heap[line.at]
+    first = np.int64(heap[line.at])
     line.ready -= jobs[first].seconds
     call = heap[line.at + n]
     key = jobs[call].key
@@ -317,7 +323,7 @@ def _pop_ready(w: Any, m: int) -> int:
 
 
 @borrowing
-def _cell(w: Any, g: int) -> Any:
+def _cell(w: Any, g: Any) -> Any:
     hold = w.cards[g].hold
     models, kinds = w.tally[0].models, w.tally[0].kinds
     if w.cards[g].session != NOBODY:
@@ -328,7 +334,7 @@ def _cell(w: Any, g: int) -> Any:
 
 
 @borrowing
-def _rest(w: Any, g: int) -> None:
+def _rest(w: Any, g: Any) -> None:
     cards, cell = w.cards, _cell(w, g)
     cards[g].idle = 1
     cards[g].next = cell.first
@@ -341,7 +347,7 @@ def _rest(w: Any, g: int) -> None:
 
 
 @borrowing
-def _rouse(w: Any, g: int) -> None:
+def _rouse(w: Any, g: Any) -> None:
     cards, cell = w.cards, _cell(w, g)
     after, before = cards[g].next, cards[g].prev
     if before == NOBODY:
@@ -359,7 +365,7 @@ def _rouse(w: Any, g: int) -> None:
 
 
 @borrowing
-def _begin(w: Any, call: int, g: int, now: float) -> None:
+def _begin(w: Any, call: Any, g: Any, now: float) -> None:
     """Run a call on a free group that holds its model."""
     jobs = w.jobs
     m = jobs[call].model
@@ -384,26 +390,26 @@ def _begin(w: Any, call: int, g: int, now: float) -> None:
 
 
 @borrowing
-def _end(w: Any, call: int, now: float) -> None:
+def _end(w: Any, call: Any, now: float) -> None:
     """Whoever waited for nothing else may begin."""
     for e in range(w.after_at[call], w.after_at[call + 1]):
-        n = w.after[e]
+        n = np.int64(w.after[e])
         w.jobs[n].unended -= 1
         if w.jobs[n].unended == 0:
             _come(w, n, now)
 
 
 @borrowing
-def _come(w: Any, call: int, now: float) -> None:
+def _come(w: Any, call: Any, now: float) -> None:
     """All that a call depends on has ended: it begins on the fastest that rests and holds its model, or waits."""
     if w.jobs[call].earliest > now:
         _push_event(w, w.jobs[call].earliest, -1 - call)
         return
-    m = w.jobs[call].model
+    m = np.int64(w.jobs[call].model)
     line = w.lines[m]
     line.soon -= w.jobs[call].seconds
     models, kinds = w.tally[0].models, w.tally[0].kinds
-    best = NOBODY
+    best = np.int64(NOBODY)
     if line.width > 1:
         best = w.cells[(models + 1) * kinds + m].first
     else:
@@ -424,7 +430,7 @@ def _come(w: Any, call: int, now: float) -> None:
 
 
 @borrowing
-def _leave(w: Any, g: int) -> None:
+def _leave(w: Any, g: Any) -> None:
     """A single GPU no longer counts for the model it holds."""
     a = w.cards[g].hold
     if a != NOBODY and w.lines[a].width == 1:
@@ -432,7 +438,7 @@ def _leave(w: Any, g: int) -> None:
 
 
 @borrowing
-def _send(w: Any, g: int, b: int, now: float) -> None:
+def _send(w: Any, g: Any, b: Any, now: float) -> None:
     """A single GPU changes to a model of its own size."""
     _leave(w, g)
     card = w.cards[g]
@@ -444,7 +450,7 @@ def _send(w: Any, g: int, b: int, now: float) -> None:
 
 
 @borrowing
-def _load_for_group(w: Any, g: int, now: float) -> None:
+def _load_for_group(w: Any, g: Any, now: float) -> None:
     """A claimed GPU is free and begins to load; with the last of them the group is made."""
     card = w.cards[g]
     lead = w.cards[card.claim]
@@ -464,7 +470,7 @@ def _load_for_group(w: Any, g: int, now: float) -> None:
 
 
 @borrowing
-def _fall_apart(w: Any, first: int, now: float) -> None:
+def _fall_apart(w: Any, first: Any, now: float) -> None:
     """The members of a wide group that is free load for those who claim them, or rest."""
     m = w.cards[first].hold
     fresh = w.cards[first].fresh
@@ -479,7 +485,7 @@ def _fall_apart(w: Any, first: int, now: float) -> None:
 
 
 @borrowing
-def _best_group(w: Any, b: int, now: float) -> int:
+def _best_group(w: Any, b: Any, now: float) -> Any:
     """The group that could hold a wide model soonest, counted over its members; NOBODY where all are spoken for."""
     width = w.lines[b].width
     step = 1 if len(w.cards) < 2 * width else width
@@ -507,7 +513,7 @@ def _best_group(w: Any, b: int, now: float) -> int:
 
 
 @borrowing
-def _form(w: Any, b: int, first: int, now: float) -> None:
+def _form(w: Any, b: Any, first: Any, now: float) -> None:
     """Claim a group for a wide model: members that rest load at once, the others when their call ends."""
     beyond = first + w.lines[b].width
     w.lines[b].groups += 1
@@ -536,7 +542,7 @@ def _form(w: Any, b: int, first: int, now: float) -> None:
 
 
 @borrowing
-def _worth_going(w: Any, of: Settings, a: int, b: int) -> Any:
+def _worth_going(w: Any, of: Settings, a: Any, b: Any) -> Any:
     """Seconds of work a group for one more that changes from a to b."""
     line = w.lines[b]
     change = w.switch[a, b]
@@ -556,7 +562,7 @@ def _worth_going(w: Any, of: Settings, a: int, b: int) -> Any:
 
 
 @borrowing
-def _worth_waiting(w: Any, of: Settings, a: int, single: bool) -> Any:
+def _worth_waiting(w: Any, of: Settings, a: Any, single: bool) -> Any:
     """Seconds of work a group for those that hold a and rest."""
     if a == NOBODY or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
         return 0.0
@@ -565,35 +571,35 @@ def _worth_waiting(w: Any, of: Settings, a: int, single: bool) -> Any:
 
 
 @borrowing
-def _could_go(w: Any, of: Settings, g: int, b: int, must: bool) -> Any:
+def _could_go(w: Any, of: Settings, g: Any, b: Any) -> Any:
     """Whether somebody waits or may come for b, and g, alone or as first of a group, could hold it or help to."""
     line = w.lines[b]
     if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NOBODY):
         return False
     if line.many == 0:
         coming = line.soon > 1e-9 or (of.later > 0.0 and line.later > 1e-9)
-        if must or not coming or w.cards[g].fresh == 1:
+        if w.tally[0].must == 1 or not coming or w.cards[g].fresh == 1:
             return False
     return line.width > 1 or w.may_begin[b, g]
 
 
 @borrowing
-def _change(w: Any, of: Settings, now: float, must: bool) -> None:
-    """GPUs that rest change to models that want them more, whoever gains most first. `must`: one does in any case."""
+def _change(w: Any, of: Settings, now: float) -> None:
+    """GPUs that rest change to models that want them more, whoever gains most first; if one must, one does in any case."""
+    must = w.tally[0].must == 1
     models, kinds = w.tally[0].models, w.tally[0].kinds
     singles = (models + 1) * kinds
     while w.tally[0].idle > 0:
         best = -np.inf if must else 0.0
-        goes = NOBODY
-        to = NOBODY
-        group = NOBODY
+        nobody: Any = np.int64(NOBODY)
+        goes = to = group = nobody
         for cell in range(len(w.cells)):
             if w.cells[cell].many == 0:
                 continue
             g = w.cells[cell].first
             waiting = _worth_waiting(w, of, w.cards[g].hold, cell < singles)
             for b in range(models):
-                if not _could_go(w, of, g, b, must):
+                if not _could_go(w, of, g, b):
                     continue
                 gain = _worth_going(w, of, w.cards[g].hold, b) - waiting
                 if gain > best or (must and to == NOBODY):
@@ -615,7 +621,7 @@ def _change(w: Any, of: Settings, now: float, must: bool) -> None:
 
 
 @borrowing
-def _free(w: Any, g: int, now: float) -> None:
+def _free(w: Any, g: Any, now: float) -> None:
     """A GPU, or the wide group that it is the first of, has ended a call or a load."""
     cards = w.cards
     if cards[g].session != NOBODY:
@@ -646,10 +652,12 @@ def _run(w: Any, of: Settings) -> None:
             line.soon += w.jobs[call].seconds
             _come(w, call, now)
     ended = 0
-    _change(w, of, now, False)
+    _change(w, of, now)
     while ended < len(w.jobs):
         if w.tally[0].events == 0:
-            _change(w, of, now, True)
+            w.tally[0].must = 1
+            _change(w, of, now)
+            w.tally[0].must = 0
         now, who = _pop_event(w)
         if who < 0:
             _come(w, -1 - who, now)
@@ -661,7 +669,7 @@ def _run(w: Any, of: Settings) -> None:
                 _end(w, call, now)
             _free(w, who, now)
         if w.tally[0].idle > 0:
-            _change(w, of, now, False)
+            _change(w, of, now)
 
 
 @compiled
