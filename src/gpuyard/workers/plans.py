@@ -52,6 +52,14 @@ def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | No
     )
 
 
+def at_levels(problem: Problem, plan: Plan) -> Problem:
+    """The problem whose calls take as long as the power levels of a plan let them, wherever they run."""
+    if plan.level is None:
+        return problem
+    speed = problem.group_speed[problem.calls.model, plan.gpu]
+    return replace(problem, calls=replace(problem.calls, seconds=(plan.end - plan.start) * speed))
+
+
 def assignment_of(problem: Problem, plan: Plan) -> Assignment:
     """A plan, as the executor follows it."""
     order = order_of(problem, plan)

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from gpuyard.domain.errors import WrongInput
 from gpuyard.planner.check import check
 from gpuyard.planner.front import MOST_POINTS, Front, Point, front, front_figure, point, weights_at, write_front
 from gpuyard.planner.generate import generate
@@ -13,7 +14,7 @@ from gpuyard.planner.plan import Measures, Plan
 from gpuyard.planner.problem import Problem
 from gpuyard.planner.read import problem_of
 from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
-from gpuyard.planner.strategies.pareto import PARENTS, pareto, pareto_front
+from gpuyard.planner.strategies.pareto import MOST_CALLS, PARENTS, pareto, pareto_front
 from tests.unit.planner.small import drawn, plan, problem
 
 FEW = Budget(seed=3, rounds=4)
@@ -127,3 +128,8 @@ def test_a_front_is_written_with_its_weights_and_drawn_with_the_choice() -> None
     assert sum(said["weights"].values()) == 1.0
     drawing = front_figure(asked, found, lower_bound_s=9.0)
     assert [axes.get_ylabel() for axes in drawing.axes] == ["GPUs: busiest - idlest (%)", "switches", "energy (kWh)"]
+
+
+def test_what_is_too_large_to_be_bred_is_refused_in_a_sentence() -> None:
+    with pytest.raises(WrongInput, match="pareto breeds whole plans of at most 100,000 calls"):
+        pareto(drawn("chain", MOST_CALLS + 1, 8), FEW)

@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from gpuyard.planner.compiled.timing import timed
 from gpuyard.workers.clocks import Clocks
+from gpuyard.workers.plans import at_levels
 from gpuyard.workers.power import PlannedLevels, uuids_of
 from tests.unit.planner.stories import ints, problem
 from tests.unit.workers.test_clocks import PlayedNvml
@@ -47,3 +51,9 @@ def test_cards_that_cuda_calls_by_number_are_looked_up() -> None:
             return f"GPU-{handle}"
 
     assert uuids_of(Numbered(), ["1", "GPU-x"]) == ["GPU-1", "GPU-x"]
+
+
+def test_calls_are_expected_to_take_as_long_as_their_levels_let_them() -> None:
+    plan = timed(TWO, ints(0, 0, 1), ints(0, 1, 2), np.array([1.25, 1.0, 1.25]))
+    assert at_levels(TWO, replace(plan, level=ints(1, 0, 1))).calls.seconds.tolist() == pytest.approx([1.25, 1.0, 1.25])
+    assert at_levels(TWO, plan) is TWO

@@ -58,6 +58,7 @@ def run(
     from gpuyard.cli.printing import print_json, print_pairs
     from gpuyard.executor.executor import Rules
     from gpuyard.workers.follow import Following, follow
+    from gpuyard.workers.plans import at_levels
 
     problem = open_problem(file, gpus)
     how = _runtimes(runtimes, problem)
@@ -66,6 +67,7 @@ def run(
     can_be_written(out, results)
     solver = _solver(strategy, seed)
     planned = _plan(plan, problem, solver, seconds)
+    problem = at_levels(problem, planned)
     lender = _lender(on, yard, server, token, problem, speed_up, quiet=as_json)
     try:
         pool = _pool(on, ray_address, problem, how, lender)

@@ -42,7 +42,7 @@ ROUND: Final = 0.01
 """One round of a budget in the solver's own measure of effort, which is the same on every machine (about seconds)."""
 BEGIN_WITH: Final = ("batch", "dynamic", "heft_affinity", "search")
 FIRST_ROUNDS: Final = 100
-FOR_FIRST: Final = 0.1
+FOR_FIRST: Final = 0.2
 """Which part of the time they may take."""
 FIRST_EFFORT: Final = 0.1
 WHOLE: Final = 1e-6
