@@ -4,38 +4,43 @@ Only root may do that, and not every card can. Then the card runs on at full spe
 saved, and whoever asked is told why.
 """
 
+from contextlib import suppress
 from typing import Any
 
 
 class Clocks:
-    """The clocks of this machine's cards; those that were locked are set free when it is over."""
+    """The clocks of this machine's cards, by what CUDA calls them: a number or a UUID."""
 
     def __init__(self, nvml: Any) -> None:
         """The library, opened: `pynvml`, or what behaves like it."""
         self._nvml = nvml
         self._locked: set[str] = set()
 
-    def lock(self, uuid: str, mhz: int) -> str | None:
+    def lock(self, card: str, mhz: int) -> str | None:
         """Let a card run at this clock; why not, where it can not be done."""
-        nvml = self._nvml
         try:
-            nvml.nvmlDeviceSetGpuLockedClocks(nvml.nvmlDeviceGetHandleByUUID(uuid), mhz, mhz)
-        except nvml.NVMLError as error:
-            return (
-                f"{uuid} stays at full speed, its clock can not be locked to {mhz} MHz: {error}.{self._advice(error)}"
-            )
-        self._locked.add(uuid)
+            self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle(card), mhz, mhz)
+        except self._nvml.NVMLError as error:
+            return f"GPU {card} stays at full speed, its clock can not be locked to {mhz} MHz: {error}.{self._advice(error)}"
+        self._locked.add(card)
         return None
 
-    def free(self) -> None:
-        """Give the cards their own clocks back; one that fell off the bus has none."""
-        nvml = self._nvml
-        for uuid in sorted(self._locked):
-            try:
-                nvml.nvmlDeviceResetGpuLockedClocks(nvml.nvmlDeviceGetHandleByUUID(uuid))
-            except nvml.NVMLError:
-                continue
-        self._locked.clear()
+    def free(self, card: str) -> None:
+        """Give a card its own clock back, if we took it; one that fell off the bus has none."""
+        if card in self._locked:
+            self._locked.remove(card)
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle(card))
+
+    def free_all(self) -> None:
+        """All of them."""
+        for card in sorted(self._locked):
+            self.free(card)
+
+    def _handle(self, card: str) -> Any:
+        if card.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(card))
+        return self._nvml.nvmlDeviceGetHandleByUUID(card)
 
     def _advice(self, error: Any) -> str:
         if isinstance(error, self._nvml.NVMLError_NoPermission):

@@ -101,6 +101,8 @@ class Following:
     watch: Callable[[Followed], None] = lambda _followed: None
     begins: Callable[[int, range], None] = lambda _call, _gpus: None
     """Told of each call and its GPUs before it begins there."""
+    leaves: Callable[[int], None] = lambda _gpu: None
+    """Told of each GPU before it is given back."""
     outcome: Callable[[int, Any], None] = lambda _call, _result: None
     """Told of the results that no other call waits for."""
 
@@ -205,6 +207,7 @@ class _Driver:
                     pool.stop([gpu], for_good=False)
                 case GiveBack(gpu):
                     pool.stop([gpu], for_good=True)
+                    self._it.leaves(gpu)
                     self._it.lender.returned(gpu)
                 case PlanAgain(remaining):
                     self._planned = self._planner.submit(self._plan_again, remaining)

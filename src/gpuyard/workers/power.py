@@ -1,7 +1,6 @@
 """The power levels of a plan, applied to the cards of this machine as its calls begin."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem
@@ -9,14 +8,17 @@ from gpuyard.workers.clocks import Clocks
 
 
 class PlannedLevels:
-    """Sets the clock of each card to the level that the plan chose for a call there, where the file says which clock that is."""
+    """Sets the clock of each card to the level that the plan chose for a call there, where the file says which clock that is.
 
-    def __init__(self, problem: Problem, plan: Plan, uuids: Sequence[str], clocks: Clocks) -> None:
+    `devices` are what CUDA calls the GPUs now: who borrows them from a yard gets to know that by and by.
+    """
+
+    def __init__(self, problem: Problem, plan: Plan, devices: Sequence[str], clocks: Clocks) -> None:
         self.troubles: list[str] = []
         """Why cards stay at full speed, in sentences, each once."""
         self._problem = problem
         self._level = plan.level
-        self._uuids = uuids
+        self._devices = devices
         self._clocks = clocks
         self._now: dict[int, int] = {}
 
@@ -29,18 +31,15 @@ class PlannedLevels:
             if mhz is None or self._now.get(gpu) == mhz:
                 continue
             self._now[gpu] = mhz
-            trouble = self._clocks.lock(self._uuids[gpu], mhz)
+            trouble = self._clocks.lock(self._devices[gpu], mhz)
             if trouble is not None and trouble not in self.troubles:
                 self.troubles.append(trouble)
 
+    def leaves(self, gpu: int) -> None:
+        """A GPU is given back: whoever gets it next finds it as it was."""
+        self._now.pop(gpu, None)
+        self._clocks.free(self._devices[gpu])
+
     def close(self) -> None:
         """Cards have their own clocks again."""
-        self._clocks.free()
-
-
-def uuids_of(nvml: Any, devices: Sequence[str]) -> list[str]:
-    """What NVML calls cards that CUDA calls by number, or by their UUID already."""
-    return [
-        str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(int(device)))) if device.isdigit() else device
-        for device in devices
-    ]
+        self._clocks.free_all()

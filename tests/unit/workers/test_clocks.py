@@ -1,5 +1,7 @@
 """Clocks are locked where NVML allows it; NVML is played."""
 
+import pytest
+
 from gpuyard.workers.clocks import Clocks
 
 
@@ -20,6 +22,9 @@ class PlayedNvml:
     def __init__(self) -> None:
         self.clocks: dict[str, tuple[int, int]] = {}
 
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> str:  # noqa: N802
+        return ("GPU-a", "GPU-b")[number]
+
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
         if uuid not in {"GPU-a", "GPU-b"}:
             raise NVMLError("Not Found")
@@ -34,25 +39,26 @@ class PlayedNvml:
         del self.clocks[handle]
 
 
-def test_a_clock_is_locked_and_set_free_when_it_is_over() -> None:
+@pytest.mark.parametrize("card", ["GPU-a", "0"])
+def test_a_clock_is_locked_and_set_free_when_it_is_over(card: str) -> None:
     nvml = PlayedNvml()
     clocks = Clocks(nvml)
-    assert clocks.lock("GPU-a", 1200) is None
-    assert clocks.lock("GPU-a", 1500) is None
+    assert clocks.lock(card, 1200) is None
+    assert clocks.lock(card, 1500) is None
     assert nvml.clocks == {"GPU-a": (1500, 1500)}
-    clocks.free()
-    clocks.free()
+    clocks.free_all()
+    clocks.free_all()
     assert nvml.clocks == {}
 
 
 def test_who_may_not_lock_a_clock_is_told_what_would_help() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-b", 1200) == (
-        "GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
+        "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
         "NVIDIA's driver lets only root do that: run as root, or plan without --slower."
     )
 
 
 def test_a_card_that_is_not_there_is_said_to_be_so() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-c", 900) == (
-        "GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
+        "GPU GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
     )

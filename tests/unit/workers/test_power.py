@@ -8,7 +8,7 @@ import pytest
 from gpuyard.planner.compiled.timing import timed
 from gpuyard.workers.clocks import Clocks
 from gpuyard.workers.plans import at_levels
-from gpuyard.workers.power import PlannedLevels, uuids_of
+from gpuyard.workers.power import PlannedLevels
 from tests.unit.planner.stories import ints, problem
 from tests.unit.workers.test_clocks import PlayedNvml
 
@@ -39,18 +39,20 @@ def test_who_may_not_is_told_once_and_cards_without_levels_are_left_alone() -> N
     levels.begins(1, range(1, 2))
     levels.begins(2, range(2, 3))
     assert len(levels.troubles) == 1
-    assert levels.troubles[0].startswith("GPU-b stays at full speed")
+    assert levels.troubles[0].startswith("GPU GPU-b stays at full speed")
 
 
-def test_cards_that_cuda_calls_by_number_are_looked_up() -> None:
-    class Numbered:
-        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-            return index
-
-        def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-            return f"GPU-{handle}"
-
-    assert uuids_of(Numbered(), ["1", "GPU-x"]) == ["GPU-1", "GPU-x"]
+def test_a_gpu_that_is_given_back_has_its_own_clock_and_gets_ours_again_when_it_returns() -> None:
+    nvml = PlayedNvml()
+    plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
+    devices = ["0", "1", "2"]
+    levels = PlannedLevels(TWO, plan, devices, Clocks(nvml))
+    devices[0] = "GPU-a"  # a yard says so when it lends the GPU
+    levels.begins(0, range(1))
+    levels.leaves(0)
+    assert nvml.clocks == {}
+    levels.begins(0, range(1))
+    assert nvml.clocks == {"GPU-a": (1100, 1100)}
 
 
 def test_calls_are_expected_to_take_as_long_as_their_levels_let_them() -> None:

@@ -90,6 +90,7 @@ def run(
                 speed_up,
                 progress.tell,
                 begins=levels.begins if levels else lambda _call, _gpus: None,
+                leaves=levels.leaves if levels else lambda _gpu: None,
                 outcome=kept.keep,
             )
         )
@@ -232,11 +233,11 @@ def _levels(problem: "Problem", planned: "Plan", pool: "Pool", *, virtual: bool)
     import pynvml  # type: ignore[import-untyped]
 
     from gpuyard.workers.clocks import Clocks
-    from gpuyard.workers.power import PlannedLevels, uuids_of
+    from gpuyard.workers.power import PlannedLevels
 
     try:
         pynvml.nvmlInit()
-        return PlannedLevels(problem, planned, uuids_of(pynvml, pool.devices), Clocks(pynvml))
+        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml))
     except pynvml.NVMLError as error:
         print(f"gpuyard: The power levels of the plan are not applied: {error}.", file=sys.stderr)
         return None
