@@ -260,6 +260,6 @@ def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
     begun: float | None = None
     for at in clock.until(1.0):
         begun = at if begun is None else begun
-        desk.figures[moves.WARM] = _cooled(2e-4, (at - begun) / (1.0 - begun))
+        desk.figures[moves.WARM] = _cooled(3e-5, (at - begun) / (1.0 - begun))
         if moves.improve(desk, 100, MOVES):
             best.offer(timed(problem, desk.best_gpu, desk.best_order))

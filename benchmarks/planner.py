@@ -1,0 +1,135 @@
+"""How near the bound are the plans of each strategy, with so many seconds each?
+
+    .venv/bin/python benchmarks/planner.py [--seconds 10] [--strategies dynamic,auto] [--set FOLDER] [--drawn 1000x8,10000x64]
+                                           [--families chain,tiny] [--seed 7] [--json FILE] [--picture FILE]
+
+`--set` names a folder with problems (`*.json.gz`) and an `index.json` that says for each its lower bound, the shortest plan
+known and what reference planners reach; without it, or besides, problems of our own families are drawn (`--drawn`), and the
+bound is ours. Processor seconds of one core are counted, so that other work on the machine does not matter; what is
+compiled when it is first used is compiled before, and said apart. Every plan is checked.
+"""
+
+import argparse
+import gzip
+import json
+from collections.abc import Iterator
+from math import exp, log
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from gpuyard.planner.bounds import lower_bound
+from gpuyard.planner.check import check
+from gpuyard.planner.generate import FAMILIES, generate
+from gpuyard.planner.plan import measure
+from gpuyard.planner.problem import Problem
+from gpuyard.planner.read import problem_of, read_problem
+from gpuyard.planner.strategies import Budget, strategy
+
+
+def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:
+    """Each with its bound and what is known about it."""
+    if asked.set:
+        for known in json.loads((asked.set / "index.json").read_text())["instances"]:
+            if asked.families and known["family"] not in asked.families:
+                continue
+            yield read_problem(gzip.decompress((asked.set / known["file"]).read_bytes())), known["lower_bound"], known
+    for size in asked.drawn:
+        nodes, gpus = (int(part) for part in size.split("x"))
+        for family in asked.families or FAMILIES:
+            problem = problem_of(generate(family, nodes, gpus, seed=asked.seed))
+            yield problem, lower_bound(problem).seconds, {}
+
+
+def planned(problem: Problem, name: str, seconds: float, seed: int) -> dict[str, Any]:
+    """One problem by one strategy."""
+    began = process_time()
+
+    def used() -> float:
+        return (process_time() - began) / seconds
+
+    plan = strategy(name)(problem, Budget(seed, None, lambda: used() < 1.0, used))
+    took = process_time() - began
+    assert check(problem, plan) == []
+    it = measure(problem, plan)
+    return {
+        "makespan_s": it.makespan_s,
+        "switches": it.switches,
+        "utilisation_mean": it.utilisation_mean,
+        "utilisation_spread": it.utilisation_spread,
+        "planning_s": took,
+    }
+
+
+def mean(ratios: list[float]) -> float:
+    return exp(sum(log(ratio) for ratio in ratios) / len(ratios))
+
+
+def draw(rows: list[dict[str, Any]], names: list[str], to: Path) -> None:
+    """The gap to the bound of each problem, a mark a strategy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.3 * len(rows)), layout="constrained")
+    places = range(len(rows))
+    for name, mark in zip([*names, "best known"], "osD^vPX*hd", strict=False):
+        ratios = [row["best_known"] / row["lower_bound_s"] if name == "best known" and row["best_known"] else row[name]["ratio"] if name in row else None for row in rows]  # fmt: skip
+        some = [(100 * (ratio - 1), place) for ratio, place in zip(ratios, places, strict=True) if ratio is not None]
+        if some:
+            axes.plot(*zip(*some, strict=True), mark, label=name, markersize=5)
+    axes.set_yticks(list(places), [row["problem"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlabel("% above the lower bound")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend()
+    figure.savefig(to, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--strategies", default="batch,dynamic,heft_affinity,auto")
+    parser.add_argument("--set", type=Path)
+    parser.add_argument("--drawn", default="")
+    parser.add_argument("--families", default="")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--picture", type=Path)
+    asked = parser.parse_args()
+    asked.drawn = [size for size in asked.drawn.split(",") if size]
+    asked.families = [family for family in asked.families.split(",") if family]
+    names = asked.strategies.split(",")
+    began = process_time()
+    for name in names:
+        strategy(name)(problem_of(generate("agentic", 12, 2)), Budget(rounds=1))
+    print(f"compiling and loading: {process_time() - began:.1f} s")
+    rows: list[dict[str, Any]] = []
+    for problem, bound, known in problems(asked):
+        row: dict[str, Any] = {
+            "problem": problem.name,
+            "lower_bound_s": bound,
+            "best_known": known.get("best_known"),
+            "reference": {name: it["ratio"] for name, it in known.get("reference", {}).items()},
+        }
+        for name in names:
+            it = planned(problem, name, asked.seconds, asked.seed)
+            row[name] = it | {"ratio": it["makespan_s"] / bound}
+        rows.append(row)
+        words = [f"{name} {row[name]['ratio']:.4f} ({row[name]['switches']:,} switches, spread {row[name]['utilisation_spread']:.1%}, {row[name]['planning_s']:.1f} s)" for name in names]  # fmt: skip
+        best = f"  best known {row['best_known'] / bound:.4f}" if row["best_known"] else ""
+        print(f"{problem.name:34} {'  '.join(words)}{best}", flush=True)
+    means = {name: mean([row[name]["ratio"] for row in rows]) for name in names}
+    print("geometric mean".ljust(34), "  ".join(f"{name} {ratio:.4f}" for name, ratio in means.items()))
+    if asked.json:
+        asked.json.write_text(
+            json.dumps({"seconds": asked.seconds, "seed": asked.seed, "means": means, "rows": rows}, indent=1)
+        )
+    if asked.picture:
+        draw(rows, names, asked.picture)
+
+
+if __name__ == "__main__":
+    main()
