@@ -155,7 +155,7 @@ class Problem:
     @cached_property
     def load(self) -> Floats:
         """Seconds to load each model onto an empty GPU."""
-        return np.array([m.load_s for m in self.models])
+        return np.array([m.load_s for m in self.models], dtype=np.float64)
 
     @cached_property
     def switch(self) -> Floats:
@@ -168,12 +168,12 @@ class Problem:
     @cached_property
     def speed(self) -> Floats:
         """Of each GPU."""
-        return np.array([g.speed for g in self.gpus])
+        return np.array([g.speed for g in self.gpus], dtype=np.float64)
 
     @cached_property
     def may_begin(self) -> Flags:
         """`may_begin[m, g]`: model m fits on the group whose first GPU is g."""
-        memory = np.array([g.memory_gb for g in self.gpus])
+        memory = np.array([g.memory_gb for g in self.gpus], dtype=np.float64)
         table = np.zeros((len(self.models), len(self.gpus)), dtype=np.bool_)
         for m, model in enumerate(self.models):
             fits = memory >= model.memory_gb

@@ -216,9 +216,9 @@ def problem_of(said: Instance) -> Problem:
     requests = Requests(
         tuple(r.id for r in said.requests),
         np.array([which[r.workflow] for r in said.requests], dtype=np.int32),
-        np.array([r.arrival_s for r in said.requests]),
+        np.array([r.arrival_s for r in said.requests], dtype=np.float64),
         np.array([r.priority for r in said.requests], dtype=np.int32),
-        np.array([r.deadline_s for r in said.requests]),
+        np.array([r.deadline_s for r in said.requests], dtype=np.float64),
     )
     times = [
         workflows[w].seconds if r.exec_times is None else r.exec_times

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuyard.planner.compiled.timing import order_of, timed
+from gpuyard.planner.compiled.timing import order_of, switching, timed
 from gpuyard.planner.plan import Plan
 from tests.unit.planner.stories import Node, ints, problem
 
@@ -76,3 +76,13 @@ def test_what_a_gpu_holds_at_the_beginning_is_not_loaded_and_what_it_still_does_
     p = problem([("a", "m", 3, []), ("b", "n", 4, [])], {"m": SMALL, "n": OTHER}, gpus=2)
     later = replace(p, holding=ints(0, 0), busy_until_s=np.array([5.0, 7.0]))
     assert starts(timed(later, ints(0, 1), ints(0, 1))) == [5, 7 + 1 + 20]
+
+
+def test_what_timing_computes_with_has_one_type_however_sizes_were_written() -> None:
+    """Compiled code is made anew for every combination of types: whole numbers must not lead to another one."""
+    small = problem([("a", "m", 3, [])], {"m": SMALL}, gpus=1)
+    whole, real = (
+        replace(small, models=tuple(replace(m, memory_gb=kind(1), unload_s=kind(1)) for m in small.models))
+        for kind in (int, float)
+    )
+    assert [part.dtype for part in switching(whole)[:-1]] == [part.dtype for part in switching(real)[:-1]]

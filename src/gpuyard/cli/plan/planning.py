@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
+from threading import Timer
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from gpuyard.planner.plan import Plan
     from gpuyard.planner.problem import Problem
     from gpuyard.planner.strategies import Strategy
+
+SOON_S = 2.0
+"""Whoever waits longer than this is told what for."""
 
 Seconds = Annotated[
     float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long a strategy may search.")
@@ -102,7 +106,13 @@ def _ready(solver: "Strategy") -> float:
     from gpuyard.planner.strategies import Budget
 
     began = perf_counter()
-    solver(problem_of(generate("agentic", 12, 2)), Budget(rounds=1))
+    word = Timer(SOON_S, lambda: print("gpuyard: compiling the planner, once on this machine …", file=sys.stderr))
+    word.daemon = True
+    word.start()
+    try:
+        solver(problem_of(generate("agentic", 24, 2)), Budget(rounds=1))
+    finally:
+        word.cancel()
     return perf_counter() - began
 
 

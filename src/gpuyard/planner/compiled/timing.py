@@ -89,9 +89,9 @@ def switching(problem: Problem) -> tuple[Any, ...]:
     return (
         problem.width,
         problem.load,
-        np.array([m.unload_s for m in problem.models]),
-        np.array([m.memory_gb for m in problem.models]),
-        np.array([g.memory_gb for g in problem.gpus]),
+        np.array([m.unload_s for m in problem.models], dtype=np.float64),
+        np.array([m.memory_gb for m in problem.models], dtype=np.float64),
+        np.array([g.memory_gb for g in problem.gpus], dtype=np.float64),
         problem.many_residents,
     )
 
