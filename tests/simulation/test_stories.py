@@ -609,3 +609,14 @@ def test_promised_nodes_are_closed_to_who_would_leave_its_memory_there(cluster: 
     cluster.submits(task("stays in memory", gpus=4, memory_mib=500, runs_for=9000, preemption=Preemption.SUSPEND))
     cluster.passes(499)
     assert cluster.running() == ["large"]
+
+
+def test_who_may_stop_others_is_asked_again_when_they_start(cluster: ClusterStory) -> None:
+    cluster.decides_by(preemption_min_run_seconds=0.0)
+    cluster.world.start_seconds = 5.0
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.submits(task("patient", gpus=2, runs_for=1000, preemption=Preemption.REQUEUE))
+    cluster.passes(1)
+    cluster.submits(task("urgent", gpus=1, online=True, runs_for=50))
+    cluster.passes(20)
+    assert cluster.is_running("urgent")

@@ -47,6 +47,8 @@ class Pass(Deeds):
         self.placed = 0
         if state.freed:
             self._wake_for_freed()
+        if state.begun:
+            self._wake_for_begun()
         if not self._plain:
             self._doubt_all()
         if queue.loosened:
@@ -151,8 +153,17 @@ class Pass(Deeds):
             if state.may_preempt():
                 self._wake_raiders(bay)
 
+    def _wake_for_begun(self) -> None:
+        """Wake the lines that could take from somebody who runs only now."""
+        state = self.state
+        begun, state.begun = state.begun, {}
+        for number in begun:
+            bay = state.index.bays[number]
+            if bay is not None and bay.host.open and state.may_preempt():
+                self._wake_raiders(bay)
+
     def _wake_raiders(self, bay: Bay) -> None:
-        """A bay has more free than before, too little for some: with what they may take from others there it may do."""
+        """A bay has too little free for some: with what they may take from others there it may do."""
         state = self.state
         queue, node = state.queue, bay.host.spec.id
         if node not in state.prey:

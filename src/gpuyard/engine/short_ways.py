@@ -34,9 +34,16 @@ class Scheduler(Pass):
         """Place everything that can be placed, as shortly as possible."""
         state = self.state
         queue = state.queue
-        if not (state.freed or queue.stirred or state.vacancy or queue.loosened or True in queue.class_loosened):
+        if not (
+            state.freed
+            or state.begun
+            or queue.stirred
+            or state.vacancy
+            or queue.loosened
+            or True in queue.class_loosened
+        ):
             return
-        if not (state.vacancy or queue.loosened) and len(state.freed) + len(queue.stirred) == 1:
+        if not (state.vacancy or state.begun or queue.loosened) and len(state.freed) + len(queue.stirred) == 1:
             self.at = at
             self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
             if self._plain and (self._refill() if state.freed else True not in queue.class_loosened and self._admit()):

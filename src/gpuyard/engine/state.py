@@ -142,6 +142,8 @@ class State:
         """One of them has started, or has run for long enough to be looked at again."""
         self.freed: dict[int, None] = {}
         """Bays that gained room since the last pass."""
+        self.begun: dict[int, None] = {}
+        """Bays in which somebody who may be stopped began to run since the last pass."""
         self.timers: list[tuple[float, TaskId]] = []
         """Instants at which a task has to be looked at; task 0 stands for the yard."""
         self.reclaims = False
@@ -335,9 +337,11 @@ class State:
 
     def _started(self, event: fact.AttemptStarted, at: float) -> None:
         task, phase = self._move(event.task, event)
+        phase = cast("Placed", phase)
         task.ready = task.avoid = None
-        task.phase = Running(event.attempt, cast("Placed", phase).placement, at)
+        task.phase = Running(event.attempt, phase.placement, at)
         self.watch(task, at)
+        self._begins(task, phase, at)
 
     def watch(self, task: Task, at: float) -> None:
         """A run begins: note when it has to be looked at."""
@@ -422,6 +426,19 @@ class State:
         task.ready = None
         task.phase = Running(event.attempt, phase.placement, at)
         self.watch(task, at)
+        self._begins(task, phase, at)
+
+    def _begins(self, task: Task, phase: Placed | Resuming, at: float) -> None:
+        """Nobody could stop it while it was being started: who came meanwhile and may is asked again."""
+        queue = self.queue
+        if phase.since < at and queue.lines and self.is_prey(task) and self.may_preempt():
+            for part in phase.placement.slices:
+                for bay in self.index.hosts[part.node].bays:
+                    self.begun[bay.number] = None
+            if queue.first_with_class(task.class_index) is not None:
+                queue.class_loosened[task.class_index] = True
+            if task.spec.tenant in queue.with_tenant:
+                queue.loosened[task.spec.tenant] = task.book
 
     def _stopping(self, event: fact.AttemptStopping, at: float) -> None:
         task, phase = self._move(event.task, event)
