@@ -1,0 +1,213 @@
+"""What a step costs on paper: arithmetic, memory traffic, kernels, bytes that stay. Counted on torch's `meta` device, where
+tensors have shapes and no contents: no GPU is needed, and a billion parameters take no memory.
+
+Every operation that PyTorch dispatches is seen once. Its FLOPs come from torch's own table; its traffic is what goes in
+and what comes out; operations that only look at a tensor another way cost nothing. What the backward pass needs is what
+autograd keeps.
+
+An embedding reads the rows that were asked for, not its table. Two operations are one kernel on a GPU and many on `meta`:
+attention, whose scores never reach memory, and recurrent layers, whose steps cuDNN runs in a few. They are caught before
+they fall apart and counted whole.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one step."""
+
+    flops: float
+    """Two for each multiplication with addition."""
+    matmul_flops: float
+    convolution_flops: float
+    attention_flops: float
+    bytes: float
+    """Read and written, each operation for itself."""
+    heavy_bytes: float
+    """Those of operations that have FLOPs."""
+    kernels: int
+    heavy_kernels: int
+    parameter_bytes: float
+    activation_bytes: float
+    """What the backward pass needs; 0 without one."""
+    largest_bytes: float
+    """Of the largest operation: what goes in and comes out."""
+    operations: tuple[tuple[str, int, float, float], ...] = ()
+    """Each in its turn: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = {"matmul": 0.0, "convolution": 0.0, "attention": 0.0}
+        self.bytes = self.heavy_bytes = self.largest = 0.0
+        self.kernels = self.heavy = 0
+        self.operations: list[tuple[str, int, float, float]] = []
+
+    def whole(self, kind: str, flops: float, kernels: int, tensors: tuple[Any, ...]) -> None:
+        """Add an operation that is not seen by itself."""
+        moved = float(sum(x.numel() * x.element_size() for x in tensors))
+        self.operations.append((kind, kernels, flops, moved))
+        self.flops[kind] += flops
+        self.kernels += kernels
+        self.heavy += kernels
+        self.bytes += moved
+        self.heavy_bytes += moved
+        self.largest = max(self.largest, moved)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.is_view or func.overloadpacket in _FREE:
+            return out
+        touched = (out, out) if func.overloadpacket is torch.ops.aten.embedding else (args, kwargs, out)
+        moved = float(sum(x.numel() * x.element_size() for x in tree_iter(touched) if isinstance(x, torch.Tensor)))
+        self.kernels += 1
+        self.bytes += moved
+        self.largest = max(self.largest, moved)
+        name = str(func.overloadpacket)
+        if func.overloadpacket not in flop_registry:
+            self.operations.append(("norm" if "norm" in name else "light", 1, 0.0, moved))
+            return out
+        flops = float(_flops(func.overloadpacket, args, kwargs or {}, out))
+        self.heavy += 1
+        self.heavy_bytes += moved
+        self.flops[_kind(name)] += flops
+        self.operations.append(("grouped" if _is_grouped(name, args) else _kind(name), 1, flops, moved))
+        return out
+
+
+class _Whole(torch.autograd.Function):
+    """Stands for an operation that is one kernel on a GPU: remembers its cost, gives back tensors of the right shape."""
+
+    @staticmethod
+    def forward(context: Any, seen: _Counter, kind: str, flops: float, kernels: int, shape: Any, *tensors: Any) -> Any:
+        """`shape` is of what comes out."""
+        context.cost = seen, kind, flops, kernels
+        context.save_for_backward(*tensors)
+        out = tensors[0].new_empty(shape)
+        seen.whole(kind, flops, kernels, (*tensors, out))
+        return out
+
+    @staticmethod
+    def backward(context: Any, *grads: Any) -> Any:
+        """Twice the arithmetic; attention computes its scores once more."""
+        seen, kind, flops, kernels = context.cost
+        tensors = context.saved_tensors
+        seen.whole(kind, flops * (2.5 if kind == "attention" else 2), 2 * kernels, (*tensors, *tensors, *grads))
+        return (
+            None,
+            None,
+            None,
+            None,
+            None,
+            *(torch.empty_like(x) if x.is_floating_point() else None for x in tensors),
+        )
+
+
+class _Catch(TorchFunctionMode):
+    """Hands attention and recurrent layers to `_Whole`."""
+
+    def __init__(self, seen: _Counter) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            return self._attention(*args, **(kwargs or {}))
+        if name in {"lstm", "gru"} and len(args) == 9:
+            return self._recurrent(name, *args)
+        return func(*args, **(kwargs or {}))
+
+    def _attention(
+        self, q: Any, k: Any, v: Any, _mask: Any = None, _dropout: float = 0.0, is_causal: bool = False, **_: Any
+    ) -> Any:
+        work = 2.0 * q.numel() * k.shape[-2] + 2.0 * q.numel() // q.shape[-1] * k.shape[-2] * v.shape[-1]
+        return _Whole.apply(  # type: ignore[no-untyped-call]
+            self.seen, "attention", work / (2 if is_causal else 1), 1, (*q.shape[:-1], v.shape[-1]), q, k, v
+        )
+
+    def _recurrent(self, name: str, x: Any, hidden: Any, weights: Any, *more: Any) -> Any:
+        layers = more[1]
+        steps, rows = (x.shape[1], x.shape[0]) if more[-1] else (x.shape[0], x.shape[1])
+        width = (hidden[0] if name == "lstm" else hidden).shape[-1]
+        work = 2.0 * steps * rows * sum(w.numel() for w in weights if w.dim() == 2)
+        out = _Whole.apply(  # type: ignore[no-untyped-call]
+            self.seen, "matmul", work, layers * (steps + 1), (*x.shape[:-1], width), x, *weights
+        )
+        return (out, *hidden) if name == "lstm" else (out, hidden)
+
+
+_FREE = {
+    torch.ops.aten.empty,
+    torch.ops.aten.detach,
+    torch.ops.aten.empty_like,
+    torch.ops.aten._reshape_alias,
+    torch.ops.aten.new_empty,
+}
+"""They take no time on a GPU."""
+
+
+def _flops(operation: Any, args: Any, kwargs: Any, out: Any) -> float:
+    """By torch's table, but for the way back through a convolution, where the table forgets the groups."""
+    if operation is not torch.ops.aten.convolution_backward:
+        return float(flop_registry[operation](*args, **kwargs, out_val=out))
+    grad, before, weight, *_, transposed, _padding, _groups, mask = args
+    return float(2.0 * (before if transposed else grad).numel() * weight[0].numel() * sum(mask[:2]))
+
+
+def _is_grouped(name: str, args: Any) -> bool:
+    """Whether a convolution sees few channels at a time, which leaves most of a GPU idle."""
+    return _kind(name) == "convolution" and int(args[9 if "backward" in name else 8]) > 1
+
+
+def _kind(name: str) -> str:
+    return "attention" if "attention" in name else "convolution" if "conv" in name else "matmul"
+
+
+def count(
+    build: Callable[[], Any], inputs: Callable[[], tuple[Any, ...]], *, training: bool, dtype: str = "float32"
+) -> Counts:
+    """Count one step. `build` and `inputs` make their tensors on torch's default device, which is `meta` here."""
+    with torch.device("meta"):
+        model = build().to(getattr(torch, dtype)).train(training)
+        given = tuple(x.to(getattr(torch, dtype)) if x.is_floating_point() else x for x in inputs())
+    kept: dict[int, int] = {}
+    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in parameters:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with _Counter() as seen, _Catch(seen), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        if training:
+            loss = model(*given).float().square().mean()
+            loss.backward()
+        else:
+            with torch.no_grad():
+                model(*given)
+    return Counts(
+        sum(seen.flops.values()),
+        seen.flops["matmul"],
+        seen.flops["convolution"],
+        seen.flops["attention"],
+        seen.bytes,
+        seen.heavy_bytes,
+        seen.kernels,
+        seen.heavy,
+        float(sum(p.numel() * p.element_size() for p in model.parameters())),
+        float(sum(kept.values())),
+        seen.largest,
+        tuple(seen.operations),
+    )

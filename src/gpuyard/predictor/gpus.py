@@ -1,0 +1,139 @@
+"""GPUs as their data sheets describe them: what a prediction for a GPU nobody has measured can start from.
+
+A file of specs is CSV with a line for each GPU; `data/gpus.csv` is the one that ships. Peaks are dense. What was measured
+on a node (`gpuyard profile calibrate`) replaces what the sheet says: boards with a power cap never reach their sheet.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.domain.errors import WrongInput
+
+SHIPPED = Path(__file__).parent / "data" / "gpus.csv"
+
+PICOJOULES = {
+    "kepler": (35.0, 35.0, 35.0),
+    "pascal": (27.0, 13.5, 13.5),
+    "volta": (18.0, 2.2, 2.2),
+    "turing": (18.0, 2.2, 2.2),
+    "ampere": (11.0, 1.5, 1.5),
+    "ada": (7.5, 1.5, 1.0),
+    "hopper": (7.5, 0.85, 0.52),
+    "blackwell": (7.0, 1.45, 0.8),
+}
+"""What an operation of a matrix product costs, by generation: in fp32, in 16 bits and in 8. From the rates at which boards
+settle that can not keep up their peak: P4 and P100, T4 and V100, L4, L40S, RTX PRO 6000, H100."""
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """One model of GPU."""
+
+    gpu: str
+    aliases: str = ""
+    arch_family: str = ""
+    sm_count: float
+    boost_clock_mhz: float
+    fp32_tflops: float
+    tf32_dense_tflops: float | None = None
+    bf16_dense_tflops: float | None = None
+    fp16_dense_tflops: float | None = None
+    fp8_dense_tflops: float | None = None
+    memory_gb: float
+    mem_bw_gbs: float
+    l2_mb: float
+    tdp_w: float
+    launch_us: float | None = None
+    """Of the smallest kernel, where somebody measured it."""
+    calibrated: bool = False
+    """Whether the peaks were measured."""
+
+    def names(self) -> set[str]:
+        """All it goes by, as `_plain` writes them."""
+        return {_plain(name) for name in (self.gpu, *self.aliases.split("|")) if name}
+
+    def tflops(self, precision: str) -> float:
+        """Its peak at this type of numbers; a type it does not know is computed in the next wider one."""
+        named = {
+            "fp8": (self.fp8_dense_tflops, self.fp16_dense_tflops),
+            "bf16": (self.bf16_dense_tflops, self.fp16_dense_tflops),
+            "fp16": (self.fp16_dense_tflops, self.bf16_dense_tflops),
+            "tf32": (self.tf32_dense_tflops,),
+        }.get(precision, ())
+        return max(next((peak for peak in named if peak), self.fp32_tflops), 0.25 * self.fp32_tflops)
+
+    def sustained_tflops(self, precision: str) -> float:
+        """What its power lets it keep up of that peak; what was measured is believed as it is."""
+        peak = self.tflops(precision)
+        if self.calibrated or self.arch_family not in PICOJOULES:
+            return peak
+        full, half, quarter = PICOJOULES[self.arch_family]
+        cost = {"fp32": full, "tf32": 2 * half, "fp8": quarter}.get(precision, half)
+        return min(peak, self.tdp_w / cost)
+
+
+class Specs:
+    """GPUs by their names."""
+
+    def __init__(self, gpus: Iterable[Gpu]) -> None:
+        self.gpus = {gpu.gpu: gpu for gpu in gpus}
+        self._by_name = {name: gpu for gpu in self.gpus.values() for name in gpu.names()}
+
+    def find(self, name: str) -> Gpu:
+        """By its name, one of its aliases, or a beginning that only one memory size or socket can be meant by."""
+        plain = _plain(name)
+        if plain in self._by_name:
+            return self._by_name[plain]
+        begins = [gpu for known, gpu in self._by_name.items() if known.startswith(plain) and len(plain) >= 2]
+        if begins:
+            return begins[0]
+        near = get_close_matches(plain, self._by_name, n=3, cutoff=0.5)
+        offered = ", ".join(dict.fromkeys(self._by_name[n].gpu for n in near)) or ", ".join(self.gpus)
+        raise WrongInput(
+            f"Unknown GPU {name!r}; near to it: {offered}. Another one can be described in a file of specs"
+        )
+
+    def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "Specs":
+        """The same with what was measured, by name of the GPU, in the place of what the sheet says."""
+        changed = {self.find(name).gpu: peaks for name, peaks in measured.items()}
+        return Specs(
+            msgspec.structs.replace(gpu, calibrated=True, **changed[gpu.gpu]) if gpu.gpu in changed else gpu
+            for gpu in self.gpus.values()
+        )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
+
+
+@cache
+def shipped() -> Specs:
+    """The GPUs that ship with gpuyard."""
+    return read_specs(SHIPPED)
+
+
+def read_specs(path: Path) -> Specs:
+    """Read a file of specs; what is wrong in it is said with its line."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        needed = [f.name for f in msgspec.structs.fields(Gpu) if f.required]
+        missing = [name for name in needed if name not in (reader.fieldnames or ())]
+        if missing:
+            raise WrongInput(f"{path} has no column {', '.join(missing)}")
+        return Specs(_gpu(path, line, said) for line, said in enumerate(reader, start=2))
+
+
+def _gpu(path: Path, line: int, said: dict[str, str]) -> Gpu:
+    try:
+        gpu = msgspec.convert({name: text for name, text in said.items() if text}, Gpu, strict=False)
+    except msgspec.ValidationError as error:
+        raise WrongInput(f"{path}, line {line}: {error}") from None
+    for name in ("sm_count", "boost_clock_mhz", "fp32_tflops", "memory_gb", "mem_bw_gbs", "l2_mb", "tdp_w"):
+        if not 0 < getattr(gpu, name) < float("inf"):
+            raise WrongInput(f"{path}, line {line}: {name} of {gpu.gpu} must be above 0")
+    return gpu

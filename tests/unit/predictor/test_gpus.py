@@ -1,0 +1,64 @@
+"""GPUs by name, and what their sheets say."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.domain.errors import WrongInput
+from gpuyard.predictor.gpus import read_specs, shipped
+from tests.unit.predictor.worlds import SPEC_COLUMNS, SPECS, write, write_specs
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("H200-SXM", "H200-SXM"),
+        ("NVIDIA H200", "H200-SXM"),
+        ("h200", "H200-SXM"),
+        ("V100", "V100-PCIe-32GB"),
+        ("RTX 4090", "RTX4090"),
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("L4", "L4"),
+        ("A100-80GB", "A100-80GB-PCIe"),
+    ],
+)
+def test_a_gpu_is_found_by_what_people_and_drivers_call_it(said: str, meant: str) -> None:
+    assert shipped().find(said).gpu == meant
+
+
+def test_an_unknown_gpu_is_answered_with_the_nearest_names() -> None:
+    with pytest.raises(WrongInput, match=r"Unknown GPU 'RTX4091'; near to it: RTX4090"):
+        shipped().find("RTX4091")
+
+
+def test_a_board_with_a_power_cap_does_not_keep_its_peak_up() -> None:
+    t4, v100 = shipped().find("T4"), shipped().find("V100")
+    assert t4.sustained_tflops("fp32") < 0.6 * t4.tflops("fp32")
+    assert v100.sustained_tflops("fp32") > 0.95 * v100.tflops("fp32")
+
+
+def test_what_was_measured_is_believed_as_it_is() -> None:
+    measured = shipped().with_peaks({"Tesla T4": {"fp32_tflops": 4.2, "mem_bw_gbs": 240.0}}).find("T4")
+    assert (measured.sustained_tflops("fp32"), measured.mem_bw_gbs) == (4.2, 240.0)
+
+
+def test_a_type_of_numbers_that_a_gpu_lacks_is_computed_in_the_next_wider_one() -> None:
+    p100 = shipped().find("P100")
+    assert p100.tflops("bf16") == p100.tflops("fp16")
+    assert p100.tflops("tf32") == p100.fp32_tflops
+
+
+def test_a_file_of_specs_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_specs(write_specs(tmp_path / "gpus.csv")).gpus == SPECS.gpus
+
+
+def test_specs_without_a_column_or_with_nonsense_are_refused_with_the_place(tmp_path: Path) -> None:
+    short = write(tmp_path / "short.csv", SPEC_COLUMNS[:-1], [])
+    with pytest.raises(WrongInput, match=r"short.csv has no column tdp_w"):
+        read_specs(short)
+    wrong = write(tmp_path / "wrong.csv", SPEC_COLUMNS, [["x", 1, 1, "fast", 1, 1, 1, 1]])
+    with pytest.raises(WrongInput, match=r"wrong.csv, line 2: .*fp32_tflops"):
+        read_specs(wrong)
+    nothing = write(tmp_path / "nothing.csv", SPEC_COLUMNS, [["x", 1, 1, 0, 1, 1, 1, 1]])
+    with pytest.raises(WrongInput, match=r"line 2: fp32_tflops of x must be above 0"):
+        read_specs(nothing)
