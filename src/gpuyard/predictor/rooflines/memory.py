@@ -1,0 +1,28 @@
+"""Peak memory: what must be there at once, by arithmetic; allocator, workspaces and context are learnt on top of it."""
+
+import numpy as np
+
+from gpuyard.predictor.dataset import Floats, Rows
+from gpuyard.predictor.rooflines.chips import Chips
+
+CONTEXT_MIB = {"schedtune": 450.0, "gpuyard": 280.0}
+"""What a source counts that is there before the first tensor: the driver's context, or workspaces of libraries."""
+COPIES = {"train": 4.0, "infer": 1.0}
+"""Of the parameters: themselves, gradients, and two moments of Adam."""
+
+
+def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+    """In MiB. A GPU matters little: its cores have workspaces."""
+    activations, parameters, given = (rows.shape[name] for name in ("activations", "parameters", "input"))
+    context = np.array([CONTEXT_MIB.get(source, 280.0) for source in rows.words["source"].tolist()])
+    weights = parameters * np.array([COPIES.get(mode, 1.0) for mode in rows.words["mode"].tolist()])
+    base = activations + weights + 0.5 * given + context
+    return base, {
+        "activations": activations / base,
+        "weights": weights / base,
+        "input": np.log2(np.maximum(given, 1e-3) / np.maximum(activations, 1e-3)),
+        "deep": np.log2(np.maximum(activations, 1e-3) / np.maximum(parameters, 1e-3)),
+        "context": np.log2(base / context),
+        "batch": np.log2(rows.shape["batch"]),
+        "sm": np.log2(chips.sm),
+    }

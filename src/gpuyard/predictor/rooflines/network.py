@@ -1,0 +1,67 @@
+"""Whole models: the sum over operations of what each has to wait for, and how much of that sum is of which sort."""
+
+import numpy as np
+
+from gpuyard.predictor.anatomy import KINDS
+from gpuyard.predictor.dataset import Floats, Rows
+from gpuyard.predictor.rooflines.chips import Chips, bytes_of
+
+LAUNCH_MS = {"infer": 0.02, "train": 0.045}
+"""What a host takes to launch an operation, eagerly; in training autograd and optimizer are in it."""
+COMPILED = 0.3
+"""The part of operations that is left to launch when they were compiled."""
+HEAVY = 4
+"""The first so many kinds have arithmetic."""
+
+
+def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+    """The roofline in milliseconds, and what the part of it that is reached may depend on."""
+    assert rows.works is not None
+    groups, row = rows.works.flat()
+    count, batch = len(rows), rows.shape["batch"]
+    kind = groups[:, 0].astype(np.intp)
+    size = bytes_of(rows.precision) / 4.0
+    many = batch[row]
+    flops, fixed = groups[:, 2] * many, groups[:, 4] * size[row]
+    moved = groups[:, 3] * many * size[row] + fixed
+    peak = (chips.flops * chips.sustained)[row]
+    arithmetic = flops / np.where(kind == KINDS.index("grouped"), np.minimum(chips.plain_flops[row], peak), peak)
+    memory = moved / chips.bytes[row]
+    slower = np.maximum(arithmetic, memory)
+
+    def total(values: Floats) -> Floats:
+        return np.asarray(np.bincount(row, values, count), dtype=np.float64)
+
+    roofline, kernels = total(slower), total(groups[:, 1])
+    each = np.array([LAUNCH_MS.get(mode, LAUNCH_MS["infer"]) for mode in rows.words["mode"].tolist()])
+    launch = kernels * each * np.where(rows.words["compiled"] == "yes", COMPILED, 1.0)
+    base = np.hypot(roofline, launch)
+    columns = {
+        f"share_{name}": total(np.where(kind == place, slower, 0.0)) / roofline for place, name in enumerate(KINDS)
+    }
+    heavy = np.where(kind < HEAVY, slower, 0.0)
+    bound = np.maximum(total(heavy), 1e-12)
+    columns |= {
+        "compute_bound": total(np.where(arithmetic > memory, slower, 0.0)) / roofline,
+        "intensity": total(heavy * np.log2(np.maximum(arithmetic, 1e-12) / memory)) / bound,
+        "whole_ratio": np.log2(np.maximum(total(arithmetic), 1e-12) / total(memory)),
+        "launch": np.clip(np.log2(launch / roofline), -3.0, 5.0),
+        "kernel_cache": np.log2(total(moved) / kernels / chips.cache),
+        "largest_cache": np.log2(
+            np.maximum.reduceat(moved, np.flatnonzero(np.r_[True, row[1:] != row[:-1]])) / chips.cache
+        ),
+        "kernel_waves": np.log2(total(moved) / kernels / chips.sm / 8192.0),
+        "fixed": total(fixed) / total(moved),
+        "kernels": np.log2(kernels),
+        "heavy_kernels": total(np.where(kind < HEAVY, groups[:, 1], 0.0)) / kernels,
+        "heavy_flops": np.log2(
+            np.maximum(total(flops), 1.0) / np.maximum(total(np.where(kind < HEAVY, groups[:, 1], 0.0)), 1.0) / batch
+        ),
+        "batch": np.log2(batch),
+        "torch": rows.shape["torch"],
+    }
+    dense = np.log2(np.maximum(flops, 1.0) / moved)
+    for place, name in enumerate(KINDS[:HEAVY]):
+        weight = np.where(kind == place, slower, 0.0)
+        columns[f"dense_{name}"] = total(weight * dense) / np.maximum(total(weight), 1e-12)
+    return base, columns
