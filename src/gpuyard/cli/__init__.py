@@ -41,6 +41,8 @@ VERBS = {
     "tokens": "tokens:app",
     "login": "login:login",
     "plan": "plan:app",
+    "train": "train:app",
+    "predict": "predict:predict",
     "simulate": "simulate:simulate",
     "demo": "demo:demo",
     "docs": "docs:docs",

@@ -1,0 +1,69 @@
+"""`gpuyard train evaluate`: how right predictions are about what was not learnt from."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads, What
+
+
+def evaluate(
+    train: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="Rows to learn from; one or more files.")],
+    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Rows to predict; one or more files.")] = None,
+    split: Annotated[str | None, typer.Option("--split", metavar="HOW", help="Without --test: leave out random rows, whole families, or each gpu in turn.")] = None,
+    samples: Annotated[int, typer.Option("--samples", metavar="N", min=0, help="With --split gpu: rows of the GPU that are shown after all, as a minute of measuring would.")] = 0,
+    what: What = None,
+    specs: SpecsFile = None,
+    calibration: PeaksFile = None,
+    seed: Seed = 1,
+    threads: Threads = 0,
+    as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Learn from some rows, predict others, and say how right that was."""
+    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.train.files import only, read_profiles, read_specs
+    from gpuyard.domain.errors import WrongInput
+    from gpuyard.predictor import evaluation, speciality
+
+    if bool(test) == (split is not None):
+        raise WrongInput("Say either --test FILE or --split random|family|gpu")
+    if split is not None and split not in evaluation.SPLITS:
+        raise WrongInput(f"--split can be {', '.join(evaluation.SPLITS)}, not {split!r}")
+    if samples and split != "gpu":
+        raise WrongInput("--samples goes with --split gpu")
+    speciality.THREADS = threads
+    known, rows = read_specs(specs, calibration), read_profiles(train)
+    if test:
+        told = evaluation.between(rows, only(read_profiles(test), what), known, seed)
+    else:
+        told = evaluation.within(only(rows, what), known, split or "", seed, samples)
+    figures = evaluation.report(told)
+    if as_json:
+        print_json(figures)
+    else:
+        _print(figures)
+
+
+def _print(figures: dict[str, Any]) -> None:
+    """A line for all, then one for each GPU, kind and head."""
+    from gpuyard.cli.printing import print_table
+
+    parts = [
+        ("all", figures),
+        *((name, one) for by in ("by_gpu", "by_kind", "by_head") for name, one in figures[by].items()),
+    ]
+    shown = [
+        (
+            name,
+            one["rows"],
+            *(f"{100 * one[key]:.1f} %" for key in ("mape", "median_ape", "within_20", "band_coverage")),
+        )
+        for name, one in parts
+    ]
+    print_table(
+        ("ROWS OF", "ROWS", "MAPE", "MEDIAN", "WITHIN 20 %", "IN THE BAND"),
+        shown,
+        right=("ROWS", "MAPE", "MEDIAN", "WITHIN 20 %", "IN THE BAND"),
+    )

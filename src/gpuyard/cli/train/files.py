@@ -1,0 +1,56 @@
+"""Files that verbs about predictions read, and what is said when they are not there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.predictor.dataset import Rows
+    from gpuyard.predictor.gpus import Specs
+
+SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help="GPUs and what they can do (default: those that ship).")]  # fmt: skip
+PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="What 'gpuyard profile calibrate' measured, in place of the data sheet.")]  # fmt: skip
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all that is drawn by chance.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="Cores to use (0: all).")]
+What = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilisation, where files have several (default: the first they have).")]  # fmt: skip
+
+UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
+
+
+def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
+    """The GPUs, with what was measured on them."""
+    from gpuyard.predictor import gpus
+    from gpuyard.predictor.calibration import read_peaks
+
+    found = gpus.shipped() if specs is None else gpus.read_specs(there(specs))
+    return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
+
+
+def read_profiles(files: list[Path]) -> dict[str, "Rows"]:
+    """All rows, by kind."""
+    from gpuyard.predictor import dataset
+
+    return dataset.together([rows for file in files for rows in dataset.read(there(file))])
+
+
+def only(kinds: dict[str, "Rows"], what: str | None) -> dict[str, "Rows"]:
+    """Those that are about this."""
+    from gpuyard.predictor.rooflines import ROOFLINES
+
+    if what is not None and what not in UNITS:
+        raise WrongInput(f"--what can be {', '.join(UNITS)}, not {what!r}")
+    for one in UNITS if what is None else [what]:
+        found = {kind: rows for kind, rows in kinds.items() if ROOFLINES[kind].unit == UNITS[one]}
+        if found:
+            return found
+    raise WrongInput(f"These files say nothing of {what}")
+
+
+def there(file: Path) -> Path:
+    """The file, if it is one."""
+    if not file.is_file():
+        raise WrongInput(f"There is no file {file}")
+    return file

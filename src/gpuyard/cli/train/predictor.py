@@ -1,0 +1,46 @@
+"""`gpuyard train predictor`: learn from profiles, and write the model."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads
+
+
+def predictor(
+    profiles: Annotated[list[Path], typer.Option("--profiles", metavar="FILE", help="Measured rows; one or more files.")],
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Where the model is written.")],
+    specs: SpecsFile = None,
+    calibration: PeaksFile = None,
+    seed: Seed = 1,
+    threads: Threads = 0,
+    as_json: Annotated[bool, json_option("Print what was learnt from as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Learn from measured rows how long tasks take, how much memory they need and how busy they keep a GPU."""
+    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.train.files import read_profiles, read_specs
+    from gpuyard.domain.errors import WrongInput
+    from gpuyard.predictor import speciality
+    from gpuyard.predictor.performance import Performance
+
+    if not out.parent.is_dir():
+        raise WrongInput(f"There is no folder {out.parent}")
+    speciality.THREADS = threads
+    began = perf_counter()
+    model = Performance.learnt(read_profiles(profiles), read_specs(specs, calibration), seed)
+    model.save(out)
+    gpus = sorted({gpu for one in model.specialities.values() for gpu in one.vocabulary["gpu"]})
+    said = {
+        "model": str(out),
+        "rows": dict(model.trained_on),
+        "gpus": gpus,
+        "bytes": out.stat().st_size,
+        "seconds": round(perf_counter() - began, 1),
+    }
+    if as_json:
+        print_json(said)
+    else:
+        print_pairs(said.items())

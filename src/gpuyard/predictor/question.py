@@ -1,0 +1,161 @@
+"""What somebody wants to know: one piece of work, on several GPUs."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import msgspec
+import numpy as np
+
+from gpuyard.domain.errors import WrongInput
+from gpuyard.predictor import anatomy
+from gpuyard.predictor.anatomy import Anatomy, Works, memory_shape
+from gpuyard.predictor.dataset import Rows, families, ones
+from gpuyard.predictor.gpus import Gpu, Specs
+from gpuyard.predictor.performance import Performance
+
+MODES = ("train", "infer")
+PRECISIONS = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "bf16": "bf16",
+    "amp": "bf16",
+    "fp16": "fp16",
+    "amp_fp16": "fp16",
+    "amp_bf16": "bf16",
+}
+TRAINING = 3.5
+"""Steps of inference that one of training takes, where only inference was counted."""
+CONTEXT_MIB = 1_400.0
+"""What CUDA and its libraries hold besides PyTorch's allocator."""
+MIB_OF_GB = 1_000.0
+"""Of a GPU's memory on paper, what is left to programs."""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A step of a model, as a file describes it. Totals are of one sample, for a model nobody has counted."""
+
+    model: str
+    mode: str = "train"
+    batch: int = 32
+    precision: str = "fp32"
+    compiled: bool = False
+    size: int = 224
+    """Of the input: pixels a side, or tokens."""
+    family: str = ""
+    steps: int = 1
+    flops: float | None = None
+    """In inference."""
+    activations: float | None = None
+    """Numbers that layers hand on."""
+    parameters: float | None = None
+    torch: float = 211.0
+    """Its version, in hundredths."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """For one GPU."""
+
+    gpu: str
+    step_ms: float
+    step_low_ms: float
+    step_high_ms: float
+    seconds: float
+    """Of all steps."""
+    memory_mib: float | None
+    memory_high_mib: float | None
+    gpu_memory_mib: float
+    fits: bool | None
+    """Whether even the high side of its memory, and the context, have room."""
+    utilisation: float | None
+    from_: str = msgspec.field(name="from")
+    """What it rests on: see `speciality`."""
+
+
+def made_of(work: Work) -> Anatomy:
+    """What a step of it is made of: counted, else a plain mixture with the totals that are said."""
+    library = anatomy.shipped()
+    names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
+    counted = [anatomy.look_up(library, name, work.mode, work.size) for name in names]
+    inference = [anatomy.look_up(library, name, "infer", work.size) for name in names]
+    if work.flops and work.activations and work.parameters:
+        inference.append(Anatomy.guessed(work.flops, work.activations, work.parameters))
+    for found in filter(None, counted):
+        return found.with_largest()
+    for found in filter(None, inference):
+        return found.in_training(TRAINING).with_largest()
+    near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
+    offered = f"; near to it: {', '.join(near)}" if near else ""
+    raise WrongInput(
+        f"Nobody has counted what {work.model!r} is made of{offered}. Say its flops, activations and parameters"
+    )
+
+
+def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], specs: Specs) -> list[Answer]:
+    """How long, how much memory, how busy: on each of these GPUs."""
+    _check(work)
+    chips = [specs.find(name) for name in gpus]
+    rows = {kind: _rows(kind, work, made, chips) for kind in ("network", "memory", "utilisation")}
+    step = model.predict(rows["network"], specs)
+    memory = model.predict(rows["memory"], specs) if "memory" in model.specialities and made.parameter_bytes else None
+    busy = model.predict(rows["utilisation"], specs) if "utilisation" in model.specialities else None
+    answers = []
+    for at, chip in enumerate(chips):
+        room = chip.memory_gb * MIB_OF_GB
+        high = None if memory is None else float(memory.high[at])
+        answers.append(
+            Answer(
+                chip.gpu,
+                float(step.middle[at]),
+                float(step.low[at]),
+                float(step.high[at]),
+                float(step.middle[at]) * work.steps / 1e3,
+                None if memory is None else float(memory.middle[at]),
+                high,
+                room,
+                None if high is None else high + CONTEXT_MIB <= room,
+                None if busy is None else float(busy.middle[at]),
+                str(step.head[at]),
+            )
+        )
+    return answers
+
+
+def _check(work: Work) -> None:
+    if work.mode not in MODES:
+        raise WrongInput(f"mode can be {' or '.join(MODES)}, not {work.mode!r}")
+    if work.precision not in PRECISIONS:
+        raise WrongInput(f"precision can be {', '.join(PRECISIONS)}, not {work.precision!r}")
+    for name in ("batch", "size", "steps"):
+        if getattr(work, name) < 1:
+            raise WrongInput(f"{name} must be at least 1")
+
+
+def _rows(kind: str, work: Work, made: Anatomy, chips: list[Gpu]) -> Rows:
+    count = len(chips)
+    batch = np.full(count, float(work.batch))
+    numbers, mode = ones(work.precision, count), ones(work.mode, count)
+    words = {
+        "source": ones("gpuyard", count),
+        "mode": mode,
+        "compiled": ones("yes" if work.compiled else "no", count),
+        "layout": ones("nchw", count),
+        "numbers": numbers,
+        "model": ones(work.model, count),
+    }
+    shape = (
+        memory_shape([made] * count, batch, numbers, mode)
+        if kind == "memory"
+        else {"batch": batch, "torch": np.full(count, work.torch)}
+    )
+    family = ones(work.family, count) if work.family else families(ones(work.model.split("/")[-1], count))
+    gpu = np.array([chip.gpu for chip in chips])
+    return Rows(
+        kind,
+        gpu,
+        family,
+        ones(PRECISIONS[work.precision], count),
+        np.full(count, np.nan),
+        shape,
+        words,
+        Works.of([made] * count),
+    )

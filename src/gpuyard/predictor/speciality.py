@@ -1,0 +1,285 @@
+"""One kind of work, learnt: how far above its roofline it stays, on GPUs that were measured and on others.
+
+Trees do not extrapolate, so they are never asked for a time. They learn the logarithm of measured over roofline, which is
+the same story on every GPU, told in ratios. Who asks decides which of three heads answers:
+
+    familiar   this GPU and this family of models were measured: both are features
+    known      this GPU was, the family was not: the GPU is a feature
+    strange    the GPU was not: only ratios that do not give away a GPU, learnt from all GPUs together; and where each GPU
+               has enough rows to teach alone, the middle of what each of them would say counts as much (a committee)
+
+A GPU with a handful of rows is strange with a `Correction`. With each head comes a band, by split conformal prediction: what
+was left out (rows; families; GPUs) is predicted by what was not, and the band is as wide as those errors were. LightGBM's own
+quantiles promise 80 % and keep 60.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuyard.predictor.calibration import Correction
+from gpuyard.predictor.dataset import Floats, Rows, Words
+from gpuyard.predictor.gpus import Specs
+from gpuyard.predictor.rooflines import ROOFLINES
+from gpuyard.predictor.rooflines.chips import Chips
+
+BAND = 0.82
+"""The part of new rows that a band should hold; 80 % are promised."""
+ENOUGH = 400
+"""Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
+DETAILED = {"num_leaves": 48, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 260}
+PLAIN = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
+MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
+"""Rows that a head learns from; more of them make it slower and hardly better."""
+FOLDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Trees and the columns they look at."""
+
+    columns: tuple[str, ...]
+    trees: Any
+
+    def __call__(self, table: "Table") -> Floats:
+        """The logarithm of measured over roofline."""
+        return np.asarray(self.trees.predict(table.matrix(self.columns)), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as numbers."""
+
+    base: Floats
+    columns: dict[str, Floats]
+
+    def matrix(self, names: tuple[str, ...]) -> Floats:
+        """These columns."""
+        return np.column_stack([self.columns[name] for name in names])
+
+    def take(self, which: NDArray[Any]) -> "Table":
+        """Some of the rows."""
+        return Table(self.base[which], {name: values[which] for name, values in self.columns.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """In the unit of the kind."""
+
+    middle: Floats
+    low: Floats
+    high: Floats
+    head: Words
+
+
+@dataclass(slots=True)
+class Speciality:
+    """See the head of this file."""
+
+    kind: str
+    vocabulary: dict[str, list[str]]
+    """Words by their number, of each column of words; `gpu` and `family` are among them."""
+    heads: dict[str, list[Head]]
+    """familiar, known, strange, and experts (one for each known GPU)."""
+    bands: dict[str, tuple[float, float]]
+    """As logarithms."""
+    corrections: dict[str, Correction] = field(default_factory=dict)
+    """Of GPUs with a handful of rows."""
+
+    def table(self, rows: Rows, specs: Specs) -> Table:
+        """Rows in this speciality's numbers; a word it has never heard is not a number."""
+        base, columns = ROOFLINES[self.kind].features(rows, Chips.of(rows, specs))
+        words = {name: rows.words[name] for name in ROOFLINES[self.kind].words}
+        words |= {"gpu": _names(rows, specs), "family": rows.family}
+        return Table(base, columns | {name: _numbered(said, self.vocabulary[name]) for name, said in words.items()})
+
+    def predict(self, rows: Rows, specs: Specs) -> Prediction:
+        """Each row by the head that knows it best."""
+        table = self.table(rows, specs)
+        logs, low, high = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
+        head = self._heads(table)
+        for name in np.unique(head).tolist():
+            which = np.flatnonzero(head == name)
+            said = self.strange(table.take(which)) if name == "strange" else self.heads[name][0](table.take(which))
+            logs[which] = said
+            low[which], high[which] = self.bands[name]
+        gpus = _names(rows, specs)
+        for gpu, correction in self.corrections.items():
+            which = np.flatnonzero(gpus == gpu)
+            if len(which):
+                logs[which] += correction.at(table.take(which).matrix(self._ratios))
+                low[which], high[which] = correction.low, correction.high
+                head[which] = "corrected"
+        middle = table.base * np.exp(logs)
+        most = 1.0 if ROOFLINES[self.kind].unit == "part" else np.inf
+        low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
+        return Prediction(np.minimum(middle, most), low, high, head)
+
+    def _heads(self, table: Table) -> Words:
+        gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
+        familiar = gpu & family if "familiar" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
+        return np.where(familiar, "familiar", np.where(gpu, "known", "strange")).astype("<U9")
+
+    def strange(self, table: Table) -> Floats:
+        """What is said of a GPU nobody has measured."""
+        together = self.heads["strange"][0](table)
+        experts = self.heads.get("experts")
+        if not experts:
+            return together
+        return np.asarray(0.5 * (together + np.median([expert(table) for expert in experts], axis=0)), dtype=np.float64)
+
+    @property
+    def _ratios(self) -> tuple[str, ...]:
+        return self.heads["strange"][0].columns
+
+
+def _names(rows: Rows, specs: Specs) -> Words:
+    """GPUs by the name they have in the specs."""
+    named = {gpu: specs.find(gpu).gpu for gpu in set(rows.gpu.tolist())}
+    return np.array([named[gpu] for gpu in rows.gpu.tolist()])
+
+
+def _numbered(said: Words, known: list[str]) -> Floats:
+    numbers = {word: float(place) for place, word in enumerate(known)}
+    return np.array([numbers.get(word, np.nan) for word in said.tolist()])
+
+
+def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
+    """Learn a kind of work from its rows."""
+    kind = ROOFLINES[rows.kind]
+    gpu, family = _names(rows, specs), rows.family
+    names, counts = np.unique(gpu, return_counts=True)
+    enough = min(ENOUGH, len(rows) / len(names) / 2)
+    known_gpus = [name for name, count in zip(names.tolist(), counts.tolist(), strict=True) if count >= enough]
+    vocabulary = {name: sorted(set(rows.words[name].tolist())) for name in kind.words}
+    vocabulary |= {"gpu": known_gpus, "family": sorted(set(family.tolist())) if kind.knows_family else []}
+    made = Speciality(rows.kind, vocabulary, {}, {})
+    table = made.table(rows, specs)
+    target = np.log(rows.measured / table.base)
+    taught = np.isin(gpu, known_gpus)
+    learner = _Learner(table, target, np.random.default_rng(seed), seed)
+    common = tuple(name for name in table.columns if name not in {"gpu", "family"})
+    ratios = tuple(name for name in common if name not in kind.gives_away)
+    known, familiar = (*common, "gpu"), (*common, "gpu", "family")
+    if len(known_gpus) == 1:
+        known, familiar = common, (*common, "family")
+    made.heads["strange"] = [learner.head(ratios, taught, PLAIN, "strange")]
+    made.heads["known"] = [learner.head(known, taught, DETAILED, "known")]
+    made.bands["known"] = learner.band(known, taught, family, DETAILED)
+    if kind.knows_family:
+        made.heads["familiar"] = [learner.head(familiar, taught, DETAILED, "familiar")]
+        made.bands["familiar"] = learner.band(familiar, taught, None, DETAILED)
+    if kind.is_committee and len(known_gpus) > 1:
+        made.heads["experts"] = [learner.head(ratios, gpu == one, PLAIN, "expert") for one in known_gpus]
+    made.bands["strange"] = _strange_band(made, learner, ratios, gpu, known_gpus, taught)
+    for one in sorted(set(names.tolist()) - set(known_gpus)):
+        which = np.flatnonzero(gpu == one)
+        if len(which) >= 5:
+            few = table.take(which)
+            made.corrections[one] = Correction.of(few.matrix(ratios), target[which] - made.strange(few), BAND)
+    return made
+
+
+def _strange_band(
+    made: Speciality,
+    learner: "_Learner",
+    ratios: tuple[str, ...],
+    gpu: Words,
+    known: list[str],
+    taught: NDArray[np.bool_],
+) -> tuple[float, float]:
+    """Every known GPU as if nobody had measured it. With one GPU there is no telling: families stand for GPUs, twice as wide."""
+    if len(known) < 2:
+        low, high = made.bands["known"]
+        return 2.0 * low, 2.0 * high
+    experts = made.heads.get("experts")
+    wrong = []
+    for place, one in enumerate(known):
+        which = learner.some(gpu == one, MOST["fold"] // len(known))
+        said = learner.head(ratios, taught & (gpu != one), PLAIN, "fold")(learner.table.take(which))
+        if experts and len(known) > 2:
+            others = [expert(learner.table.take(which)) for at, expert in enumerate(experts) if at != place]
+            said = 0.5 * (said + np.median(others, axis=0))
+        wrong.append(learner.target[which] - said)
+    return _quantiles(wrong)
+
+
+def _quantiles(wrong: list[Floats]) -> tuple[float, float]:
+    """The band that holds its part of these errors; each group counts alike, however many rows it has."""
+    errors = np.concatenate(wrong)
+    weights = np.concatenate([np.full(len(w), 1.0 / len(w)) for w in wrong])
+    order = np.argsort(errors)
+    below = np.cumsum(weights[order]) / weights.sum()
+    low, high = (
+        float(errors[order][np.searchsorted(below, q).clip(0, len(errors) - 1)])
+        for q in ((1 - BAND) / 2, (1 + BAND) / 2)
+    )
+    return min(low, 0.0), max(high, 0.0)
+
+
+@dataclass(slots=True)
+class _Learner:
+    """Fits heads to parts of one table."""
+
+    table: Table
+    target: Floats
+    chance: np.random.Generator
+    seed: int
+
+    def some(self, which: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
+        """Places of rows, at the most so many of them."""
+        places = np.flatnonzero(which)
+        return places if len(places) <= most else np.sort(self.chance.permutation(places)[:most])
+
+    def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: dict[str, Any], size: str) -> Head:
+        """Learn from these rows."""
+        import lightgbm
+
+        places = self.some(which, MOST[size])
+        settings = {
+            "objective": "regression_l1",
+            "feature_fraction": 0.7,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "lambda_l2": 1.0,
+            "cat_smooth": 10.0,
+            "seed": self.seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": THREADS,
+            "verbosity": -1,
+        } | {name: value for name, value in shape.items() if name != "trees"}
+        settings["min_data_in_leaf"] = max(2, min(int(shape["min_data_in_leaf"]), len(places) // 40))
+        data = lightgbm.Dataset(
+            self.table.take(places).matrix(columns),
+            self.target[places],
+            feature_name=list(columns),
+            categorical_feature=[name for name in columns if name in {"gpu", "family"}],
+        )
+        return Head(columns, lightgbm.train(settings, data, int(shape["trees"])))
+
+    def band(
+        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: dict[str, Any]
+    ) -> tuple[float, float]:
+        """How wrong a head is about rows that it has not seen, of groups that it has not seen where there are groups."""
+        places = self.some(which, MOST["fold"])
+        names = places.astype(np.str_) if groups is None else groups[places]
+        different = np.unique(names)
+        lot = dict(zip(different.tolist(), self.chance.integers(0, FOLDS, len(different)).tolist(), strict=True))
+        fold = np.array([lot[name] for name in names.tolist()])
+        errors = np.zeros(len(places))
+        for number in range(FOLDS):
+            held = places[fold == number]
+            rest = np.zeros(len(self.target), dtype=np.bool_)
+            rest[places[fold != number]] = True
+            if len(held) and rest.any():
+                errors[fold == number] = self.target[held] - self.head(columns, rest, shape, "fold")(
+                    self.table.take(held)
+                )
+        return _quantiles([errors])
+
+
+THREADS = 0
+"""Of LightGBM; 0 lets it take all cores."""

@@ -1,0 +1,205 @@
+"""`gpuyard train` and `gpuyard predict`, from their options to what they print."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuyard import cli
+from tests.unit.predictor.worlds import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def gpuyard(monkeypatch: pytest.MonkeyPatch) -> "Gpuyard":
+    return Gpuyard(monkeypatch)
+
+
+class Gpuyard:
+    """The command line, called with words."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *words: object) -> int:
+        self._monkeypatch.setattr("sys.argv", ["gpuyard", *map(str, words)])
+        return cli.main()
+
+
+@pytest.fixture
+def specs(tmp_path: Path) -> Path:
+    return write_specs(tmp_path / "gpus.csv")
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    return write(tmp_path / "slow.csv", COLUMNS, products([SLOW], 120))
+
+
+@pytest.fixture
+def fast(tmp_path: Path) -> Path:
+    return write(tmp_path / "fast.csv", COLUMNS, products([FAST], 120, seed=2))
+
+
+def test_files_to_learn_from_may_follow_one_option_or_have_one_each(
+    gpuyard: Gpuyard, slow: Path, fast: Path, specs: Path, tmp_path: Path, capsys: Said
+) -> None:
+    test = write(tmp_path / "test.csv", COLUMNS, products([SLOW, MIDDLE], 30, seed=3))
+    options = ("--test", test, "--specs", specs, "--threads", 1, "--json")
+    assert gpuyard("train", "evaluate", "--train", slow, fast, *options) == 0
+    together = json.loads(capsys.readouterr().out)
+    assert gpuyard("train", "evaluate", "--train", slow, "--train", fast, *options) == 0
+    assert json.loads(capsys.readouterr().out) == together
+    assert together["rows"] == 60
+    assert {"mape", "median_ape", "within_20", "band_coverage"} <= together.keys()
+    assert set(together["by_gpu"]) == {"slow-1", "middle-1"}
+    assert {name: one["rows"] for name, one in together["by_head"].items()} == {"known": 30, "strange": 30}
+
+
+def test_a_split_of_one_set_is_told_as_a_table(
+    gpuyard: Gpuyard, slow: Path, fast: Path, specs: Path, capsys: Said
+) -> None:
+    assert gpuyard("train", "evaluate", "--train", slow, fast, "--split", "gpu", "--specs", specs, "--threads", 1) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["ROWS", "OF", "ROWS"]
+    assert [line.split()[0] for line in lines[1:]] == ["all", "fast-1", "slow-1", "neusight_matmul", "strange"]
+
+
+def test_a_model_is_written(gpuyard: Gpuyard, slow: Path, specs: Path, tmp_path: Path, capsys: Said) -> None:
+    out = tmp_path / "yard.model"
+    assert (
+        gpuyard("train", "predictor", "--profiles", slow, "--specs", specs, "--out", out, "--threads", 1, "--json") == 0
+    )
+    said = json.loads(capsys.readouterr().out)
+    assert said["rows"] == {"neusight_matmul": 120}
+    assert said["gpus"] == ["slow-1"]
+    assert said["bytes"] == out.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("evaluate", "--train", "SLOW"), "Say either --test FILE or --split random|family|gpu"),
+        (("evaluate", "--train", "SLOW", "--split", "odd"), "--split can be random, family, gpu, not 'odd'"),
+        (("evaluate", "--train", "SLOW", "--split", "gpu"), "to leave out a GPU takes two"),
+        (("evaluate", "--train", "none.csv", "--split", "gpu"), "There is no file none.csv"),
+        (("evaluate", "--train", "SLOW", "--split", "family", "--what", "memory"), "say nothing of memory"),
+        (("evaluate", "--train", "SLOW", "--split", "family", "--samples", "5"), "--samples goes with --split gpu"),
+        (("predictor", "--profiles", "SLOW", "--out", "nowhere/x"), "There is no folder nowhere"),
+    ],
+)
+def test_what_can_not_be_meant_is_answered_with_a_sentence(
+    words: tuple[str, ...], sentence: str, gpuyard: Gpuyard, slow: Path, specs: Path, capsys: Said
+) -> None:
+    assert gpuyard("train", *(slow if word == "SLOW" else word for word in words), "--specs", specs) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+
+
+def test_rows_of_a_gpu_that_the_specs_lack_are_answered_with_the_nearest_names(
+    gpuyard: Gpuyard, slow: Path, tmp_path: Path, capsys: Said
+) -> None:
+    specs = write_specs(tmp_path / "others.csv", [MIDDLE, FAST])
+    assert gpuyard("train", "evaluate", "--train", slow, "--split", "random", "--specs", specs) == 2
+    assert "Unknown GPU 'slow-1'; near to it:" in capsys.readouterr().err
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    file = tmp_path / "task.yaml"
+    file.write_text("model: resnet50\nmode: train\nbatch: 64\nprecision: amp\nsteps: 1000\n")
+    return file
+
+
+def test_a_task_is_foreseen_on_each_gpu_with_the_model_that_ships(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
+    assert gpuyard("predict", "--task", task, "--gpu", "H200,A100,RTX 3090", "--json") == 0
+    said = json.loads(capsys.readouterr().out)["gpus"]
+    assert [one["gpu"] for one in said] == ["H200-SXM", "A100-40GB-PCIe", "RTX3090"]
+    assert all(one["step_low_ms"] < one["step_ms"] < one["step_high_ms"] for one in said)
+    assert said[0]["step_ms"] < said[1]["step_ms"]
+    assert said[0]["seconds"] == pytest.approx(said[0]["step_ms"])
+    assert said[0]["fits"] is True
+
+
+def test_what_does_not_fit_is_said_not_to(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
+    assert gpuyard("predict", "--task", task, "--gpu", "RTX3070,H200", "--batch", 512, "--precision", "fp32") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["GPU", "STEP", "BAND", "MEMORY", "FITS", "BUSY", "FROM"]
+    assert " no " in lines[1]
+    assert " yes " in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "sentence"),
+    [
+        ("model: resnet5O", "H200", "Nobody has counted what 'resnet5O' is made of; near to it: resnet50"),
+        ("model: resnet50\nbatches: 3", "H200", "batches"),
+        ("model: resnet50\nmode: dream", "H200", "mode can be train or infer, not 'dream'"),
+        ("model: resnet50", "H2000", "Unknown GPU 'H2000'; near to it: H200-SXM"),
+        ("model: [", "H200", "task.yaml is not YAML"),
+    ],
+)
+def test_a_task_that_can_not_be_meant_is_answered_with_a_sentence(
+    text: str, gpu: str, sentence: str, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
+) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text(text)
+    assert gpuyard("predict", "--task", file, "--gpu", gpu) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+
+
+SCRIPT = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=256):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(100, width), nn.ReLU(), nn.Linear(width, 10))
+    def forward(self, x):
+        return self.body(x)
+
+def main():
+    model = Net(512).to(device)
+    batch_size = 48
+    for step in range(10**9):
+        loss = model(torch.randn(batch_size, 100)).sum()
+        loss.backward()
+
+open("was_run", "w")
+main()
+"""
+
+
+def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    assert gpuyard("predict", "--script", script, "--gpu", "H200", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["work"]["model"], said["work"]["mode"], said["work"]["batch"]) == ("Net", "train", 48)
+    assert said["gpus"][0]["memory_mib"] > 0
+    assert not Path("was_run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("def broken(:\n", "line 1: invalid syntax"),
+        ("print('hello')\n", "makes no PyTorch model that could be found"),
+        (
+            "import no_such_package\nmodel = no_such_package.Net()\n",
+            "line 1 needs no_such_package, which is not installed",
+        ),
+    ],
+)
+def test_a_script_that_makes_nothing_is_answered_with_a_sentence(
+    text: str, sentence: str, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert gpuyard("predict", "--script", script, "--gpu", "H200") == 2
+    assert sentence in capsys.readouterr().err
