@@ -154,13 +154,14 @@ class Works:
 
     def flat(self) -> tuple[Floats, NDArray[np.intp]]:
         """All groups of all rows below each other, and the row each belongs to."""
-        lengths = np.array([len(a.groups) for a in self.anatomies], dtype=np.intp)
-        table = np.concatenate([a.groups for a in self.anatomies])
+        used, index = np.unique(self.index, return_inverse=True)
+        tables = [self.anatomies[place].groups for place in used.tolist()]
+        lengths = np.array([len(groups) for groups in tables], dtype=np.intp)
         starts = np.cumsum(lengths) - lengths
-        count = lengths[self.index]
+        count = lengths[index]
         row = np.repeat(np.arange(len(self.index)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        return table[np.repeat(starts[self.index], count) + within], row
+        return np.concatenate(tables)[np.repeat(starts[index], count) + within], row
 
 
 Library = Mapping[tuple[str, str], Mapping[int, Anatomy]]

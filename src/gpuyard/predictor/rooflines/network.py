@@ -6,8 +6,13 @@ from gpuyard.predictor.anatomy import KINDS
 from gpuyard.predictor.dataset import Floats, Rows
 from gpuyard.predictor.rooflines.chips import Chips, bytes_of
 
-LAUNCH_MS = {"infer": 0.02, "train": 0.045}
-"""What a host takes to launch an operation, eagerly; in training autograd and optimizer are in it."""
+LAUNCH_MS = {
+    "infer": (0.017, 0.025, 0.025, 0.080, 0.030, 0.016),
+    "train": (0.012, 0.040, 0.050, 0.200, 0.050, 0.033),
+}
+"""What a host takes to launch an operation of each kind, eagerly; in training autograd is in it. Measured beside an H200."""
+STEP_MS = {"infer": 0.1, "train": 1.4}
+"""What it takes for a step besides: loss, optimizer, gradients."""
 COMPILED = 0.3
 """The part of operations that is left to launch when they were compiled."""
 HEAVY = 4
@@ -33,8 +38,10 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
         return np.asarray(np.bincount(row, values, count), dtype=np.float64)
 
     roofline, kernels = total(slower), total(groups[:, 1])
-    each = np.array([LAUNCH_MS.get(mode, LAUNCH_MS["infer"]) for mode in rows.words["mode"].tolist()])
-    launch = kernels * each * np.where(rows.words["compiled"] == "yes", COMPILED, 1.0)
+    is_training = rows.words["mode"] == "train"
+    each = np.where(is_training[row], np.array(LAUNCH_MS["train"])[kind], np.array(LAUNCH_MS["infer"])[kind])
+    launch = total(groups[:, 1] * each) + np.where(is_training, STEP_MS["train"], STEP_MS["infer"])
+    launch *= np.where(rows.words["compiled"] == "yes", COMPILED, 1.0)
     base = np.hypot(roofline, launch)
     columns = {
         f"share_{name}": total(np.where(kind == place, slower, 0.0)) / roofline for place, name in enumerate(KINDS)
