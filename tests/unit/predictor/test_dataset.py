@@ -119,6 +119,19 @@ def test_a_model_that_says_nothing_of_itself_is_looked_up_by_its_name(tmp_path: 
     assert rows.words["model"].tolist() == ["resnet50"]
 
 
+def test_a_file_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
+    _, columns, row = EXAMPLES["timm"]
+    nobody = row.replace("4.11,11.11", ",").replace("resnet50", "nobody_knows_it").split(",")
+    with pytest.raises(WrongInput, match="nobody has counted what nobody_knows_it is made of"):
+        read(write(tmp_path / "rows.csv", columns.split(","), [nobody]))
+    _, columns, row = EXAMPLES["neusight_e2e"]
+    with pytest.raises(WrongInput, match="has no model on one GPU whose size is known: bert_large"):
+        read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("bert_large", "new_large").split(",")]))
+    _, columns, row = EXAMPLES["gpuyard"]
+    with pytest.raises(WrongInput, match="line 2: nobody has counted what torchvision/new"):
+        read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("resnet50", "new").split(",")]))
+
+
 def test_rows_of_one_kind_from_several_files_come_together(tmp_path: Path) -> None:
     parts = (
         read(file_of("timm", tmp_path))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor.anatomy import Anatomy, Works
 from gpuyard.predictor.dataset import Columns, Rows, buckets, ones
 
@@ -66,12 +67,12 @@ def convolutions(columns: Columns) -> list[Rows]:
 SHAPES = {
     "bert_large": (24, 1024, 30_522),
     "gpt2_large": (36, 1280, 50_257),
-    "gpt3_xl": (24, 2048, 50_257),
+    "gpt3_xl": (24, 3072, 50_257),
     "gpt3_27": (32, 2560, 50_257),
     "opt_13": (24, 2048, 50_272),
-    "switchxl4": (24, 2048, 32_128),
+    "switchxl4": (66, 2048, 32_128),
 }
-"""Layers, width, words of the models they measured."""
+"""Layers, width, words of the models they measured. Switch has an encoder and a decoder, with attention to both."""
 
 
 def models(columns: Columns) -> list[Rows]:
@@ -104,6 +105,8 @@ def models(columns: Columns) -> list[Rows]:
         },
     )
     single = known & np.isin(option, ("", "fusion"))
+    if not single.any():
+        raise WrongInput(f"{columns.path} has no model on one GPU whose size is known: {', '.join(SHAPES)}")
     kept = [works[key] for key, one in zip(keys, single[known], strict=True) if one]
     return [every.take(single).of(Works.of(kept))]
 

@@ -6,6 +6,7 @@ that is not known, as for models nobody has counted, a plain mixture of layers w
 
 import numpy as np
 
+from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor import anatomy
 from gpuyard.predictor.anatomy import Anatomy, Library, Works
 from gpuyard.predictor.dataset import Columns, Floats, Rows, families, ones
@@ -29,6 +30,10 @@ def rows(columns: Columns) -> list[Rows]:
             found[key] = _anatomy(library, *key, *totals)
     works = [found[key] for key in zip(model.tolist(), mode.tolist(), size.tolist(), strict=True)]
     known = np.array([w is not None for w in works])
+    if not known.any():
+        raise WrongInput(
+            f"{columns.path}: nobody has counted what {model[0]} is made of, and no row says its gmacs_per_sample"
+        )
     given = columns.texts("precision")
     precision = np.array([PRECISIONS.get(p, "fp32") for p in given.tolist()])
     all_rows = Rows(
