@@ -34,10 +34,8 @@ PLAIN = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees
 MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
 """Rows that a head learns from; more of them make it slower and hardly better."""
 FOLDS = 4
-THREADS = 0
-"""Of LightGBM; 0 lets it take all cores."""
-ALONE = 500
-"""Fewer rows than this are answered sooner than a second core is woken."""
+THREADS = 1
+"""Of LightGBM; 0 lets it take all cores. On a machine that has other work they wait for each other, and all is slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +47,7 @@ class Head:
 
     def __call__(self, table: "Table") -> Floats:
         """The logarithm of measured over roofline."""
-        threads = 1 if len(table.base) < ALONE else THREADS
-        return np.asarray(self.trees.predict(table.matrix(self.columns), num_threads=threads), dtype=np.float64)
+        return np.asarray(self.trees.predict(table.matrix(self.columns), num_threads=1), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def evaluate(
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     seed: Seed = 1,
-    threads: Threads = 0,
+    threads: Threads = 1,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Learn from some rows, predict others, and say how right that was."""

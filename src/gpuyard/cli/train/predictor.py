@@ -16,7 +16,7 @@ def predictor(
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     seed: Seed = 1,
-    threads: Threads = 0,
+    threads: Threads = 1,
     as_json: Annotated[bool, json_option("Print what was learnt from as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Learn from measured rows how long tasks take, how much memory they need and how busy they keep a GPU."""
