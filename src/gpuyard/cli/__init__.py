@@ -44,6 +44,7 @@ VERBS = {
     "train": "train:app",
     "predict": "predict:predict",
     "simulate": "simulate:simulate",
+    "profile": "profile:app",
     "demo": "demo:demo",
     "docs": "docs:docs",
     "bench": "bench:app",

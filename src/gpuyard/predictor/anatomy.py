@@ -105,6 +105,21 @@ class Anatomy:
         largest = (many.largest_bytes - few.largest_bytes) / more
         return Anatomy.of(lines, kept, largest, few.parameter_bytes)
 
+    def step(self, batch: int) -> dict[str, float]:
+        """The sums of a step of so many samples, by the names that columns of profiles have (`totals` reads them)."""
+        each, heavy = self.groups, self.groups[:, 0] < KINDS.index("norm")
+        moved = each[:, 3] * batch + each[:, 4]
+        return {
+            "flops": float(each[:, 2].sum()) * batch,
+            "bytes": float(moved.sum()),
+            "heavy_bytes": float(moved[heavy].sum()),
+            "kernels": float(each[:, 1].sum()),
+            "heavy_kernels": float(each[heavy, 1].sum()),
+            "parameter_bytes": self.parameter_bytes,
+            "activation_bytes": self.kept_bytes * batch,
+            "largest_bytes": self.largest_bytes * batch,
+        }
+
     def times(self, factor: float) -> "Anatomy":
         """As much of everything, so often: a step of training is about three of inference."""
         groups = self.groups * np.array([1.0, factor, factor, factor, factor])

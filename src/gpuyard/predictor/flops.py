@@ -174,12 +174,22 @@ def _kind(name: str) -> str:
     return "attention" if "attention" in name else "convolution" if "conv" in name else "matmul"
 
 
+def _on_meta(build: Callable[[], Any]) -> Any:
+    """Made without contents; by way of the CPU where the making itself looks at numbers."""
+    try:
+        with torch.device("meta"):
+            return build()
+    except (NotImplementedError, RuntimeError):
+        with torch.device("cpu"):
+            return build().to("meta")
+
+
 def count(
     build: Callable[[], Any], inputs: Callable[[], tuple[Any, ...]], *, training: bool, dtype: str = "float32"
 ) -> Counts:
     """Count one step. `build` and `inputs` make their tensors on torch's default device, which is `meta` here."""
+    model = _on_meta(build).to(getattr(torch, dtype)).train(training)
     with torch.device("meta"):
-        model = build().to(getattr(torch, dtype)).train(training)
         given = tuple(x.to(getattr(torch, dtype)) if x.is_floating_point() else x for x in inputs())
     kept: dict[int, int] = {}
     parameters = {p.untyped_storage()._cdata for p in model.parameters()}

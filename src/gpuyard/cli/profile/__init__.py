@@ -1,0 +1,21 @@
+"""`gpuyard profile`: how models and commands behave on this machine's GPU. A verb a file."""
+
+import typer
+
+from gpuyard.cli.hints import Verbs
+from gpuyard.cli.profile.calibrate import calibrate
+from gpuyard.cli.profile.command import command
+from gpuyard.cli.profile.run import run
+
+app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+app.command()(run)
+app.command()(calibrate)
+app.command(context_settings={"allow_interspersed_args": False})(command)
+
+
+@app.callback(invoke_without_command=True)
+def profile(context: typer.Context) -> None:
+    """Measure models, commands and the peaks of this machine's GPU."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)

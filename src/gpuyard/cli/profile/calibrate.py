@@ -1,0 +1,37 @@
+"""`gpuyard profile calibrate`: the peaks of this machine's GPU, in under a minute."""
+
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import finite, json_option
+
+
+def calibrate(
+    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="What (default: the first GPU).")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, max=60.0, metavar="S", help="How long each peak is measured.")] = 3.0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.json", help="Write the peaks to this file.")] = None,
+    as_json: Annotated[bool, json_option("Print the peaks as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Measure the peaks of this machine's GPU: matrix products and a copy."""
+    import msgspec
+
+    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.profile.run import NoTorch
+
+    if not find_spec("torch"):
+        raise NoTorch
+    import torch
+
+    from gpuyard.profiler.calibrate import calibrate as measured
+
+    peaks = asdict(measured(device or ("cuda" if torch.cuda.is_available() else "cpu"), seconds))
+    if out is not None:
+        out.write_bytes(msgspec.json.encode(peaks))
+    if as_json:
+        print_json(peaks)
+    else:
+        print_pairs(peaks.items())

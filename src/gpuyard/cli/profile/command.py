@@ -1,0 +1,39 @@
+"""`gpuyard profile command`: run a command, and say what it needed."""
+
+from pathlib import Path
+from shutil import which
+from typing import Annotated
+
+import typer
+
+from gpuyard.cli.options import json_option
+from gpuyard.domain.errors import WrongInput
+
+
+def command(
+    words: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run, with its arguments.")],
+    gpu: Annotated[int | None, typer.Option("--gpu", min=0, metavar="N", help="Which GPU to watch (default: the first, if there is one).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.jsonl", help="Add the row to this file.")] = None,
+    as_json: Annotated[bool, json_option("Print the row as one JSON object, after the command's own output.")] = False,
+) -> None:  # fmt: skip
+    """Run a command and measure its time, its memory and what it did to the GPU."""
+    import msgspec
+
+    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.profiler.command import watch_command
+    from gpuyard.profiler.watch import gpus_here
+
+    if which(words[0]) is None:
+        raise WrongInput(f"{words[0]} is not a program that can be run here.")
+    here = gpus_here()
+    if gpu is not None and gpu >= here:
+        raise WrongInput(f"There is no GPU {gpu} here; {here or 'no'} can be watched.")
+    row = watch_command(words, gpu if gpu is not None else 0 if here else None)
+    if out is not None:
+        with out.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+    if as_json:
+        print_json(row)
+    else:
+        print_pairs(msgspec.structs.asdict(row).items())
+    raise typer.Exit(row.exit_code if row.exit_code >= 0 else 128 - row.exit_code)

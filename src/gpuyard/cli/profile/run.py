@@ -1,0 +1,115 @@
+"""`gpuyard profile run`: measure training and inference of PyTorch models, one row a configuration."""
+
+import sys
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.cli.options import finite, json_option
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.profiler.rows import Configuration
+    from gpuyard.profiler.zoo import Subject
+
+ON_CPU = "fp32"
+"""The only precision worth measuring there."""
+
+
+class NoTorch(WrongInput):
+    """Measuring models needs PyTorch; install it, or gpuyard with its extra: pip install 'gpuyard[profile]'."""
+
+
+def run(
+    models: Annotated[str, typer.Option("--models", metavar="NAME,…", help="Which models, with * for any letters, such as own/*,torchvision/resnet*.")] = "*",
+    modes: Annotated[str, typer.Option("--modes", metavar="MODE,…", help="train, infer or both.")] = "train,infer",
+    precisions: Annotated[str, typer.Option("--precisions", metavar="P,…", help="fp32, tf32, bf16, amp.")] = "fp32,tf32,bf16,amp",
+    batches: Annotated[str, typer.Option("--batches", metavar="N,…", help="Batch sizes (default: four for each model).")] = "",
+    part: Annotated[float, typer.Option("--part", callback=finite, min=0.0, max=1.0, help="Measure only this part of the configurations, evenly chosen.")] = 1.0,
+    seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, metavar="S", help="How long each is measured.")] = 0.6,
+    minutes: Annotated[float, typer.Option("--minutes", callback=finite, min=0.0, metavar="M", help="Stop after this time; a later call goes on.")] = 60.0,
+    compiled: Annotated[bool, typer.Option("--compiled", help="Measure models after torch.compile.")] = False,
+    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Where (default: the first GPU).")] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.csv", help="Rows are added to this file; what it has already is not measured again.")] = Path("profiles.csv"),
+    list_only: Annotated[bool, typer.Option("--list", help="Only name the models.")] = False,
+    as_json: Annotated[bool, json_option("Print what was measured as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Measure step time, memory, power and use of PyTorch models on this machine's GPU."""
+    from gpuyard.cli.printing import print_json, print_table
+
+    if not find_spec("torch"):
+        raise NoTorch
+    from gpuyard.profiler.rows import already, append
+    from gpuyard.profiler.zoo import subjects
+
+    chosen = [s for name, s in subjects().items() if any(fnmatch(name, pattern) for pattern in models.split(","))]
+    if not chosen:
+        raise WrongInput(f"No model is called {models}; `gpuyard profile run --list` names them.")
+    if list_only:
+        if as_json:
+            print_json([{"model": s.name, "family": s.family, "size": s.size, "batches": s.batches} for s in chosen])
+        else:
+            print_table(("MODEL", "FAMILY", "SIZE", "BATCHES"), [(s.name, s.family, s.size, ",".join(map(str, s.batches))) for s in chosen])  # fmt: skip
+        return
+    from gpuyard.profiler.measure import Place, measure
+
+    place = Place.here(datetime.now(UTC).date().isoformat(), device)
+    has = already([out])
+    todo = {
+        s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, part, compiled=compiled) if c not in has]
+        for s in chosen
+    }  # fmt: skip
+    wanted, made, until = sum(map(len, todo.values())), 0, monotonic() + 60 * minutes
+    for subject, configurations in todo.items():
+        if not configurations or monotonic() > until:
+            continue
+        for row in measure(subject, configurations, place, seconds):
+            append(out, row)
+            made += 1
+            sys.stderr.write(
+                f"gpuyard: {made}/{wanted} {row.model} {row.mode} {row.batch} {row.precision}: {row.step_ms:.3g} ms\n"
+            )
+            if monotonic() > until:
+                break
+    figures = {"measured": made, "wanted": wanted, "had": len(has), "gpu": place.gpu, "file": str(out)}
+    if as_json:
+        print_json(figures)
+    else:
+        typer.echo(f"{made} of {wanted} configurations measured on {place.gpu}; {len(has)} were there. See {out}.")
+
+
+def _configurations(
+    subject: "Subject", modes: str, precisions: str, batches: str, part: float, *, compiled: bool
+) -> "list[Configuration]":
+    from gpuyard.profiler.sweep import MODES, PRECISIONS, configurations
+
+    return configurations(
+        subject,
+        _known("--modes", modes, MODES),
+        _known("--precisions", precisions, PRECISIONS),
+        _counts(batches) or subject.batches,
+        part,
+        compiled=compiled,
+    )
+
+
+def _known(option: str, said: str, known: tuple[str, ...]) -> list[str]:
+    for word in said.split(","):
+        if word not in known:
+            raise WrongInput(f"{option} knows {', '.join(known)}, not {word!r}.")
+    return said.split(",")
+
+
+def _counts(said: str) -> list[int]:
+    try:
+        counts = [int(word) for word in said.split(",") if said]
+    except ValueError:
+        counts = [0]
+    if any(n < 1 for n in counts):
+        raise WrongInput(f"--batches takes whole numbers of 1 or more with commas between them, not {said!r}.")
+    return counts
