@@ -43,6 +43,7 @@ VERBS = {
     "plan": "plan:app",
     "train": "train:app",
     "predict": "predict:predict",
+    "analyze": "analyze:analyze",
     "simulate": "simulate:simulate",
     "profile": "profile:app",
     "demo": "demo:demo",

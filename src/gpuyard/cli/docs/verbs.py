@@ -10,6 +10,7 @@ GROUPS = {
     "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
     "the yard's own": ("gpus", "nodes", "quota", "tenants", "users", "tokens", "login"),
     "without a yard": ("plan", "train", "predict", "simulate", "demo", "docs", "bench"),
+    "without a yard": ("plan", "analyze", "simulate", "demo", "docs", "bench"),
 }
 
 

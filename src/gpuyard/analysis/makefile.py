@@ -1,0 +1,125 @@
+"""Makefiles: targets, what they are made from, and their recipes.
+
+Rules, variables and pattern rules as people write them by hand. Functions of make are not reckoned: what they would give
+is *.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+ASSIGNMENT = re.compile(r"^\s*(?:export\s+|override\s+)?([\w.-]+)\s*(\?=|:?:?=|\+=|!=)\s*(.*)$")
+RULE = re.compile(r"^([^\s:#=][^:#=]*?)\s*::?\s*(?!=)([^;]*)(?:;(.*))?$")
+
+
+@dataclass
+class Target:
+    """Something make can make."""
+
+    name: str
+    line: int
+    needs: list[str] = field(default_factory=list)
+    recipe: list[tuple[int, str]] = field(default_factory=list)
+    is_phony: bool = False
+
+
+def targets(content: str) -> dict[str, Target]:
+    """Every target, also those a pattern makes for somebody, in the order in which they are written."""
+    variables: dict[str, str] = {}
+    found: dict[str, Target] = {}
+    patterns: dict[str, Target] = {}
+    phony: set[str] = set()
+    now: list[Target] = []
+    for number, whole in _lines(content):
+        if whole.startswith("\t"):
+            for target in now:
+                target.recipe.append((number, whole.strip()))
+            continue
+        line = re.sub(r"(^|\s)#.*$", "", whole)
+        set_ = ASSIGNMENT.match(line)
+        if set_:
+            _assign(variables, *set_.groups())
+            continue
+        rule = RULE.match(line)
+        if rule is None:
+            if line.strip() and not line.startswith(" "):
+                now = []
+            continue
+        names, needs = (expanded(part, variables).split() for part in rule.groups()[:2])
+        needs = [need for need in needs if need != "|"]
+        if names == [".PHONY"]:
+            phony |= set(needs)
+            continue
+        now = []
+        for name in names:
+            if name.startswith(".") and "/" not in name:
+                continue
+            target = (patterns if "%" in name else found).setdefault(name, Target(name, number))
+            target.needs += needs
+            if rule[3]:
+                target.recipe.append((number, rule[3].strip()))
+            now.append(target)
+    _instantiate(found, patterns)
+    for target in found.values():
+        target.is_phony = target.name in phony
+        target.recipe = [(number, _filled(line, target, variables)) for number, line in target.recipe]
+    return found
+
+
+def _lines(content: str) -> Iterator[tuple[int, str]]:
+    kept, first = "", 0
+    for number, line in enumerate(content.splitlines(), 1):
+        first = first or number
+        if line.endswith("\\"):
+            kept += line[:-1] + " "
+            continue
+        yield first, kept + (line.lstrip() if kept else line)
+        kept, first = "", 0
+    if kept:
+        yield first, kept
+
+
+def _assign(variables: dict[str, str], name: str, how: str, value: str) -> None:
+    if how == "?=" and name in variables:
+        return
+    value = value.strip()
+    variables[name] = f"{variables.get(name, '')} {value}".strip() if how == "+=" else "*" if how == "!=" else value
+
+
+def expanded(text: str, variables: dict[str, str], depth: int = 0) -> str:
+    """With variables put in."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if " " in name or ":" in name or depth > 10:
+            return "*"
+        return expanded(variables.get(name, "*"), variables, depth + 1)
+
+    return re.sub(r"\$[({]([^(){}]*)[)}]|\$([A-Za-z])", value, text)
+
+
+def _instantiate(found: dict[str, Target], patterns: dict[str, Target]) -> None:
+    """A pattern rule is a rule for every name that somebody needs and nobody makes."""
+    waiting = [need for target in found.values() for need in target.needs]
+    while waiting:
+        name = waiting.pop(0)
+        if name in found:
+            continue
+        for form, rule in patterns.items():
+            begin, _, end = form.partition("%")
+            if name.startswith(begin) and name.endswith(end) and len(name) > len(begin) + len(end):
+                stem = name[len(begin) : len(name) - len(end)]
+                needs = [need.replace("%", stem) for need in rule.needs]
+                recipe = [(number, line.replace("$*", stem)) for number, line in rule.recipe]
+                found[name] = Target(name, rule.line, needs, recipe)
+                waiting += needs
+                break
+
+
+def _filled(line: str, target: Target, variables: dict[str, str]) -> str:
+    """A line of a recipe as the shell gets it."""
+    line = line.lstrip("@-+")
+    own = {"@": target.name, "<": target.needs[0] if target.needs else "*", "^": " ".join(target.needs), "*": "*"}
+    line = re.sub(r"\$([@<^*])", lambda found: own[found[1]], line)
+    line = re.sub(r"\$[({]([@<^*])[DF]?[)}]", lambda found: own[found[1]], line)
+    return expanded(line.replace("$$", "\0"), variables).replace("\0", "$")

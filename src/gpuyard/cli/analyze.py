@@ -1,0 +1,208 @@
+"""`gpuyard analyze`: tasks, dependencies and classes out of sources, and a model divided over GPUs."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli.options import Server, Token, client, json_option
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.analysis.graph import Graph
+    from gpuyard.analysis.submission import Request
+    from gpuyard.sdk import Client
+
+PICTURES = (".svg", ".html", ".png")
+
+
+class WrongUse(WrongInput):
+    """The options do not go together."""
+
+
+def analyze(
+    source: Annotated[Path, typer.Argument(metavar="PATH", help="A Python file, shell script, Makefile or folder.")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[-- WORDS...]", help="What the script is called with.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Draw it: .svg, .html or .png.")] = None,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Say what each class rests on, with file and line.")] = False,
+    takes: Annotated[list[str] | None, typer.Option("--takes", metavar="TASK=SECONDS", help="How long a task takes; the critical path counts seconds when all are said.")] = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Show what would be submitted, then submit it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --submit: only show it.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="With --submit: do not ask on a terminal.")] = False,
+    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="With --submit: the Python that runs scripts (default: this one).")] = None,
+    as_json: Annotated[bool, json_option("Print all of it as one JSON object.")] = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:  # fmt: skip
+    """Read tasks and what they need of each other out of sources, without running them."""
+    from gpuyard.analysis.reading import analyze as read
+    from gpuyard.analysis.reading import with_seconds
+    from gpuyard.analysis.submission import timed
+    from gpuyard.cli.printing import print_json
+
+    if dry_run and not submit:
+        raise WrongUse("--dry-run goes with --submit.")
+    if out is not None:
+        _check_picture(out)
+    with _Progress(quiet=as_json) as progress:
+        graph, requests = read(source, words or (), python=python or sys.executable, tell=progress.tell)
+    if takes:
+        graph = with_seconds(graph, _seconds(takes))
+        requests = timed(requests, graph)
+    if out is not None:
+        _draw(graph, out)
+    if not as_json:
+        _show(graph, evidence=evidence)
+    ids: list[str] | None = None
+    if submit:
+        if not as_json:
+            _show_requests(requests)
+        if not dry_run and requests and (yes or as_json or not sys.stdin.isatty() or typer.confirm("Submit?")):
+            ids = submit_all(client(server, token), requests)
+            if not as_json:
+                typer.echo("\n".join(ids))
+    if as_json:
+        print_json({**_told(graph), "requests": requests, **({"submitted": ids} if ids is not None else {})})
+
+
+def _seconds(takes: list[str]) -> dict[str, float]:
+    found = {}
+    for text in takes:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = -1.0
+        if not name or not 0 <= found[name] < float("inf"):
+            raise typer.BadParameter(f"{text!r} is not of the form TASK=SECONDS", param_hint="'--takes'")
+    return found
+
+
+def _check_picture(out: Path) -> None:
+    from importlib.util import find_spec
+
+    if out.suffix not in PICTURES:
+        raise WrongUse(
+            f"{out}: the picture is drawn as {', '.join(PICTURES[:-1])} or {PICTURES[-1]}; name the file so."
+        )
+    if out.suffix == ".png" and find_spec("matplotlib") is None:
+        raise WrongUse(
+            "--out with .png needs matplotlib: pip install 'gpuyard[simulate]'. .svg and .html need nothing."
+        )
+
+
+def _draw(graph: "Graph", out: Path) -> None:
+    from gpuyard.analysis import drawing
+
+    try:
+        if out.suffix == ".png":
+            drawing.save_png(graph, out)
+        else:
+            out.write_text(drawing.svg(graph) if out.suffix == ".svg" else drawing.page(graph), encoding="utf-8")
+    except OSError as error:
+        raise WrongUse(f"{out} can not be written: {error.strerror}.") from None
+
+
+def _told(graph: "Graph") -> dict[str, Any]:
+    """As JSON: the graph, its edges once more on their own, and what follows."""
+    from msgspec import to_builtins
+
+    told: dict[str, Any] = to_builtins(graph)
+    level = {name: number for number, names in enumerate(graph.levels) for name in names}
+    for task in told["tasks"]:
+        task["level"] = level[task["id"]]
+    told["edges"] = [{"from": n.task, "to": t.id, "why": n.why} for t in graph.tasks for n in t.needs]
+    told["speedup"] = graph.speedup
+    return told
+
+
+def _show(graph: "Graph", *, evidence: bool) -> None:
+    from gpuyard.analysis.drawing import summary
+    from gpuyard.cli.printing import print_table
+
+    level = {name: number for number, names in enumerate(graph.levels) for name in names}
+    path = set(graph.critical_path)
+    if graph.tasks:
+        rows = [
+            (
+                level[task.id], f"{task.id}{'*' if task.id in path else ''}", task.kind, task.bound, task.gpus * task.nodes,
+                _rounds(task), f"{task.file}:{task.line}", [need.task for need in task.needs],
+            )
+            for task in sorted(graph.tasks, key=lambda task: level[task.id])
+        ]  # fmt: skip
+        print_table(
+            ("LEVEL", "TASK", "CLASS", "BOUND BY", "GPUS", "ROUNDS", "WHERE", "NEEDS"), rows, right=("LEVEL", "GPUS")
+        )
+    if evidence:
+        for task in graph.tasks:
+            typer.echo(f"\n{task.id}: {task.kind}, {task.bound}")
+            for seen in task.evidence:
+                typer.echo(f"  {seen.file}:{seen.line}  {seen.seen}  ({seen.says})")
+            for need in task.needs:
+                typer.echo(f"  needs {need.task}: {need.why}")
+    typer.echo(("\n" if graph.tasks else "") + summary(graph) + ".")
+    if graph.critical_path:
+        typer.echo(f"Critical path: {' → '.join(graph.critical_path)}.")
+    for note in graph.notes:
+        typer.echo(note)
+
+
+def _rounds(task: Any) -> str:
+    if task.repeats is None:
+        return ""
+    return f"{task.rounds or 'some'}{', apart' if task.independent else ''}"
+
+
+def _show_requests(requests: "list[Request]") -> None:
+    from gpuyard.analysis.submission import spoken
+    from gpuyard.cli.printing import print_table
+
+    if not requests:
+        typer.echo("\nThere is nothing to submit.")
+        return
+    typer.echo("\nWould be submitted:" if len(requests) > 1 else "\nWould be submitted, as one process:")
+    rows = [(r.name, r.gpus * r.nodes, list(r.after), spoken(r.command)) for r in requests]
+    print_table(("TASK", "GPUS", "AFTER", "COMMAND"), rows, right=("GPUS",))
+
+
+def submit_all(yard: "Client", requests: "list[Request]") -> list[str]:
+    """All of them, those needed first. If one is refused, those before it are cancelled: all or nothing."""
+    ids: dict[str, str] = {}
+    try:
+        for request in requests:
+            task = yard.submit(
+                request.command if isinstance(request.command, str) else list(request.command),
+                name=request.name,
+                work_dir=request.work_dir,
+                gpu_count=request.gpus,
+                cpu_count=None if request.gpus else 1,
+                nodes=request.nodes if request.nodes > 1 else None,
+                depends_on=[ids[name] for name in request.after] or None,
+                estimated_seconds=request.seconds,
+            )
+            ids[request.name] = task.id
+    except BaseException:
+        for made in reversed(ids.values()):
+            yard.cancel(made)
+        raise
+    return list(ids.values())
+
+
+class _Progress:
+    """On a terminal one line that is written over and disappears; elsewhere nothing."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._shows = not quiet and sys.stderr.isatty()
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shows:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def tell(self, words: str) -> None:
+        """How far it is."""
+        if self._shows:
+            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)

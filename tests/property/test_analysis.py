@@ -1,0 +1,167 @@
+"""Programs drawn at random: the tasks read from them never need each other in a circle, and any order the needs allow does what
+the program does.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuyard.analysis.graph import Graph
+from gpuyard.analysis.script import Script, script_graph
+from gpuyard.analysis.sources import Project
+
+FUNCTIONS = """
+SEEN = []
+
+def fresh(a):
+    return [len(repr(a))]
+
+def same(a):
+    return a
+
+def wrap(a, b):
+    box = [a]
+    box.append(b)
+    return box
+
+def grow(a):
+    a.append(1)
+    return None
+
+def put(a, b):
+    inner = a
+    inner.append(len(repr(b)))
+    return inner
+
+def reach(a):
+    for part in a:
+        if isinstance(part, list):
+            part.append(2)
+    return len(a)
+
+def remember(a):
+    SEEN.append(len(repr(a)))
+    return len(SEEN)
+
+def twice(a, b):
+    grow(a)
+    return same(b)
+"""
+TAKES = {"fresh": 1, "same": 1, "wrap": 2, "grow": 1, "put": 2, "reach": 1, "remember": 1, "twice": 2}
+LISTS = {"fresh", "same", "wrap", "put", "twice"}
+"""Those that give back a list, which others can be called with."""
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> list[str]:
+    """One call a line, each with a name of its own for what it gives back."""
+    made, usable = ["v0 = fresh(0)", "v1 = fresh(1)"], [0, 1]
+    for number in range(2, draw(st.integers(3, 14))):
+        name = draw(st.sampled_from(sorted(TAKES)))
+        arguments = [f"v{draw(st.sampled_from(usable))}" for _ in range(TAKES[name])]
+        made.append(f"v{number} = {name}({', '.join(arguments)})")
+        if name in LISTS:
+            usable.append(number)
+    return made
+
+
+def analysed(folder: Path, program: str) -> Graph:
+    path = folder / "program.py"
+    path.write_text(program)
+    project = Project(path)
+    return script_graph(Script(project, project.module(path)))
+
+
+def outcome(ordered: list[str]) -> dict[str, str]:
+    world: dict[str, Any] = {}
+    exec(FUNCTIONS, world)
+    for line in ordered:
+        exec(line, world)
+    return {name: repr(value) for name, value in world.items() if name.startswith("v") or name == "SEEN"}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines(), st.integers(0, 1000))
+def test_any_order_that_the_needs_allow_does_what_the_program_does(
+    tmp_path: Path, program: list[str], seed: int
+) -> None:
+    graph = analysed(tmp_path, FUNCTIONS + "\n".join(program))
+    first = len(FUNCTIONS.splitlines()) + 1
+    assert [task.line - first for task in graph.tasks] == list(range(len(program)))
+    chance = random.Random(seed)
+    waiting = {task.id: {need.task for need in task.needs} for task in graph.tasks}
+    line_of = {task.id: program[task.line - first] for task in graph.tasks}
+    ordered: list[str] = []
+    while waiting:
+        ready = sorted(name for name, needs in waiting.items() if not needs & waiting.keys())
+        chosen = chance.choice(ready[-2:])  # late ones first: far from the order of the program
+        ordered.append(line_of[chosen])
+        del waiting[chosen]
+    assert outcome(ordered) == outcome(program)
+
+
+@st.composite
+def bodies(draw: st.DrawFn, depth: int = 0) -> list[str]:
+    """Statements of every shape, loops and conditions in each other."""
+    names = ["a", "b", "c", "d"]
+    made: list[str] = []
+    for _ in range(draw(st.integers(1, 4))):
+        one, two, three = (draw(st.sampled_from(names)) for _ in range(3))
+        shape = draw(
+            st.sampled_from(["call", "call", "glue", "grow", "for", "while", "if", "try", "with", "comprehension"])
+        )
+        inner = [f"    {line}" for line in draw(bodies(depth + 1))] if depth < 3 else ["    pass"]
+        made += {
+            "call": [f"{one} = wrap({two}, same({three}))"],
+            "glue": [f"{one} = [{two}, {three}]"],
+            "grow": [f"grow({one})"],
+            "for": [f"for {one} in {two}:", *inner],
+            "while": [f"while len({one}) < 3:", *inner, f"    {one} = wrap({one}, 1)"],
+            "if": [f"if {one}:", *inner, "else:", f"    {two} = fresh({three})"],
+            "try": [
+                "try:",
+                *inner,
+                "except ValueError:",
+                f"    {one} = fresh({two})",
+                "finally:",
+                f"    grow({three})",
+            ],
+            "with": [f"with open({one}[0]) as {two}:", *inner],
+            "comprehension": [f"{one} = [same(x) for x in {two} if grow({three})]"],
+        }[shape]
+    return made
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(bodies())
+def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, body: list[str]) -> None:
+    graph = analysed(tmp_path, FUNCTIONS + "a = b = c = d = fresh(0)\n" + "\n".join(body))
+    level = {name: number for number, names in enumerate(graph.levels) for name in names}
+    assert sorted(level) == sorted(task.id for task in graph.tasks)
+    for task in graph.tasks:
+        assert level[task.id] == max((level[need.task] + 1 for need in task.needs), default=0)
+    assert 1 <= graph.width <= max(len(graph.tasks), 1) or any(task.independent for task in graph.tasks)
+    needed = {(need.task, task.id) for task in graph.tasks for need in task.needs}
+    assert set(zip(graph.critical_path, graph.critical_path[1:], strict=False)) <= needed
+
+
+@given(st.lists(st.sets(st.integers(0, 6)), min_size=1, max_size=7))
+def test_the_width_is_the_largest_set_of_which_none_needs_another(drawn: list[set[int]]) -> None:
+    from itertools import combinations
+
+    from gpuyard.analysis.graph import levels, width
+
+    before = {str(n): sorted(str(m) for m in needs if m < n) for n, needs in enumerate(drawn)}
+    reach: dict[str, set[str]] = {}
+    for name, needs in before.items():
+        reach[name] = set(needs).union(*(reach[other] for other in needs))
+    apart = [
+        group
+        for size in range(1, len(before) + 1)
+        for group in combinations(before, size)
+        if not any(one in reach[other] or other in reach[one] for one, other in combinations(group, 2))
+    ]
+    assert width(dict.fromkeys(before, 1), before, levels(before)) == max(map(len, apart))

@@ -1,0 +1,316 @@
+"""Which step of a script needs which other, and why."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.reading import script
+
+FUNCTIONS = """
+def load(): return [1]
+def clean(x): return [y for y in x]
+def report(x): return len(x)
+def train(x, model=None):
+    if model is not None:
+        model.append(x)
+    return x
+def grow(x): x.append(1)
+"""
+
+
+def test_a_step_needs_those_whose_result_it_uses(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "a = load()\nb = clean(a)\nc = report(a)\nd = train(b)\n")
+    assert read.graph.levels == (("load",), ("clean", "report"), ("train",))
+    assert read.why("clean", "load") == "value a"
+    assert read.graph.critical_path == ("load", "clean", "train")
+    assert (read.graph.critical_length, read.graph.total_length, read.graph.width) == (3, 4, 2)
+
+
+def test_calls_inside_of_calls_are_steps_too(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "print(train(clean(load())))\n")
+    assert read.graph.levels == (("load",), ("clean",), ("train",))
+
+
+def test_what_is_quick_is_no_task_and_passes_on_what_it_is_made_of(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "a = load()\nhalf = len(a) // 2\npart = a[:half]\nb = report(part)\n")
+    assert read.names == ["load", "report"]
+    assert read.needs("report") == {"load"}
+
+
+def test_who_changes_a_thing_waits_for_those_who_look_at_it_before(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "a = load()\nn = report(a)\ngrow(a)\nm = report(a)\n")
+    assert read.needs("grow") == {"load", "report"}
+    assert read.why("grow", "report") == "before it changes"
+    assert read.needs("report-2") == {"load", "grow"} or read.needs("report-2") == {"grow"}
+
+
+def test_a_step_of_the_optimizer_changes_the_model_it_was_made_for(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import torch
+        def make_model(): return torch.nn.Linear(2, 2)
+        def train(optimizer, data):
+            for x in data:
+                x.backward()
+                optimizer.step()
+        def evaluate(model): return model(1)
+        model = make_model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        before = evaluate(model)
+        train(optimizer, [])
+        after = evaluate(model)
+        """,
+    )
+    assert read.names == ["evaluate", "train", "evaluate-2"]
+    assert read.needs("train") == {"evaluate"}
+    assert read.needs("evaluate-2") == {"train"}
+
+
+def test_rounds_of_a_loop_that_need_nothing_of_each_other_could_all_run_at_once(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS
+        + "a = load()\nfound = []\nfor rate in [0.1, 0.2, 0.3]:\n    found.append(train(rate, None))\nb = report(found)\n",
+    )
+    task = read["train"]
+    assert (task.repeats, task.rounds, task.independent) == ("for rate in [0.1, 0.2, 0.3]", 3, True)
+    assert read.needs("report") == {"train"}
+    assert read.graph.width == 4  # the loading, and three rounds
+
+
+def test_rounds_that_hand_something_on_follow_each_other(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "x = 0\nmodel = []\nfor i in range(5):\n    x = train(x)\n    grow(model)\n")
+    assert not read["train"].independent
+    assert not read["grow"].independent
+    assert read.graph.critical_length == 5
+
+
+def test_a_loop_inside_of_a_loop_hands_on_only_where_it_does(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS + "for seed in range(3):\n    model = []\n    for epoch in range(4):\n        train(seed, model)\n",
+    )
+    assert read["train"].rounds == 12
+    assert not read["train"].independent
+    assert read["train"].repeats == "for seed in range(3); for epoch in range(4)"
+
+
+@pytest.mark.parametrize("default", ["", ", default=7"])
+def test_rounds_can_come_from_the_command_line(tmp_path: Path, default: str) -> None:
+    source = (
+        "import argparse\n" + FUNCTIONS + "parser = argparse.ArgumentParser()\n"
+        f"parser.add_argument('--epochs', type=int{default})\nargs = parser.parse_args()\n"
+        "for epoch in range(args.epochs):\n    train(epoch)\n"
+    )
+    assert script(tmp_path, source)["train"].rounds == (7 if default else None)
+    assert script(tmp_path, source, "--epochs", "3")["train"].rounds == 3
+
+
+def test_what_a_condition_was_made_of_decides_what_is_under_it(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "a = load()\nif report(a) > 2:\n    train(1)\nelse:\n    clean([])\n")
+    assert read.needs("train") == {"report"}
+    assert read.why("train", "report").startswith("decides: if report(a) > 2")
+    assert read["clean"].when == "not report(a) > 2"
+    assert "train" not in read.needs("clean")
+
+
+def test_what_follows_a_way_out_is_decided_by_it(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS + "def main():\n    a = load()\n    if not a:\n        return\n    train(1)\n\nmain()\n",
+    )
+    assert read.needs("train") == {"load"}
+
+
+def test_the_function_that_does_all_the_work_is_walked_into(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS
+        + """
+def work(path):
+    a = load()
+    return clean(a)
+
+def main(path="x"):
+    work(path)
+
+if __name__ == "__main__":
+    main()
+""",
+    )
+    assert read.names == ["load", "clean"]
+
+
+def test_a_worker_that_is_spawned_is_the_one_that_does_the_work(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS
+        + """
+import torch.multiprocessing as mp
+
+def worker(rank, size):
+    a = load()
+    train(a)
+
+def main():
+    if True:
+        mp.spawn(worker, args=(4,), nprocs=4)
+    else:
+        worker(0, 1)
+
+main()
+""",
+    )
+    assert read.names == ["load", "train"]
+
+
+def test_steps_meet_in_files_as_well(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import os
+        import numpy as np
+        OUT = "runs"
+        def prepare(folder): np.save(os.path.join(folder, "x.npy"), [1])
+        def other(): np.save("runs/y.npy", [1])
+        def train(): return np.load(f"{OUT}/x.npy")
+        prepare(OUT)
+        other()
+        train()
+        """,
+    )
+    assert read["prepare"].writes == ("runs/x.npy",)
+    assert read.needs("train") == {"prepare"}
+    assert read.why("train", "prepare") == "file runs/x.npy"
+
+
+def test_files_that_are_looked_for_are_read(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        from pathlib import Path
+        import torch
+        def train(seed): torch.save(seed, f"work/model_{seed}.pt")
+        def judge(): return [torch.load(path) for path in Path("work").glob("model_*.pt")]
+        for seed in range(3):
+            train(seed)
+        judge()
+        """,
+    )
+    assert read.why("judge", "train") == "file work/model_*.pt"
+    assert read["train"].independent
+
+
+def test_a_loop_over_batches_is_one_task(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import torch
+        from torch.utils.data import DataLoader
+        def step(model, batch): return model(batch)
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for epoch in range(3):
+            for batch in DataLoader([]):
+                loss = step(model, batch)
+                loss.backward()
+                optimizer.step()
+            torch.save(model, "model.pt")
+        """,
+    )
+    assert [(task.kind, task.rounds) for task in read.graph.tasks] == [("training", 3), ("data", 3)]
+    assert read.needs("save") == {"training"}
+
+
+def test_functions_of_other_files_are_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text("def grow(x):\n    x.append(1)\n\ndef look(x):\n    return len(x)\n")
+    read = script(tmp_path, "import tools\nfrom tools import look\na = [1]\nlook(a)\ntools.grow(a)\nlook(a)\n")
+    assert read.names == ["look", "grow", "look-2"]
+    assert read.needs("look-2") == {"grow"}
+
+
+def test_methods_change_the_object_they_belong_to(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        class Trainer:
+            def __init__(self, model): self.model = model
+            def fit(self):
+                for _ in range(3):
+                    self.model.backward()
+            def evaluate(self):
+                for _ in range(3):
+                    print(self.model)
+        trainer = Trainer([])
+        trainer.evaluate()
+        trainer.fit()
+        trainer.evaluate()
+        """,
+    )
+    assert read.names == ["evaluate", "fit", "evaluate-2"]
+    assert read.needs("fit") == {"evaluate"}
+    assert read.needs("evaluate-2") == {"fit"}
+
+
+def test_a_library_shows_who_calls_whom_and_circles_are_one_task(tmp_path: Path) -> None:
+    read = script(tmp_path, "def a(): b()\ndef b(): c(); a()\ndef c(): pass\n")
+    assert read.graph.what == "library"
+    assert read.graph.levels == (("c",), ("a and b",))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "x = 1\n",
+        "print('hello')\n",
+        "async def main():\n    async with a() as b:\n        async for c in b:\n            await c\nimport asyncio\nasyncio.run(main())\n",
+        "match 1:\n    case [x, *rest] if x: f(x)\n    case _: g()\n",
+        "a = {k: f(v) for k, v in {}.items() if (n := k)}\n",
+        "x: int\nx += 1\ndel x\nassert f(x), g()\nraise SystemExit(h())\n",
+        "lambda: (yield)\nf = lambda a, *b, c=1: g(a)\nf(1)\n",
+        "def f(n): return f(n - 1) if n else g(n)\ndef g(n): return f(n)\nf(3)\n",
+        "class A(B, metaclass=C):\n    x = f()\n    def y(self): return super().y()\nA().y().z[0](*a, **b)\n",
+        "global_ = 1\ndef f():\n    global global_\n    global_ += 1\nf(); f()\n",
+        "x = " + "+".join(["f(1)"] * 400) + "\n",
+        "with open('a') as f, open('b', 'w') as g:\n    g.write(f.read())\n",
+        "try:\n    f()\nexcept* ValueError:\n    g()\n",
+    ],
+)
+def test_every_valid_file_gets_an_answer(tmp_path: Path, source: str) -> None:
+    graph = script(tmp_path, source).graph
+    level = {name: number for number, names in enumerate(graph.levels) for name in names}
+    assert all(level[need.task] < level[task.id] for task in graph.tasks for need in task.needs)
+
+
+def test_what_one_function_leaves_in_the_file_s_own_names_another_needs(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        "STATE = {}\ndef first(): STATE['a'] = 1\ndef second(): return STATE['a']\ndef third(): return 3\nfirst()\nsecond()\nthird()\n",
+    )
+    assert read.needs("second") == {"first"}
+    assert read.needs("third") == set()
+
+
+def test_a_loop_that_trains_a_new_model_each_round_has_rounds_apart(tmp_path: Path) -> None:
+    body = """
+        import torch
+        for seed in range(4):
+            {0}model = torch.nn.Linear(2, 2)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for batch in batches:
+                loss = model(batch)
+                loss.backward()
+                optimizer.step()
+            torch.save(model.state_dict(), f"model_{{seed}}.pt")
+        """
+    fresh = script(tmp_path, body.format(""))
+    kept = script(
+        tmp_path,
+        body.format("")
+        .replace("for seed", "model = []\n        for seed")
+        .replace("    model = torch.nn", "    other = torch.nn"),
+    )
+    assert [task.independent for task in fresh.graph.tasks] == [True, True]
+    assert not kept["training"].independent

@@ -1,0 +1,119 @@
+"""What the yard would be asked to run, and that the parts of a script do what the script does."""
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+from gpuyard.analysis.reading import analyze
+from gpuyard.analysis.submission import Request
+from tests.unit.analysis.test_programs import PREPARE, TRAIN
+
+PIPELINE = """
+import json
+import sys
+
+NAME = sys.argv[1] if len(sys.argv) > 1 else "nobody"
+
+def prepare(path):
+    with open(path, "w") as file:
+        json.dump([1, 2, 3], file)
+
+def greet(path, name):
+    with open(path, "w") as file:
+        file.write("hello " + name)
+
+def total(source, target):
+    with open(source) as file:
+        numbers = json.load(file)
+    with open(target, "w") as file:
+        json.dump(sum(numbers), file)
+
+def main():
+    suffix = ".json"
+    prepare("numbers" + suffix)
+    greet("greeting.txt", NAME)
+    total("numbers" + suffix, "total" + suffix)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def requests_of(path: Path, *words: str) -> dict[str, Request]:
+    return {request.name: request for request in analyze(path, words, python=sys.executable)[1]}
+
+
+def test_steps_that_hand_values_on_are_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("def f(): return 1\ndef g(x): return x\ny = f()\ng(y)\n")
+    [request] = requests_of(path, "--fast").values()
+    assert request.command == (sys.executable, "a.py", "--fast")
+    assert request.tasks == ("f", "g")
+    assert request.work_dir == str(tmp_path)
+
+
+def test_steps_that_meet_in_files_only_are_processes_of_their_own_and_do_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE)
+    made = requests_of(path, "you")
+    assert list(made) == ["prepare", "greet", "total"]
+    assert made["total"].after == ("prepare",)
+    assert made["greet"].after == ()
+    left = {"prepare": ["numbers.json"], "greet": ["greeting.txt"], "total": ["total.json"]}
+    for name, request in made.items():
+        before = {file.name for file in tmp_path.iterdir()}
+        subprocess.run(request.command, cwd=request.work_dir, check=True)
+        assert sorted({file.name for file in tmp_path.iterdir()} - before) == left[name]
+    assert (tmp_path / "total.json").read_text() == "6"
+    assert (tmp_path / "greeting.txt").read_text() == "hello you"
+
+
+def test_what_fails_in_a_part_fails_with_the_line_of_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE)
+    total = requests_of(path)["total"]
+    done = subprocess.run(total.command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'File "pipeline.py", line 16, in total' in done.stderr
+
+
+def test_programs_are_asked_for_by_their_class(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").write_text(PREPARE)
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "run.sh").write_text("python prepare.py\ntorchrun --nproc-per-node=2 train.py\n")
+    made = requests_of(tmp_path)
+    assert [(r.name, r.gpus, r.after, r.command) for r in made.values()] == [
+        ("prepare", 0, (), "python prepare.py"),
+        ("train", 2, ("prepare",), "torchrun --nproc-per-node=2 train.py"),
+    ]
+
+
+def test_a_shell_script_with_a_loop_nobody_can_count_is_asked_for_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").write_text(PREPARE)
+    (tmp_path / "run.sh").write_text("for i in *.csv; do\n  python prepare.py --out $i.npz\ndone\n")
+    [request] = requests_of(tmp_path).values()
+    assert request.command == ("bash", "run.sh")
+
+
+def test_targets_of_make_are_made_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(
+        dedent("""
+        .PHONY: first
+        first:
+        \techo 1 >> count
+        second: first
+        \tsort count > second
+        """)
+    )
+    made = requests_of(tmp_path)
+    assert made["second"].after == ("first",)
+    for request in made.values():
+        subprocess.run(request.command, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "second").read_text() == "1\n"  # what second needs was not made again
+
+
+def test_a_library_has_nothing_to_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("def f(): return 1\n")
+    assert requests_of(path) == {}
