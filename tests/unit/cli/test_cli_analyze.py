@@ -116,3 +116,52 @@ def test_a_file_that_is_nested_very_deeply_is_read_or_refused_in_a_sentence(
     source.write_text("x = " + "+".join(["1"] * 20_000) + "\n")
     assert analyze(source) in {0, 2}
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_model_is_divided_and_the_fastest_way_that_fits_comes_first(
+    analyze: Analyze, source: Path, capsys: Said
+) -> None:
+    source.write_text(
+        "from torch import nn\ndef deep():\n    return nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)])\n"
+    )
+    options = ("--model", "deep", "--input", "8192x512", "--gpus", 4, "--gpu", "a100", "--micro-batches", 1)
+    assert analyze(source, *options, "--link", 1e5, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model"], told["batch"], told["gpu"], told["gpus"]) == ("deep", 8192, "A100", 4)
+    assert told["forward_flops"] == 8 * 2 * 8192 * 512 * 512
+    assert sorted(len(plan["stages"]) * plan["replicas"] for plan in told["plans"]) == [4, 4, 4]
+    four = next(plan for plan in told["plans"] if len(plan["stages"]) == 4)
+    assert [(stage["first"], stage["last"]) for stage in four["stages"]] == [
+        ("0", "1"),
+        ("2", "3"),
+        ("4", "5"),
+        ("6", "7"),
+    ]
+    assert told["plans"] == sorted(told["plans"], key=lambda plan: (not plan["fits"], plan["seconds"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--model", "Net", "--gpu", "H1000"), "There is no GPU 'H1000' in the table; nearest:"),
+        (("--model", "Net", "--precision", "int4"), "'int4' is no precision; known: fp32, tf32, bf16, fp16."),
+        (("--model", "Net"), "Which inputs does the model get? Say --input SHAPE, such as --input 32x3x224x224."),
+        (("--model", "a b", "--input", "1x1"), "'a b' does not name a model"),
+        (
+            ("--model", "Net", "--input", "1x1", "--submit"),
+            "--model divides a model; --submit, --out, --takes and WORDS are about tasks.",
+        ),
+        (("--input", "1x1"), "--input, --micro-batches, --inference and --link go with --model."),
+        (
+            ("--model", "Net", "--input", "1x1", "--python", "/nowhere/python"),
+            "/nowhere/python: No such file or directory.",
+        ),
+    ],
+)
+def test_a_model_that_can_not_be_meant_gets_a_sentence(
+    analyze: Analyze, source: Path, capsys: Said, words: tuple[str, ...], sentence: str
+) -> None:
+    assert analyze(source, *words) == 2
+    said = capsys.readouterr()
+    assert sentence in said.err
+    assert said.err.count("\n") == 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import Server, Token, client, json_option
+from gpuyard.cli.options import Server, Token, client, finite, json_option
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -30,17 +30,38 @@ def analyze(
     submit: Annotated[bool, typer.Option("--submit", help="Show what would be submitted, then submit it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --submit: only show it.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="With --submit: do not ask on a terminal.")] = False,
-    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="With --submit: the Python that runs scripts (default: this one).")] = None,
+    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that runs scripts and counts models (default: this one).")] = None,
+    model: Annotated[str | None, typer.Option("--model", metavar="[MODULE:]NAME", help="Divide this PyTorch model over GPUs instead; a class or function without arguments. It is imported and run, in a process of its own.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", metavar="SHAPE", help="With --model: an input, such as 32x3x224x224 or 8x1024:int64, the batch first.")] = None,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=1024, help="With --model: how many GPUs.")] = 4,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --model: which.")] = "H100",
+    precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16|fp16", help="With --model: of its arithmetic.")] = "bf16",
+    micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", min=1, help="With --model: how many (default: the best number).")] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="With --model: forward only.")] = False,
+    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="With --model: one way between two GPUs (default: as the data sheet says).")] = None,
+    limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", min=1.0, help="With --model: how long counting may take.")] = 120.0,
     as_json: Annotated[bool, json_option("Print all of it as one JSON object.")] = False,
     server: Server = None,
     token: Token = None,
 ) -> None:  # fmt: skip
-    """Read tasks and what they need of each other out of sources, without running them."""
+    """Read tasks and what they need of each other out of sources, without running them; or divide a model."""
     from gpuyard.analysis.reading import analyze as read
     from gpuyard.analysis.reading import with_seconds
     from gpuyard.analysis.submission import timed
     from gpuyard.cli.printing import print_json
 
+    if model is not None:
+        from gpuyard.cli.analyze.splitting import split
+
+        if submit or out or takes or words:
+            raise WrongUse("--model divides a model; --submit, --out, --takes and WORDS are about tasks.")
+        split(
+            source, model, inputs or [], gpu=gpu, gpus=gpus, precision=precision, micro_batches=micro_batches,
+            training=not inference, link=link, limit=limit, python=python or sys.executable, as_json=as_json,
+        )  # fmt: skip
+        return
+    if inputs or micro_batches or inference or link:
+        raise WrongUse("--input, --micro-batches, --inference and --link go with --model.")
     if dry_run and not submit:
         raise WrongUse("--dry-run goes with --submit.")
     if out is not None:

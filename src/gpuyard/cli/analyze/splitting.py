@@ -1,0 +1,107 @@
+"""`gpuyard analyze --model`: a PyTorch model divided over GPUs, and what that would bring."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import typer
+
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.analysis.splitting.counts import Counts
+    from gpuyard.analysis.splitting.partition import Plan
+
+SHOWN = 6
+
+
+def split(
+    source: Path, model: str, inputs: list[str], *, gpu: str, gpus: int, precision: str, micro_batches: int | None,
+    training: bool, link: float | None, limit: float, python: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Count it, plan it, tell."""
+    from gpuyard.analysis.splitting.asking import counted
+    from gpuyard.analysis.splitting.counts import in_half
+    from gpuyard.analysis.splitting.partition import Setting, plans
+    from gpuyard.analysis.splitting.roofline import Precision, gpu_named, roofline
+    from gpuyard.cli.printing import print_json
+
+    if precision not in get_args(Precision):
+        raise WrongInput(f"{precision!r} is no precision; known: {', '.join(get_args(Precision))}.")
+    card = gpu_named(gpu)
+    if not source.exists():
+        raise WrongInput(f"{source}: there is no such file or folder.")
+    counts = counted(source, model, inputs, training=training, python=python, limit_seconds=limit)
+    if precision in {"bf16", "fp16"}:
+        counts = in_half(counts)
+    setting = Setting(card, gpus, training, micro_batches, link)
+    found = plans(counts, roofline(card, precision), setting)  # type: ignore[arg-type]
+    if not found:
+        raise WrongInput(
+            f"A batch of {counts.batch} can not be divided so: {gpus} GPUs, {micro_batches or 'any'} micro-batches."
+        )
+    if as_json:
+        print_json(_told(counts, setting, precision, found))
+    else:
+        _show(counts, setting, precision, found)
+
+
+def _told(counts: "Counts", setting: Any, precision: str, found: "list[Plan]") -> dict[str, Any]:
+    return {
+        "model": counts.model,
+        "batch": counts.batch,
+        "gpu": setting.gpu.name,
+        "gpus": setting.gpus,
+        "precision": precision,
+        "training": setting.training,
+        "forward_flops": sum(counts.flops),
+        "parameter_bytes": sum(counts.owned_bytes),
+        "shared": counts.shared,
+        "plans": found,
+    }
+
+
+def _show(counts: "Counts", setting: Any, precision: str, found: "list[Plan]") -> None:
+    from gpuyard.cli.printing import print_table
+
+    does = "training" if setting.training else "inference"
+    typer.echo(
+        f"{counts.model}: {sum(counts.owned_bytes) / 4e6:.1f} M parameters, {sum(counts.flops) / 1e12:.3g} TFLOP forward; {does} "
+        f"with a batch of {counts.batch} in {precision} on {setting.gpus} {setting.gpu.name}.\n"
+    )
+    rows = [
+        (
+            len(plan.stages), plan.replicas, plan.micro_batches, f"{plan.seconds * 1e3:.2f}", f"{plan.speedup:.2f}",
+            f"{plan.bubble:.0%}", f"{plan.communication:.0%}", f"{plan.memory_bytes / 1e9:.1f}", "yes" if plan.fits else "no",
+        )
+        for plan in found[:SHOWN]
+    ]  # fmt: skip
+    names = (
+        "STAGES",
+        "REPLICAS",
+        "MICRO-BATCHES",
+        "STEP MS",
+        "SPEED-UP",
+        "BUBBLE",
+        "COMMUNICATION",
+        "MEMORY GB",
+        "FITS",
+    )
+    print_table(names, rows, right=names)
+    best = next((plan for plan in found if len(plan.stages) > 1), None)
+    if best is None:
+        return
+    typer.echo(f"\nThe best pipeline, {len(best.stages)} stages:")
+    slowest = max(stage.seconds for stage in best.stages)
+    stages = [
+        (
+            number, stage.first, stage.last, f"{stage.seconds * 1e3:.3f}", f"{stage.seconds / slowest:.0%}",
+            f"{stage.parameter_bytes / 4e6:.1f}", f"{stage.crossing_bytes / 1e6:.1f}", f"{stage.memory_bytes / 1e9:.1f}",
+        )
+        for number, stage in enumerate(best.stages, 1)
+    ]  # fmt: skip
+    columns = ("STAGE", "FROM", "TO", "MS A MICRO-BATCH", "OF SLOWEST", "M PARAMETERS", "MB IN", "MEMORY GB")
+    print_table(columns, stages, right=("STAGE", *columns[3:]))
+    for one, other in counts.shared:
+        typer.echo(
+            f"{one} and {other} use the same parameters: on different stages both need a copy, and add up its gradients."
+        )
