@@ -49,9 +49,51 @@ def remember(a):
 def twice(a, b):
     grow(a)
     return same(b)
+
+def inner(a):
+    found = [part for part in a if isinstance(part, list)]
+    return found[-1] if found else a
+
+def replace(a, b):
+    a[0] = b
+    return len(repr(a))
+
+def swap(a, b):
+    a, b = b, a
+    a.append(3)
+    return [len(b)]
+
+def deepen(a):
+    for part in a:
+        if isinstance(part, list):
+            part += [4]
+    return a
+
+def shorten(a):
+    del a[2:]
+    return None
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+    def fill(self, more):
+        self.content.append(len(repr(more)))
+
+def through(a, b):
+    box = Box(a)
+    box.fill(b)
+    return box.content
+
+def later(a):
+    def change():
+        a.append(5)
+    change()
+    return [6]
 """
-TAKES = {"fresh": 1, "same": 1, "wrap": 2, "grow": 1, "put": 2, "reach": 1, "remember": 1, "twice": 2}
-LISTS = {"fresh", "same", "wrap", "put", "twice"}
+TAKES = {"fresh": 1, "same": 1, "wrap": 2, "grow": 1, "put": 2, "reach": 1, "remember": 1, "twice": 2,
+         "inner": 1, "replace": 2, "swap": 2, "deepen": 1, "shorten": 1, "through": 2, "later": 1}  # fmt: skip
+LISTS = {"fresh", "same", "wrap", "put", "twice", "inner", "swap", "deepen", "through", "later"}
 """Those that give back a list, which others can be called with."""
 
 
@@ -100,7 +142,8 @@ def test_any_order_that_the_needs_allow_does_what_the_program_does(
         chosen = chance.choice(ready[-2:])  # late ones first: far from the order of the program
         ordered.append(line_of[chosen])
         del waiting[chosen]
-    assert outcome(ordered) == outcome(program)
+    told = "\n".join([*program, "", "in the order", *ordered])
+    assert outcome(ordered) == outcome(program), told
 
 
 @st.composite

@@ -8,11 +8,11 @@ Of functions that are not in the project, only names are known; see `may_change`
 import ast
 import builtins
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpuyard.analysis.signs import CHANGES_ARGUMENTS, READ_ONLY, sign_of
-from gpuyard.analysis.sources import Found, Project, assigned, resolved, statements
+from gpuyard.analysis.signs import CHANGES_ARGUMENTS, changes_object, sign_of
+from gpuyard.analysis.sources import Found, Function, Module, Project, assigned, resolved, statements
 from gpuyard.analysis.survey import Surveyor, bound_arguments, handed_over, makers_of, parameters
 
 CHANGERS = re.compile(
@@ -20,6 +20,7 @@ CHANGERS = re.compile(
 )
 """What the name of an unknown function must say for it to be believed to change its arguments."""
 CHANGING_BUILTINS = {"next", "setattr", "delattr", "random.shuffle", "heapq.heappush", "heapq.heappop", "heapq.heapify"}
+STATEFUL = {"matplotlib.pyplot", "turtle", "pylab"}
 HOLDING = {
     "iter",
     "enumerate",
@@ -47,6 +48,8 @@ class Changes:
     """Parameters the result may refer to."""
     globals_read: frozenset[str] = frozenset()
     globals_changed: frozenset[str] = frozenset()
+    holds: frozenset[tuple[str, str]] = frozenset()
+    """Parameters, or names of the file, that hold others afterwards."""
 
 
 def may_change(dotted: str) -> bool:
@@ -63,6 +66,11 @@ def may_refer(dotted: str, *, is_method: bool) -> bool:
     if dotted in HOLDING or last[:1].isupper() or is_method:
         return True
     return sign_of(dotted) is None and "." not in dotted and not hasattr(builtins, dotted)
+
+
+def stateful_names(module: Module) -> set[str]:
+    """What a file calls the libraries that draw onto something of their own: every call of theirs changes it."""
+    return {name for name, origin in module.imports.items() if origin in STATEFUL}
 
 
 def base_name(node: ast.expr) -> str | None:
@@ -101,26 +109,29 @@ class _Look:
         local = {name for node in statements(found.function.body) for name in assigned(node)}
         declared = {name for node in ast.walk(found.function) if isinstance(node, ast.Global) for name in node.names}
         used = {node.id for node in ast.walk(found.function) if isinstance(node, ast.Name)}
-        self._globals = (used & found.module.variables) - (local - declared) - self._parameters
+        self._states = stateful_names(found.module) & used
+        self._globals = (used & found.module.variables) - (local - declared) - self._parameters | self._states
         self._roots |= {name: {name} for name in self._globals}
         self._changed: set[str] = set()
         self._back: set[str] = set()
+        self._holds: set[tuple[str, str]] = set()
         self._declared = declared & local
 
     def look(self) -> Changes:
-        body = list(statements(self._found.function.body))
+        body = list(_with_inner(self._found.function))
         for _ in range(2):  # the second time, what names refer to is known from below as well
-            for node in body:
-                self._statement(node)
+            for node, is_own in body:
+                self._statement(node, is_own=is_own)
         changed = self._changed | self._declared
         return Changes(
             frozenset(changed & self._parameters),
             frozenset(self._back & self._parameters),
             frozenset(self._globals | self._declared),
             frozenset(changed - self._parameters),
+            frozenset(self._holds),
         )
 
-    def _statement(self, node: ast.stmt) -> None:
+    def _statement(self, node: ast.stmt, *, is_own: bool) -> None:
         match node:
             case ast.Assign():
                 for target in node.targets:
@@ -139,10 +150,10 @@ class _Look:
                 for target in node.targets:
                     if not isinstance(target, ast.Name):
                         self._change(target)
-            case ast.Return() if node.value is not None:
+            case ast.Return() if node.value is not None and is_own:
                 self._back |= self._of(node.value)
         for call in calls_of(node):
-            self._call(call)
+            self._call(call, discarded=is_discarded(call, node))
 
     def _store(self, target: ast.expr, roots: set[str]) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -154,16 +165,23 @@ class _Look:
             self._roots.setdefault(target.id, set()).update(roots)
         else:
             self._change(target)
-            name = base_name(target)  # what is put into an object is held by it
-            if name is not None:
-                self._roots.setdefault(name, set()).update(roots)
+            self._keep(target, roots)
+
+    def _keep(self, target: ast.expr, roots: set[str]) -> None:
+        """What is put into an object is held by it."""
+        name = base_name(target)
+        if name is None:
+            return
+        own = self._roots.setdefault(name, set())
+        self._holds |= {(holder, held) for holder in own for held in roots if holder != held}
+        own |= roots
 
     def _change(self, target: ast.expr) -> None:
         name = base_name(target)
         if name is not None:
             self._changed |= self._roots.get(name, set())
 
-    def _call(self, call: ast.Call) -> None:
+    def _call(self, call: ast.Call, *, discarded: bool) -> None:
         dotted = resolved(call.func, self._found.module) or ""
         inner = self._surveyor.target(call, self._found.module, self._owner, self._makers)
         for function, given in handed_over(call, dotted):
@@ -175,12 +193,12 @@ class _Look:
             self._apply(call, inner)
             return
         arguments = [*call.args, *(word.value for word in call.keywords)]
-        if isinstance(call.func, ast.Attribute) and not self._is_module(dotted):
-            if call.func.attr not in READ_ONLY:
+        if base_name(call.func) in self._states:
+            self._change(call.func)
+        elif isinstance(call.func, ast.Attribute) and not self._is_module(dotted):
+            if changes_object(call.func.attr, discarded=discarded):
                 self._change(call.func.value)
-                name = base_name(call.func.value)  # and it may keep what it was given
-                if name is not None:
-                    self._roots.setdefault(name, set()).update(self._union(arguments))
+                self._keep(call.func.value, self._union(arguments))
             if call.func.attr in CHANGES_ARGUMENTS:
                 for argument in arguments:
                     self._changed |= self._of(argument)
@@ -194,9 +212,15 @@ class _Look:
         for name, value in bound_arguments(call, inner).items():
             if name in done.changed:
                 self._changed |= self._of(value)
+        given = bound_arguments(call, inner)
         own = parameters(inner.function)
-        if inner.is_method and own and own[0] in done.changed and isinstance(call.func, ast.Attribute):
-            self._change(call.func.value)
+        if inner.is_method and own and isinstance(call.func, ast.Attribute):
+            given[own[0]] = call.func.value
+            if own[0] in done.changed:
+                self._change(call.func.value)
+        for holder, held in done.holds:
+            if holder in given and held in given:
+                self._keep(given[holder], self._of(given[held]))
         if inner.module is self._found.module:
             self._changed |= done.globals_changed
             self._globals |= done.globals_read
@@ -243,6 +267,22 @@ class _Look:
 
     def _union(self, nodes: Iterable[ast.expr]) -> set[str]:
         return set().union(*(self._of(node) for node in nodes))
+
+
+def _with_inner(function: Function, *, is_own: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """Its statements, and those of functions that are defined inside: they reach its names."""
+    for node in statements(function.body):
+        yield node, is_own
+        if isinstance(node, Function):
+            yield from _with_inner(node, is_own=False)
+
+
+def is_discarded(call: ast.Call, statement: ast.stmt) -> bool:
+    """Whether a statement is this call and nothing else, so that nobody uses its result."""
+    if not isinstance(statement, ast.Expr):
+        return False
+    value = statement.value
+    return value is call or (isinstance(value, ast.Await) and value.value is call)
 
 
 def calls_of(node: ast.AST) -> list[ast.Call]:

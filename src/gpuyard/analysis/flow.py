@@ -33,8 +33,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from gpuyard.analysis.changes import Changing, base_name, calls_of, may_change, may_refer
-from gpuyard.analysis.signs import CALLS, CHANGES_ARGUMENTS, COLLECTS, READ_ONLY
+from gpuyard.analysis.changes import Changing, base_name, calls_of, may_change, may_refer, stateful_names
+from gpuyard.analysis.signs import CALLS, CHANGES_ARGUMENTS, COLLECTS, changes_object
 from gpuyard.analysis.sources import Found, Function, Module, Project, code, dotted_name, resolved, statements
 from gpuyard.analysis.survey import (
     BATCHES,
@@ -57,12 +57,13 @@ KNOWN: Final = {name.split(".")[0] for name in CALLS} | set(sys.stdlib_module_na
 """Libraries whose functions are no tasks unless a sign says so."""
 QUICK = re.compile(
     r"^_?((parse|get|read|load|make|build|create|set|setup|init)_?)?(args?|arguments|opts?|options|config|cfg|conf|settings|parser|"
-    r"logger|logging|log|seeds?|random_seed|rng|device|env|environment|paths?|dirs?|rank|world_size)$"
+    r"logger|logging|log|seeds?|random_seed|rng|device|env|environment|paths?|dirs?|rank|world_size|lr|learning_rate)$"
     r"|^_?seed_everything$|^_?is_\w+$|^_?(setup|cleanup|usage|print\w*|log\w*|adjust_\w+|main_process_first|display\w*)$"
 )
 """Functions that are glue by their name, whatever they do."""
 BUILDERS = re.compile(
-    r"^_?(get|make|build|create|init|define|new)_?\w*(model|net|network|optimizers?|optim|schedulers?|criterion|loss|loss_fn|transforms?)$"
+    r"^_?(get|make|build|create|init|define|new)_?\w*(weights|model|net|network|optimizers?|optim|schedulers?|criterion|loss|loss_fn|transforms?)$"
+    r"|^_?weights?_init$"
 )
 """Functions that are glue by their name, unless they work."""
 EXITS = {"sys.exit", "exit", "quit", "os._exit"}
@@ -207,6 +208,8 @@ class Flow:
         self._known_loops: dict[int, Loop] = {}
         self._contexts: list[Seen] = []
         self._top: ast.stmt | None = None
+        self._discarded: ast.expr | None = None
+        """The call whose result nobody uses."""
         self._depth = 0
         self._owner = ""
         self._makers = makers_of(self._module.tree.body, self._module)
@@ -215,6 +218,8 @@ class Flow:
 
     def walk(self) -> None:
         """The whole script."""
+        for name in stateful_names(self._module):
+            self._bind(name, self._new(NOBODY, frozenset()))
         self.body = self._module.tree.body
         self._block(self._module.tree.body)
         self._files()
@@ -335,6 +340,8 @@ class Flow:
 
         def begins() -> None:
             self._store(node.target, Value(source.objects, made_of))
+            if source.objects and source.objects <= self._plain and isinstance(node.target, ast.Name):
+                self._plain |= self._objects_of(node.target.id)
 
         with self._under(made_of, code(node)):
             self._rounds(node, node.body, self._count(node.iter), begins)
@@ -370,23 +377,22 @@ class Flow:
         used: frozenset[int] = NOBODY
         match node:
             case ast.Assign():
-                value = self._value(node.value)
-                for target in node.targets:
-                    self._store(target, value)
-                used = value.steps
+                for target in node.targets[:1]:
+                    used = self._assign(target, node.value)
+                for target in node.targets[1:]:
+                    self._store(target, self._value(node.targets[0]))
             case ast.AnnAssign():
-                value = self._value(node.value)
-                self._store(node.target, value)
-                used = value.steps
+                used = self._assign(node.target, node.value)
             case ast.AugAssign():
                 old = self._value(node.target)
                 used = self._read(old) | self._reading(node.value)
                 self._change(old, used)
                 if isinstance(node.target, ast.Name):
-                    self._bind(node.target.id, self._new(used, old.objects))
+                    self._bind(node.target.id, old.objects | self._new(used, old.objects))
             case ast.Return():
                 self._returned.append(self._value(node.value))
             case ast.Expr():
+                self._discarded = node.value.value if isinstance(node.value, ast.Await) else node.value
                 used = self._value(node.value).steps
             case ast.Delete():
                 for gone in node.targets:
@@ -399,14 +405,33 @@ class Flow:
         if self._inside is None and not any(second for _, second in self._rounds_of):
             self.glue.append((node, used))
 
+    def _assign(self, target: ast.expr, node: ast.expr | None) -> frozenset[int]:
+        """Give a value a name; several at once one by one, so that they do not become one thing."""
+        match target, node:
+            case ast.Tuple(elts=names), ast.Tuple(elts=parts) if len(names) == len(parts) and not _starred(
+                [*names, *parts]
+            ):
+                values = [self._value(part) for part in parts]
+                for name, part, value in zip(names, parts, values, strict=True):
+                    self._give(name, part, value)
+                return _together(values).steps
+        value = self._value(node)
+        self._give(target, node, value)
+        return value.steps
+
+    def _give(self, target: ast.expr, node: ast.expr | None, value: Value) -> None:
+        self._store(target, value)
+        if isinstance(target, ast.Name) and isinstance(node, ast.Constant | ast.JoinedStr | ast.Compare):
+            self._plain |= self._objects_of(target.id)
+
     def _store(self, target: ast.expr, value: Value) -> None:
         match target:
             case ast.Name():
                 objects = value.objects
                 if self._inside is not None:
-                    objects = self._new(frozenset({self._inside.number}), objects)
+                    objects |= self._new(frozenset({self._inside.number}), objects)
                 elif value.steps or not objects:
-                    objects = self._new(value.steps, objects)
+                    objects |= self._new(value.steps, objects)
                 self._bind(target.id, objects)
             case ast.Tuple() | ast.List():
                 for one in target.elts:
@@ -503,12 +528,20 @@ class Flow:
         """Others will call it: in processes of their own, or for each of many."""
         rest = [value for value in [*node.args, *(word.value for word in node.keywords)] if value is not made.func]
         values = [self._value(value) for value in rest]
+        if isinstance(node.func, ast.Attribute) and changes_object(node.func.attr, discarded=self._discarded is node):
+            owner = self._value(node.func.value)  # an optimizer that is given a closure steps, too
+            result = self._project_call(made, found, [*values, owner], whole=node)
+            self._change(owner, result.steps, self._numbered(result))
+            return result
         if not made.args and rest and not isinstance(node.func, ast.Name):
             loop = self._known_loops.setdefault(
                 id(node), Loop(f"for each of {code(rest[0], 40)}", self._count(rest[0]))
             )
             return self._twice(loop, lambda: self._project_call(made, found, values, whole=node))
         return self._project_call(made, found, values, whole=node)
+
+    def _numbered(self, value: Value) -> Step | None:
+        return self.steps[max(value.steps)] if len(value.steps) == 1 and self._inside is None else None
 
     def _project_call(self, node: ast.Call, found: Found, more: list[Value], whole: ast.Call | None = None) -> Value:
         if id(found.function) in self._entered and self._inside is None:
@@ -547,13 +580,20 @@ class Flow:
                 self._change(value, author, actor)
         for name in done.globals_changed:
             if found.module is self._module:
-                self._state.names[0][name] = self._new(author, self._state.names[0].get(name, frozenset()))
+                before = self._state.names[0].get(name, frozenset())
+                self._state.names[0][name] = before | self._new(author, before)
+        named = {name.strip(): value for name, value in arguments.items()}
+        for holder, held in done.holds:
+            for thing in named[holder].objects if holder in named and held in named else ():
+                self._hold(thing, named[held].objects)
         is_maker = found.name.endswith("__init__")
         back = arguments.values() if is_maker else [arguments[name] for name in done.given_back if name in arguments]
-        made = self._new(author, frozenset().union(*(value.objects for value in back)))
+        objects = frozenset().union(*(value.objects for value in back))
+        made = self._new(author, objects)
         if QUICK.match(found.name) and actor is None:
             self._plain |= made
-        return Value(made, author)
+            return Value(made, author)
+        return Value(made if is_maker else made | objects, author)  # what is given back may be what was given
 
     def _unknown_call(self, node: ast.Call, dotted: str) -> Value:
         """A function nobody can look into: a step that uses all it is given."""
@@ -565,7 +605,8 @@ class Flow:
         if may_change(dotted):
             for _, value in values:
                 self._change(value, author, step)
-        return Value(self._new(author, frozenset().union(*(value.objects for _, value in values))), author)
+        objects = frozenset().union(*(value.objects for _, value in values))
+        return Value(objects | self._new(author, objects), author)
 
     def _library_call(self, node: ast.Call, dotted: str) -> Value:
         values = self._arguments(node)
@@ -573,13 +614,15 @@ class Flow:
         for name, value in values:
             steps |= self._look_at(value, self._inside, name)
         author = steps if self._inside is None else frozenset({self._inside.number})
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) and not self._is_library(dotted) else None
+        state = base_name(node.func) in stateful_names(self._module)
+        is_method = isinstance(node.func, ast.Attribute) and (state or not self._is_library(dotted))
+        receiver = node.func.value if is_method and isinstance(node.func, ast.Attribute) else None
         held = [value for _, value in values] if may_refer(dotted, is_method=receiver is not None) else []
         if receiver is not None and isinstance(node.func, ast.Attribute):
             value = self._value(receiver)
             steps |= self._look_at(value, self._inside, code(receiver, 30))
             author = steps if self._inside is None else author
-            if node.func.attr not in READ_ONLY:
+            if state or changes_object(node.func.attr, discarded=self._discarded is node):
                 self._change(value, author, self._inside, only_itself=node.func.attr in COLLECTS)
                 for thing in value.objects:
                     for _, one in values:
@@ -596,12 +639,14 @@ class Flow:
         if changes:
             for _, value in values:
                 self._change(value, author, self._inside)
-        made = self._new(author, frozenset().union(*(value.objects for value in held)))
+        objects = frozenset().union(*(value.objects for value in held))
+        made = self._new(author, objects)
         if dotted in PLAIN or dotted.rpartition(".")[2] in PLAIN_METHODS or QUICK.match(dotted):
             for thing in made:
                 self._held.pop(thing, None)
             self._plain |= made
-        return Value(made, author)
+            return Value(made, author)
+        return Value(made if dotted.rpartition(".")[2][:1].isupper() else made | objects, author)
 
     def _arguments(self, node: ast.Call) -> list[tuple[str, Value]]:
         given = [*node.args, *(word.value for word in node.keywords)]
@@ -906,6 +951,10 @@ def _together(values: Iterable[Value]) -> Value:
     return Value(objects, steps)
 
 
+def _starred(nodes: Iterable[ast.expr]) -> bool:
+    return any(isinstance(node, ast.Starred) for node in nodes)
+
+
 def _below(node: ast.stmt) -> list[ast.stmt]:
     """The statements right inside of one."""
     if isinstance(node, Function | ast.ClassDef):
@@ -966,6 +1015,13 @@ def _literal_length(name: str, module: Module) -> int | None:
     return None
 
 
+def _heaviest(seen: Seen) -> str | None:
+    """The name of the call that tells most."""
+    clues = sorted(seen.clues.values(), key=lambda clue: clue.sign.weight, reverse=True)
+    found = re.match(r"[\w.]*?(\w+)\(", clues[0].evidence.seen) if clues else None
+    return found[1] if found else None
+
+
 def _name(node: ast.AST, found: Found | None, seen: Seen) -> str:
     """What people would call a step."""
     if found is not None:
@@ -978,5 +1034,8 @@ def _name(node: ast.AST, found: Found | None, seen: Seen) -> str:
             return target.id
         case ast.Expr(value=ast.Call(func=func)) | ast.Assign(value=ast.Call(func=func)):
             return (dotted_name(func) or (func.attr if isinstance(func, ast.Attribute) else "call")).rpartition(".")[2]
+    told = _heaviest(seen)
+    if isinstance(node, ast.If | ast.With | ast.Try) and told is not None:
+        return told
     kind = seen.kind()
     return f"line_{getattr(node, 'lineno', 0)}" if kind == "other" else kind

@@ -375,137 +375,42 @@ def files_of(dotted: str) -> tuple[FileUse, ...]:
     return next((uses for name, uses in FILES.items() if name[-1] in "._" and dotted.startswith(name)), ())
 
 
-READ_ONLY: Final = frozenset(
-    [
-        "eval",
-        "state_dict",
-        "parameters",
-        "named_parameters",
-        "modules",
-        "children",
-        "buffers",
-        "size",
-        "dim",
-        "numel",
-        "item",
-        "tolist",
-        "numpy",
-        "cpu",
-        "cuda",
-        "to",
-        "detach",
-        "clone",
-        "copy",
-        "get",
-        "items",
-        "keys",
-        "values",
-        "index",
-        "count",
-        "format",
-        "join",
-        "split",
-        "strip",
-        "lower",
-        "upper",
-        "startswith",
-        "endswith",
-        "replace",
-        "encode",
-        "decode",
-        "mean",
-        "sum",
-        "max",
-        "min",
-        "std",
-        "var",
-        "argmax",
-        "argmin",
-        "view",
-        "reshape",
-        "permute",
-        "transpose",
-        "squeeze",
-        "unsqueeze",
-        "flatten",
-        "float",
-        "half",
-        "double",
-        "long",
-        "int",
-        "bool",
-        "shape",
-        "head",
-        "tail",
-        "describe",
-        "isna",
-        "groupby",
-        "agg",
-        "apply",
-        "merge",
-        "dropna",
-        "fillna",
-        "astype",
-        "sort_values",
-        "reset_index",
-        "drop",
-        "assign",
-        "query",
-        "exists",
-        "is_file",
-        "is_dir",
-        "iterdir",
-        "glob",
-        "mkdir",
-        "joinpath",
-        "with_suffix",
-        "read_text",
-        "read_bytes",
-        "resolve",
-        "info",
-        "debug",
-        "warning",
-        "error",
-        "exception",
-        "critical",
-        "log",
-        "print",
-        "predict",
-        "predict_proba",
-        "transform",
-        "score",
-        "evaluate",
-        "generate",
-        "forward",
-        "encode_plus",
-        "decode",
-        "get_rank",
-        "to_csv",
-        "to_parquet",
-        "to_json",
-        "to_pickle",
-        "to_dict",
-        "to_numpy",
-        "write_text",
-        "write_bytes",
-        "save",
-        "save_pretrained",
-        "save_checkpoint",
-        "summary",
-        "is_available",
-        "device_count",
-        "__len__",
-        "__getitem__",
-        "__contains__",
-        "requires_grad",
-    ]
-)
-"""Methods that leave the object as it was, as far as other steps care."""
+LEAVES: Final = frozenset({
+    "eval", "exists", "mkdir", "info", "debug", "warning", "error", "exception", "critical", "log", "print", "show",
+    "display", "describe", "head", "savefig", "imsave", "tofile", "to_csv", "to_parquet", "to_json", "to_pickle",
+    "to_hdf", "to_feather", "write_parquet", "write_csv", "write_text", "write_bytes", "save", "save_model",
+    "save_pretrained", "save_to_disk", "save_checkpoint", "summary", "format", "requires_grad", "synchronize",
+    "barrier", "sleep",
+})  # fmt: skip
+"""Methods that leave the object as it was, as far as other steps care, although nobody uses what they give back."""
 
-CHANGES_ARGUMENTS: Final = frozenset(
-    ["fit", "train", "fine_tune", "finetune", "optimize", "partial_fit", "shuffle", "train_on_batch"]
-)
+CHANGES: Final = frozenset({
+    "append", "appendleft", "add", "advance", "backward", "clear", "execute", "extend", "fit", "fit_transform",
+    "insert", "learn", "load_state_dict", "minimize", "optimize", "partial_fit", "pop", "popitem", "popleft",
+    "process", "put", "read", "readline", "readlines", "recv", "remove", "reverse", "run", "send", "setdefault",
+    "shuffle", "simulate", "solve", "sort", "step", "tick", "train", "train_on_batch", "update", "write",
+    "writelines",
+})  # fmt: skip
+"""Methods that change the object also where what they give back is used."""
+
+
+def changes_object(method: str, *, discarded: bool) -> bool:
+    """Whether a method changes what it is called on: it is known to, PyTorch's underscore says so, or nobody uses its result.
+
+    A method whose result is used is mostly one of values: `loss.exp()`, `table.groupby("a")`. One whose result is thrown
+    away was called for what it does.
+    """
+    if method in CHANGES or (method.endswith("_") and not method.endswith("__")):
+        return True
+    return discarded and method not in LEAVES
+
+
+CHANGES_ARGUMENTS: Final = frozenset({
+    "fit", "train", "fine_tune", "finetune", "optimize", "partial_fit", "shuffle", "train_on_batch",
+})  # fmt: skip
 """Methods that may change what they are given."""
 
-COLLECTS: Final = frozenset(["append", "extend", "add", "update", "insert", "appendleft", "setdefault"])
+COLLECTS: Final = frozenset({
+    "append", "extend", "add", "update", "insert", "appendleft", "setdefault",
+})  # fmt: skip
 """Methods that only put something into a collection; rounds of a loop that do no more need nothing of each other."""

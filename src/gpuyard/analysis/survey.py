@@ -367,7 +367,7 @@ def handed_over(call: ast.Call, dotted: str) -> list[tuple[ast.expr, list[ast.ex
         return [(words["target"], listed)]
     if last == "spawn" and call.args:  # the worker gets its number first
         return [(call.args[0], [ast.Constant(None), *listed])]
-    if last in {"submit", "apply", "apply_async", "apply_sync", "to_thread", "partial"} and call.args:
+    if last in {"submit", "step", "apply", "apply_async", "apply_sync", "to_thread", "partial"} and call.args:
         return [(call.args[0], call.args[1:] or listed)]
     if (
         last in {"map", "imap", "imap_unordered", "map_async", "starmap", "filter", "run", "Fire", "remote"}

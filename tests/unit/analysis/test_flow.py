@@ -314,3 +314,62 @@ def test_a_loop_that_trains_a_new_model_each_round_has_rounds_apart(tmp_path: Pa
     )
     assert [task.independent for task in fresh.graph.tasks] == [True, True]
     assert not kept["training"].independent
+
+
+def test_what_is_drawn_is_drawn_before_it_is_saved(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import matplotlib.pyplot as plt
+        def draw(x): plt.plot(x)
+        def other(x): return x
+        draw(1)
+        other(2)
+        plt.savefig("a.png")
+        draw(3)
+        """,
+    )
+    assert read.needs("savefig") == {"draw"}
+    assert read.needs("other") == set()
+    assert "savefig" in read.needs("draw-2")
+
+
+def test_an_optimizer_that_is_given_a_closure_trains(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import torch
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.LBFGS(model.parameters())
+        def closure():
+            loss = model(1)
+            loss.backward()
+            return loss
+        def judge(model): return model(2)
+        optimizer.step(closure)
+        judge(model)
+        """,
+    )
+    assert read["closure"].kind == "training"
+    assert read.needs("judge") == {"closure"}
+
+
+def test_numbers_that_two_things_are_made_with_do_not_tie_them_together(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS
+        + "class Net:\n    def __init__(self, width): self.width, self.depth = width, DEPTH\n"
+        + "DEPTH = 3\nwidth, name = 8, 'x'\none, other = Net(width), Net(width)\ngrow(one)\nreport(other)\n",
+    )
+    assert read.needs("report") == set()
+
+
+def test_a_method_whose_result_is_used_is_one_of_values(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        "def judge(x): return x.pow(2).exp()\ndef change(x): x.reset(2)\ndef look(x): return x\n"
+        "a = [1]\nb = judge(a)\nc = look(a)\nchange(a)\nd = look(a)\n",
+    )
+    assert read.needs("look") == set()
+    assert read.needs("change") == {"judge", "look"}
+    assert read.needs("look-2") == {"change"}
