@@ -125,7 +125,7 @@ def outcome(ordered: list[str]) -> dict[str, str]:
     return {name: repr(value) for name, value in world.items() if name.startswith("v") or name == "SEEN"}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines(), st.integers(0, 1000))
 def test_any_order_that_the_needs_allow_does_what_the_program_does(
     tmp_path: Path, program: list[str], seed: int
@@ -178,7 +178,7 @@ def bodies(draw: st.DrawFn, depth: int = 0) -> list[str]:
     return made
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(bodies())
 def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, body: list[str]) -> None:
     graph = analysed(tmp_path, FUNCTIONS + "a = b = c = d = fresh(0)\n" + "\n".join(body))

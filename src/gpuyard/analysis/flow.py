@@ -910,6 +910,9 @@ class Flow:
                 for why in shared_files(earlier.seen, later.seen):
                     self.edges.setdefault((earlier.number, later.number), set()).add(why)
         for step in self.steps:
+            for path in (path for path in step.seen.writes if "*" not in path):
+                for loop in step.loops:
+                    loop.carried.add(f"file {path}")
             for later in self.steps[step.number :]:
                 for why in shared_files(later.seen, step.seen, only_results=True):
                     for loop in self._common(later.number, step):

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Kind = Literal["training", "inference", "data", "hpc", "other"]
 Bound = Literal["compute", "memory", "io", "communication", "unknown"]
@@ -42,7 +42,8 @@ class Task(Struct, frozen=True, kw_only=True):
     file: str
     line: int
     end_line: int
-    kind: Kind = "other"
+    kind: Kind = field(default="other", name="class")
+    """Its class, which is a word of Python's own."""
     bound: Bound = "unknown"
     needs: tuple[Need, ...] = ()
     repeats: str | None = None

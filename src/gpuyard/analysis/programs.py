@@ -166,7 +166,7 @@ class Programs:
         for count, path in enumerate(paths, 1):
             if len(paths) >= ENOUGH_FILES:
                 self._tell(f"{count} of {len(paths)} Python files")
-            if path in self._started or NO_PROGRAM.match(path.name):
+            if path in self._started or NO_PROGRAM.match(path.name) or self._is_module(path):
                 continue
             script = self._script(path, ())
             if script is not None and self._runs(path, script):
@@ -186,6 +186,10 @@ class Programs:
                 Program(path.stem, f"python {shown}", shown, line, (python, shown), script.whole(), group=shown)
             )
         return made
+
+    def _is_module(self, path: Path) -> bool:
+        """Whether it is a part of a package and never says that it can be run: not worth reading here."""
+        return (path.parent / "__init__.py").exists() and "__main__" not in self._text(path)
 
     def _runs(self, path: Path, script: Script) -> bool:
         """Whether it is meant to be run: it says so, or it works and is no part of a package."""
@@ -231,17 +235,26 @@ class Programs:
         if key not in self._scripts:
             try:
                 self._scripts[key] = Script(self.project, self.project.module(path), words)
-            except (WrongInput, RecursionError) as error:
-                sentence = (
-                    str(error) if isinstance(error, WrongInput) else f"{self._shown(path)}: it is nested too deeply."
-                )
-                if sentence not in self.notes:
-                    self.notes.append(f"Left out: {sentence}")
+            except WrongInput as error:
+                self._leave_out(error)
+                self._scripts[key] = None
+            except RecursionError:
+                self._leave_out(Unreadable(f"{self._shown(path)}: it is nested too deeply to be read."))
                 self._scripts[key] = None
         return self._scripts[key]
 
     def _text(self, path: Path) -> str:
-        return read_bytes(path, self._shown(path)).decode(errors="replace")
+        """Of a file that can be read; else nothing, and a note."""
+        try:
+            return read_bytes(path, self._shown(path)).decode(errors="replace")
+        except WrongInput as error:
+            self._leave_out(error)
+            return ""
+
+    def _leave_out(self, error: WrongInput) -> None:
+        sentence = f"Left out: {error}"
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     # --- what they need -----------------------------------------------------------------------------------------------
 

@@ -36,7 +36,8 @@ def _analyze(path: Path, words: Sequence[str], python: str, tell: Callable[[str]
         _check_listable(path)
         graph = Programs(path, tell).graph(python)
         return graph, of_programs(graph, path)
-    if path.name in MAKEFILES or path.suffix == ".sh" or read_bytes(path, path.name)[:20].startswith(_SHELLS):
+    begins = read_bytes(path, path.name)[:20]
+    if path.name in MAKEFILES or path.suffix == ".sh" or begins.startswith(_SHELLS):
         graph = Programs(path.parent, tell).graph_of_file(path)
         return graph, of_programs(graph, path.parent)
     project = Project(path)

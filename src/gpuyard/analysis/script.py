@@ -187,6 +187,10 @@ def unique(names: Iterable[str]) -> list[str]:
 def script_graph(script: Script) -> Graph:
     """Of one file."""
     module, notes = script.module, []
+    hidden = sorted(call.lineno for call in ast.walk(module.tree) if isinstance(call, ast.Call) and _runs_text(call))
+    if hidden:
+        lines = " and ".join(map(str, hidden[:5]))
+        notes.append(f"{module.shown}:{lines}: text is run as code there; what that does is not seen.")
     if script.is_library:
         notes.append(f"{module.shown} does nothing when it is run: its functions are shown, and whom they call.")
     return graph_of(module.shown, "library" if script.is_library else "script", script.tasks(), notes)
@@ -195,6 +199,10 @@ def script_graph(script: Script) -> Graph:
 def _spoken(whys: set[str]) -> str:
     """In one line; that something is used says already that it must not change before."""
     return "; ".join(sorted(whys - {"before it changes"} or whys))
+
+
+def _runs_text(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in {"exec", "eval"}
 
 
 def _acts(node: ast.stmt) -> bool:

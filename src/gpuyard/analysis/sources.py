@@ -167,6 +167,8 @@ def read_module(path: Path, shown: str) -> Module:
 def read_bytes(path: Path, shown: str) -> bytes:
     """What is in a file, if it can be a source."""
     try:
+        if not path.is_file():
+            raise Unreadable(f"{shown}: this is no file.")
         if path.stat().st_size > LARGEST_BYTES:
             raise Unreadable(f"{shown}: it has more than {LARGEST_BYTES // 1_000_000} MB; that is no source.")
         return path.read_bytes()

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from gpuyard.analysis.graph import Graph, Kind, Task
@@ -26,7 +26,7 @@ class Request(Struct, frozen=True, kw_only=True):
     work_dir: str
     after: tuple[str, ...] = ()
     """Names of other requests that must have succeeded."""
-    kind: Kind = "other"
+    kind: Kind = field(default="other", name="class")
     gpus: int = 0
     nodes: int = 1
     seconds: float | None = None

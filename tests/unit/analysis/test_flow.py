@@ -202,6 +202,21 @@ def test_files_that_are_looked_for_are_read(tmp_path: Path) -> None:
     assert read["train"].independent
 
 
+def test_rounds_that_write_the_same_file_follow_each_other(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        "import torch\ndef one(x): torch.save(x, 'a.pt')\ndef each(x): torch.save(x, f'{x}.pt')\n"
+        "for x in range(3):\n    one(x)\nfor x in range(3):\n    each(x)\n",
+    )
+    assert not read["one"].independent
+    assert read["each"].independent
+
+
+def test_code_that_runs_text_as_code_is_named(tmp_path: Path) -> None:
+    graph = script(tmp_path, "def f(): return 1\nexec('x = 1')\nf()\neval('2')\n").graph
+    assert graph.notes == ("script.py:2 and 4: text is run as code there; what that does is not seen.",)
+
+
 def test_a_loop_over_batches_is_one_task(tmp_path: Path) -> None:
     read = script(
         tmp_path,

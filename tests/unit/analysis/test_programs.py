@@ -1,5 +1,6 @@
 """Programs of a folder: scripts, shell and make, and the files they meet in."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,15 @@ def test_a_broken_file_in_a_folder_is_named_and_left_out(tmp_path: Path) -> None
     read = folder_of(tmp_path, prepare_py=PREPARE, broken_py="def f(:\n")
     assert read.names == ["prepare"]
     assert read.graph.notes == ("Left out: broken.py:1: this is not valid Python: invalid syntax.",)
+
+
+def test_what_is_no_file_is_named_and_left_out(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.sh")
+    read = folder_of(tmp_path, prepare_py=PREPARE)
+    assert read.names == ["prepare"]
+    assert read.graph.notes == ("Left out: pipe.sh: this is no file.",)
+    with pytest.raises(WrongInput, match=r"pipe\.sh: this is no file"):
+        analyze(tmp_path / "pipe.sh")
 
 
 def test_packages_and_tests_are_no_programs(tmp_path: Path) -> None:

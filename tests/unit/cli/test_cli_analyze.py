@@ -47,7 +47,7 @@ def test_json_has_tasks_edges_levels_and_requests(analyze: Analyze, source: Path
     told = json.loads(capsys.readouterr().out)
     assert told["edges"] == [{"from": "load", "to": "train", "why": "value a"}]
     assert (told["levels"], told["critical_path"], told["width"]) == ([["load"], ["train"]], ["load", "train"], 1)
-    assert [(task["id"], task["level"], task["kind"]) for task in told["tasks"]] == [
+    assert [(task["id"], task["level"], task["class"]) for task in told["tasks"]] == [
         ("load", 0, "other"),
         ("train", 1, "training"),
     ]
