@@ -46,7 +46,7 @@ from gpuyard.analysis.survey import (
     makers_of,
     parameters,
 )
-from gpuyard.analysis.texts import Scope, meet, text
+from gpuyard.analysis.texts import Scope, meet, text, unmarked
 
 T = TypeVar("T")
 KNOWN: Final = {name.split(".")[0] for name in CALLS} | set(sys.stdlib_module_names) | {
@@ -106,6 +106,8 @@ class Loop:
 
     text: str
     rounds: int | None
+    mark: str
+    """Stands in paths for what changes from round to round; see `texts.MARK`."""
     carried: set[str] = field(default_factory=set)
     """What goes from one round to the next, and why that matters."""
 
@@ -220,7 +222,11 @@ class Flow:
         """The whole script."""
         for name in stateful_names(self._module):
             self._bind(name, self._new(NOBODY, frozenset()))
-        self.body = self._module.tree.body
+        self.body = [
+            inner
+            for node in self._module.tree.body
+            for inner in (node.body if isinstance(node, ast.If) and is_main_guard(node) else [node])
+        ]
         self._block(self._module.tree.body)
         self._files()
 
@@ -269,7 +275,7 @@ class Flow:
                 self._for(node)
             case ast.While():
                 with self._under(self._reading(node.test), code(node)):
-                    self._rounds(node, [*node.body, *node.orelse], None)
+                    self._rounds(node, [*node.body, *node.orelse], self._loop(node, code(node), None))
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     value = self._value(item.context_expr)
@@ -338,17 +344,21 @@ class Flow:
         source = self._value(node.iter)
         made_of = self._read(source)
 
+        loop = self._loop(node, code(node), self._count(node.iter))
+
         def begins() -> None:
             self._store(node.target, Value(source.objects, made_of))
+            self._mark(node.target, loop)
             if source.objects and source.objects <= self._plain and isinstance(node.target, ast.Name):
                 self._plain |= self._objects_of(node.target.id)
 
         with self._under(made_of, code(node)):
-            self._rounds(node, node.body, self._count(node.iter), begins)
+            self._rounds(node, node.body, loop, begins)
+        self._unmark(node.target)
         self._each(node.orelse)
 
     def _rounds(
-        self, node: ast.stmt, body: list[ast.stmt], rounds: int | None, begins: Callable[[], None] = lambda: None
+        self, node: ast.stmt, body: list[ast.stmt], loop: Loop, begins: Callable[[], None] = lambda: None
     ) -> None:
         def walk() -> None:
             begins()
@@ -357,8 +367,22 @@ class Flow:
             self._each(body)
 
         before = self._state.copy()
-        self._twice(self._known_loops.setdefault(id(node), Loop(code(node), rounds)), walk)
+        self._twice(loop, walk)
         self._state.join(before)
+
+    def _loop(self, node: ast.AST, text_: str, rounds: int | None) -> Loop:
+        """The same in every round of the loops around it."""
+        if id(node) not in self._known_loops:
+            self._known_loops[id(node)] = Loop(text_, rounds, chr(0xE000 + len(self._known_loops) % 6000))
+        return self._known_loops[id(node)]
+
+    def _mark(self, target: ast.expr, loop: Loop) -> None:
+        self._scope.names |= {name.id: loop.mark for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+    def _unmark(self, target: ast.expr) -> None:
+        for name in ast.walk(target):
+            if isinstance(name, ast.Name):
+                self._scope.names.pop(name.id, None)
 
     def _twice(self, loop: Loop, walk: Callable[[], T]) -> T:
         """What the second round needs of the first goes from round to round."""
@@ -493,19 +517,20 @@ class Flow:
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
         """A loop whose rounds put something into a collection."""
         self._state.names.append({})
-        rounds: int | None = None
+        first = node.generators[0]
+        rounds = self._count(first.iter) if len(node.generators) == 1 and not first.ifs else None
+        loop = self._loop(node, f"for {ast.unparse(first.target)} in {code(first.iter, 40)}", rounds)
         for part in node.generators:
             source = self._value(part.iter)
-            rounds = self._count(part.iter)
             self._store(part.target, Value(source.objects, self._read(source)))
+            self._mark(part.target, loop)
             for condition in part.ifs:
                 self._reading(condition)
-        loop = Loop(f"for {ast.unparse(node.generators[0].target)} in {code(node.generators[0].iter, 40)}", rounds)
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        value = self._twice(
-            self._known_loops.setdefault(id(node), loop), lambda: _together(self._value(part) for part in parts)
-        )
+        value = self._twice(loop, lambda: _together(self._value(part) for part in parts))
         self._state.names.pop()
+        for part in node.generators:
+            self._unmark(part.target)
         return value
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -534,10 +559,9 @@ class Flow:
             self._change(owner, result.steps, self._numbered(result))
             return result
         if not made.args and rest and not isinstance(node.func, ast.Name):
-            loop = self._known_loops.setdefault(
-                id(node), Loop(f"for each of {code(rest[0], 40)}", self._count(rest[0]))
-            )
-            return self._twice(loop, lambda: self._project_call(made, found, values, whole=node))
+            loop = self._loop(node, f"for each of {code(rest[0], 40)}", self._count(rest[0]))
+            each = ast.copy_location(ast.Call(made.func, [ast.Constant(loop.mark)], []), node)
+            return self._twice(loop, lambda: self._project_call(each, found, values, whole=node))
         return self._project_call(made, found, values, whole=node)
 
     def _numbered(self, value: Value) -> Step | None:
@@ -910,13 +934,12 @@ class Flow:
                 for why in shared_files(earlier.seen, later.seen):
                     self.edges.setdefault((earlier.number, later.number), set()).add(why)
         for step in self.steps:
-            for path in (path for path in step.seen.writes if "*" not in path):
-                for loop in step.loops:
-                    loop.carried.add(f"file {path}")
+            for loop in step.loops:
+                loop.carried |= {f"file {unmarked(path)}" for path in step.seen.writes if loop.mark not in path}
             for later in self.steps[step.number :]:
-                for why in shared_files(later.seen, step.seen, only_results=True):
-                    for loop in self._common(later.number, step):
-                        loop.carried.add(why)
+                for loop in self._common(later.number, step):
+                    theirs = Seen(writes={path for path in later.seen.writes if loop.mark not in path})
+                    loop.carried |= set(shared_files(theirs, step.seen, only_results=True))
 
 
 def shared_files(earlier: Seen, later: Seen, *, only_results: bool = False) -> Iterator[str]:
@@ -924,13 +947,13 @@ def shared_files(earlier: Seen, later: Seen, *, only_results: bool = False) -> I
     for wrote in sorted(earlier.writes):
         for read in sorted(later.reads):
             if meet(wrote, read):
-                yield f"file {read if '*' in wrote else wrote}"
+                yield f"file {read if '*' in unmarked(wrote) and '*' not in unmarked(read) else unmarked(wrote)}"
     if only_results:
         return
     for read in sorted(earlier.reads):
         for wrote in sorted(later.writes):
             if meet(read, wrote):
-                yield f"file {wrote}, before it changes"
+                yield f"file {unmarked(wrote)}, before it changes"
 
 
 def exclusive(one: Step, other: Step) -> bool:

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from gpuyard.analysis import makefile, shell
 from gpuyard.analysis.flow import shared_files
-from gpuyard.analysis.graph import Graph, Need, Task, graph_of
+from gpuyard.analysis.graph import Evidence, Graph, Need, Task, graph_of
 from gpuyard.analysis.script import Script, circles, gpus_of, task_of, unique
+from gpuyard.analysis.signs import Sign
 from gpuyard.analysis.sources import Project, Unreadable, files_below, read_bytes
-from gpuyard.analysis.survey import Seen
+from gpuyard.analysis.survey import Clue, Seen
 from gpuyard.analysis.texts import is_known
 from gpuyard.domain.errors import WrongInput
 
@@ -39,6 +40,7 @@ COPYING = {
     "gunzip": False,
 }
 """Programs whose words say all, and whether the last one is what they write."""
+MOVES_FILES = Sign("data", "io", 4, "moves files")
 ENOUGH_FILES = 50
 """From so many on, `tell` hears how far it is."""
 
@@ -149,6 +151,7 @@ class Programs:
         made = []
         for command in shell.commands(self._text(path)):
             seen, started = self._seen(command, path.parent, depth)
+            _tell(seen, started, Evidence(shown, command.line, command.text, "moves files, data, io-bound"))
             line = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in command.env.items()), command.text])
             made.append(
                 Program(
@@ -304,6 +307,12 @@ class Programs:
                 self.notes.append(
                     f"{names[later]} and {names[earlier]} need each other; {names[later]} is taken to come first."
                 )
+
+
+def _tell(seen: Seen, started: shell.Started, evidence: Evidence) -> None:
+    """Programs that are known by their name."""
+    if started.program.rsplit("/", 1)[-1] in COPYING:
+        seen.note((evidence.file, evidence.line, evidence.says), Clue(evidence, MOVES_FILES, 0))
 
 
 def _by_words(seen: Seen, started: shell.Started) -> None:

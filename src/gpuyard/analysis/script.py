@@ -13,7 +13,7 @@ from gpuyard.analysis.flow import Flow, Step, exclusive, is_main_guard
 from gpuyard.analysis.graph import Graph, Need, Task, graph_of
 from gpuyard.analysis.sources import Found, Function, Module, Project, code
 from gpuyard.analysis.survey import Seen, Surveyor
-from gpuyard.analysis.texts import Scope, options_of
+from gpuyard.analysis.texts import Scope, options_of, unmarked
 
 MOST_WORKERS = 64
 """GPUs a script is believed to want when it says how many processes it starts."""
@@ -50,7 +50,7 @@ class Script:
     def _walk(self) -> Flow:
         entered: list[int] = []
         flow = self._walked(entered)
-        while flow.steps and all(step.found is not None for step in flow.steps):
+        while flow.steps and all(step.found is not None and not step.loops for step in flow.steps):
             only = {id(step.found.function) for step in flow.steps if step.found is not None}
             pairs = [(one, other) for one in flow.steps for other in flow.steps[: one.number]]
             if len(only) > 1 or not all(exclusive(one, other) for one, other in pairs):
@@ -160,8 +160,8 @@ def task_of(
         rounds=rounds,
         independent=independent,
         when=when,
-        reads=tuple(sorted(seen.reads)),
-        writes=tuple(sorted(seen.writes)),
+        reads=tuple(sorted(set(map(unmarked, seen.reads)))),
+        writes=tuple(sorted(set(map(unmarked, seen.writes)))),
         gpus=gpus_of(seen),
         evidence=seen.evidence(),
     )

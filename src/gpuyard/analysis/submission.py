@@ -2,18 +2,24 @@
 
 A program of a folder is a process. Steps of one script are so only if they meet in files: a value can not go from one process to
 another. So steps that hand values to each other are put together. If that leaves more than one part, each part is the script
-without the statements of the others (`part.py` runs it); options and everything else that is quick is in all of them.
+without the statements of the others (`part.py` runs it); options and everything else that is quick is in all of them. A part that
+is a loop whose rounds need nothing of each other becomes an array, one process a round.
 """
 
+import ast
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from gpuyard.analysis.flow import Loop
 from gpuyard.analysis.graph import Graph, Kind, Task
 from gpuyard.analysis.script import Script
+
+MOST_ROUNDS = 1_000
+"""Of a loop that becomes an array."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -30,6 +36,8 @@ class Request(Struct, frozen=True, kw_only=True):
     gpus: int = 0
     nodes: int = 1
     seconds: float | None = None
+    array: int | None = None
+    """So many copies, one for each round of a loop."""
 
 
 def of_programs(graph: Graph, folder: Path) -> list[Request]:
@@ -56,7 +64,7 @@ def of_script(script: Script, path: Path, words: Sequence[str], python: str) -> 
     folder = path.parent.resolve()
     tasks = script.tasks()
     parts = _parts(script)
-    if len(parts) < 2:
+    if not parts or (len(parts) == 1 and _loop_of(script, parts[0]) is None):
         return [_request(path.stem, tasks, (python, path.name, *words), folder, ())]
     names = script.names()
     member = {names[number]: names[part[0]] for part in parts for number in part}
@@ -64,11 +72,31 @@ def of_script(script: Script, path: Path, words: Sequence[str], python: str) -> 
     made = []
     for place, part in enumerate(parts):
         without = sorted(set().union(*(own for other, own in enumerate(lines) if other != place)) - lines[place])
-        command = (python, "-m", "gpuyard.analysis.part", path.name, "--without", ",".join(map(str, without)))
+        loop = _loop_of(script, part)
+        command = (
+            python, "-m", "gpuyard.analysis.part", path.name,
+            *(("--without", ",".join(map(str, without))) if without else ()),
+            *(("--round-of", str(script.flow.steps[part[0]].top.lineno)) if loop else ()),
+            *(("--", *words) if words else ()),
+        )  # fmt: skip
         mine = [task for task in tasks if member[task.id] == names[part[0]]]
-        after = _after(names[part[0]], mine, member)
-        made.append(_request(names[part[0]], mine, (*command, "--", *words) if words else command, folder, after))
+        request = _request(names[part[0]], mine, command, folder, _after(names[part[0]], mine, member))
+        made.append(replace(request, array=loop.rounds) if loop else request)
     return _in_order(made)
+
+
+def _loop_of(script: Script, part: Sequence[int]) -> Loop | None:
+    """The loop that a part is, if its rounds can be processes of their own and nobody uses a value it leaves."""
+    steps = [script.flow.steps[number] for number in part]
+    top = steps[0].top
+    if not isinstance(top, ast.For) or top.orelse or any(step.top is not top for step in steps):
+        return None
+    inside = {id(node) for node in ast.walk(top)}
+    if any(used & set(part) and id(node) not in inside for node, used in _glue(script)):
+        return None
+    loop = steps[0].loops[0] if steps[0].loops else None
+    known = loop is not None and loop.rounds is not None and 2 <= loop.rounds <= MOST_ROUNDS
+    return loop if known and loop is not None and not loop.carried else None
 
 
 def _parts(script: Script) -> list[list[int]]:
@@ -91,7 +119,9 @@ def _parts(script: Script) -> list[list[int]]:
     first_of: dict[int, int] = {}
     for step in flow.steps:
         join(first_of.setdefault(id(step.top), step.number), step.number)
-    for _, used in flow.glue:
+    for number, other in _named_before(script):
+        join(number, other)
+    for _, used in _glue(script):
         for number in used:
             join(min(used), number)
     parts: dict[int, list[int]] = {}
@@ -100,18 +130,48 @@ def _parts(script: Script) -> list[list[int]]:
     return list(parts.values())
 
 
+def _glue(script: Script) -> list[tuple[ast.stmt, frozenset[int]]]:
+    """Statements that are no steps, with the steps they can not do without: for a value, or for a name given beside one."""
+    made = []
+    for node, by_name, is_step in _by_names(script):
+        if not is_step:
+            inside = set(map(id, ast.walk(node)))
+            by_value = (used for inner, used in script.flow.glue if id(inner) in inside)
+            made.append((node, by_name.union(*by_value)))
+    return made
+
+
+def _named_before(script: Script) -> list[tuple[int, int]]:
+    """Steps whose statements use names that statements of other steps give, be it only to a number."""
+    return [
+        (min(used), step.number)
+        for node, used, is_step in _by_names(script)
+        if is_step and used
+        for step in script.flow.steps
+        if step.top is node
+    ]
+
+
+def _by_names(script: Script) -> Iterator[tuple[ast.stmt, frozenset[int], bool]]:
+    """For each statement: the steps whose statements gave the names it uses, and whether it is a step's itself."""
+    given: dict[str, frozenset[int]] = {}
+    for node in script.flow.body:
+        own = frozenset(step.number for step in script.flow.steps if step.top is node)
+        names = [name for name in ast.walk(node) if isinstance(name, ast.Name)]
+        stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        used = frozenset().union(*(given.get(name.id, frozenset()) for name in names if name.id not in stored))
+        yield node, used, bool(own)
+        given |= dict.fromkeys(stored, own or used)
+
+
 def _lines(script: Script, parts: list[list[int]]) -> list[set[int]]:
     """Of each part, where the statements begin that only it needs."""
     found = []
     for part in parts:
         own = {script.flow.steps[number].top.lineno for number in part}
-        own |= {node.lineno for node, used in script.flow.glue if used and used <= set(part) and _is_top(node, script)}
+        own |= {node.lineno for node, used in _glue(script) if used and used <= set(part)}
         found.append(own)
     return found
-
-
-def _is_top(node: object, script: Script) -> bool:
-    return any(node is other for other in script.flow.body)
 
 
 def _after(name: str, tasks: Sequence[Task], member: dict[str, str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from gpuyard.analysis.graph import Bound, Evidence, Kind
 from gpuyard.analysis.signs import FILE_METHODS, METHODS, STEPPERS, TRAINERS, FileUse, Sign, files_of, sign_of
 from gpuyard.analysis.sources import Found, Function, Module, Project, code, dotted_name, resolved, statements
-from gpuyard.analysis.texts import Scope, text
+from gpuyard.analysis.texts import Scope, is_known, text
 
 T = TypeVar("T")
 DEEPEST = 20
@@ -279,7 +279,7 @@ class _Visit(ast.NodeVisitor):
             path = text(node.func.value, self._scope)
         else:
             path = text(argument(node, use.place, use.keyword), self._scope)
-        if path is None or "://" in path:
+        if path is None or not is_known(path) or "://" in path:
             return
         how = use.how
         if how == "mode":

@@ -14,6 +14,8 @@ from functools import lru_cache
 from gpuyard.analysis.sources import Function, Module, resolved, statements
 
 ANY = "*"
+MARK = re.compile("[\ue000-\uf8ff]")
+"""Letters nobody writes: each stands for what changes from round to round of one loop. Elsewhere they are like *."""
 SAME = {"str", "resolve", "absolute", "as_posix", "expanduser", "rstrip", "strip", "__str__", "__fspath__"}
 """Calls and methods that give back the path they are for, as far as we care."""
 SAME_FUNCTIONS = {"str", "os.fspath", "os.path.abspath", "os.path.expanduser", "os.path.normpath", "os.path.realpath"}
@@ -68,7 +70,12 @@ def _spoken(node: ast.expr) -> str | None:
 def text(node: ast.expr | None, scope: Scope) -> str | None:
     """What this expression would be as a text; None where nothing of it is known."""
     found = _text(node, scope)
-    return found if found is not None and is_known(found) else None
+    return found if found is not None and (is_known(found) or MARK.search(found)) else None
+
+
+def unmarked(pattern: str) -> str:
+    """As people are told it."""
+    return MARK.sub(ANY, pattern)
 
 
 def is_known(pattern: str) -> bool:
@@ -87,7 +94,7 @@ def _text(node: ast.expr | None, scope: Scope) -> str | None:
         case ast.BinOp(op=ast.Div()):
             return _either(scope, node, posixpath.join)
         case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str() as form)):
-            return re.sub(r"%[-+ #0-9.]*[a-zA-Z]", ANY, form)
+            return re.sub(r"%[-+ #0-9.]*[a-zA-Z]", _filler([node.right], scope), form)
         case ast.Name() | ast.Attribute():
             return _named(node, scope)
         case ast.Subscript():
@@ -126,9 +133,9 @@ def _named(node: ast.Name | ast.Attribute, scope: Scope) -> str | None:
             return _of(_text(node.value, scope), lambda path: posixpath.dirname(path) or ".")
         case ast.Attribute(attr="name", value=value):
             return _of(_text(value, scope), posixpath.basename) or scope.options.get("name")
-        case ast.Attribute(value=ast.Name(), attr=option):
-            return scope.options.get(option)
-    return None
+        case ast.Attribute(value=ast.Name(), attr=option) if option in scope.options:
+            return scope.options[option]
+    return _mark(_text(node.value, scope))
 
 
 def _element(node: ast.Subscript, scope: Scope) -> str | None:
@@ -141,9 +148,9 @@ def _element(node: ast.Subscript, scope: Scope) -> str | None:
             return words[place] if -len(words) <= place < len(words) else None
         case None, _:
             return None
-        case _, ast.Constant(value=str() as key):  # config["out"], with options that a command line may have set
-            return scope.options.get(key)
-    return None
+        case _, ast.Constant(value=str() as key) if key in scope.options:  # config["out"], as the command line says
+            return scope.options[key]
+    return _mark(_text(node.value, scope))
 
 
 def _called(node: ast.Call, scope: Scope) -> str | None:
@@ -176,10 +183,22 @@ def _method(node: ast.Call, base: str, scope: Scope) -> str | None:
         case "glob" | "rglob":
             return posixpath.join(base, first)
         case "format":
-            return re.sub(r"\{[^{}]*\}", ANY, base)
+            return re.sub(r"\{[^{}]*\}", _filler([*node.args, *(word.value for word in node.keywords)], scope), base)
         case method if method in SAME:
             return base
-    return None
+    return _mark(base)
+
+
+def _mark(found: str | None) -> str | None:
+    """A part of what changes from round to round changes, too."""
+    mark = MARK.search(found) if found is not None else None
+    return mark[0] if mark else None
+
+
+def _filler(nodes: Sequence[ast.expr], scope: Scope) -> str:
+    """What stands for values in a text: the mark of a loop where one of them has it."""
+    parts = [inner for node in nodes for inner in (node.elts if isinstance(node, ast.Tuple) else [node])]
+    return next(filter(None, (_mark(_text(part, scope)) for part in parts)), ANY)
 
 
 def _of(found: str | None, change: Callable[[str], str | None]) -> str | None:
@@ -245,7 +264,7 @@ def _option(name: str) -> str:
 
 def meet(one: str, other: str) -> bool:
     """Whether two paths can be the same file, or one is in the folder that the other is."""
-    one, other = posixpath.normpath(one), posixpath.normpath(other)
+    one, other = posixpath.normpath(unmarked(one)), posixpath.normpath(unmarked(other))
     return _common(one, other) or _holds(one, other) or _holds(other, one)
 
 

@@ -210,6 +210,31 @@ def test_rounds_that_write_the_same_file_follow_each_other(tmp_path: Path) -> No
     )
     assert not read["one"].independent
     assert read["each"].independent
+    assert read["each"].writes == ("*.pt",)
+
+
+@pytest.mark.parametrize(
+    ("path", "apart"),
+    [
+        ("f'{seed}.pt'", True),
+        ("'%d.pt' % seed", True),
+        ("'{}/m.pt'.format(seed)", True),
+        ("os.path.join(OUT, str(seed), 'm.pt')", True),
+        ("Path(OUT) / seed.name", True),
+        ("f'{unknown}/m.pt'", False),
+        ("os.path.join(OUT, 'm.pt')", False),
+    ],
+)
+def test_rounds_are_apart_only_if_their_files_are(tmp_path: Path, path: str, apart: bool) -> None:
+    body = "import os, torch\nfrom pathlib import Path\nOUT = 'runs'\ndef train(seed, path): torch.save(seed, path)\n"
+    read = script(tmp_path, body + f"for seed in range(3):\n    train(seed, {path})\n")
+    assert read["train"].independent is apart
+
+
+def test_a_file_of_the_inner_loop_is_written_again_by_the_outer(tmp_path: Path) -> None:
+    body = "import torch\ndef train(path): torch.save(1, path)\nfor a in range(2):\n    for b in range(2):\n        train({})\n"
+    assert not script(tmp_path, body.format("f'{b}.pt'"))["train"].independent
+    assert script(tmp_path, body.format("f'{a}_{b}.pt'"))["train"].independent
 
 
 def test_code_that_runs_text_as_code_is_named(tmp_path: Path) -> None:

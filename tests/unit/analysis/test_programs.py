@@ -155,6 +155,7 @@ def test_a_shell_script_alone_can_be_read(tmp_path: Path) -> None:
     assert read.names == ["wget", "tar", "cp"]
     assert read.needs("tar") == {"wget"}
     assert read.needs("cp") == {"tar"}
+    assert {task.kind for task in read.graph.tasks} == {"data"}
 
 
 @pytest.mark.parametrize(

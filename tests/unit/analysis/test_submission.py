@@ -1,9 +1,12 @@
 """What the yard would be asked to run, and that the parts of a script do what the script does."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+
+import pytest
 
 from gpuyard.analysis.reading import analyze
 from gpuyard.analysis.submission import Request
@@ -69,6 +72,30 @@ def test_steps_that_meet_in_files_only_are_processes_of_their_own_and_do_the_sam
     assert (tmp_path / "greeting.txt").read_text() == "hello you"
 
 
+def test_what_uses_names_of_a_part_belongs_to_it_whatever_they_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    body = """
+if __name__ == "__main__":
+    for name in ("x", "y"):
+        count = len(name)
+        greet(f"{name}.txt", name)
+    if count > 0:
+        print("greeted", name)
+    for name in ("numbers.json",):
+        prepare(name)
+"""
+    path.write_text(PIPELINE.partition("def main")[0] + body)
+    made = requests_of(path)
+    assert list(made) == ["greet", "prepare"]
+    assert made["greet"].array is None  # its last name is printed
+    said = subprocess.run(made["greet"].command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said == "greeted y\n"
+    assert sorted(file.name for file in tmp_path.glob("*.txt")) == ["x.txt", "y.txt"]
+    said = subprocess.run(made["prepare"].command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said == ""
+    assert (tmp_path / "numbers.json").exists()
+
+
 def test_what_fails_in_a_part_fails_with_the_line_of_the_script(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.py"
     path.write_text(PIPELINE)
@@ -76,6 +103,56 @@ def test_what_fails_in_a_part_fails_with_the_line_of_the_script(tmp_path: Path) 
     done = subprocess.run(total.command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert 'File "pipeline.py", line 16, in total' in done.stderr
+
+
+SWEEP = """
+import json
+import sys
+from pathlib import Path
+
+def train(rate, path):
+    Path(path).write_text(json.dumps(rate * 2))
+
+def gather():
+    found = [json.loads(path.read_text()) for path in sorted(Path(".").glob("run_*.json"))]
+    Path("all.json").write_text(json.dumps(found))
+
+for number, rate in enumerate([0.1, 0.2, 0.3]):
+    print("round", number)
+    train(rate, f"run_{number}.json")
+gather()
+"""
+
+
+def test_rounds_that_need_nothing_of_each_other_are_an_array(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.py"
+    path.write_text(SWEEP)
+    made = requests_of(path)
+    assert [(request.name, request.array, request.after) for request in made.values()] == [
+        ("train", 3, ()),
+        ("gather", None, ("train",)),
+    ]
+    for number in (2, 0, 1):
+        env = {**os.environ, "GPUYARD_ARRAY_INDEX": str(number)}
+        done = subprocess.run(made["train"].command, cwd=tmp_path, check=True, env=env, capture_output=True, text=True)
+        assert done.stdout == f"round {number}\n"
+    subprocess.run(made["gather"].command, cwd=tmp_path, check=True)
+    assert (tmp_path / "all.json").read_text() == "[0.2, 0.4, 0.6]"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('f"run_{number}.json"', "'run_x.json'"),  # every round writes the same file
+        ("[0.1, 0.2, 0.3]", "sys.argv"),  # nobody knows how many rounds there are
+        ("gather()\n", "print(rate)\ngather()\n"),  # a value of the last round is used
+    ],
+)
+def test_other_loops_are_no_array(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "sweep.py"
+    before, _, after = SWEEP.rpartition(old)
+    path.write_text(before + new + after)
+    assert all(request.array is None for request in requests_of(path).values())
 
 
 def test_programs_are_asked_for_by_their_class(tmp_path: Path) -> None:

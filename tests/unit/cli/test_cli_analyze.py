@@ -71,7 +71,7 @@ def test_a_dry_run_shows_what_would_be_submitted_and_asks_nobody(analyze: Analyz
     assert analyze(source, "--submit", "--dry-run", "--python", "python3", "--server", "http://127.0.0.1:9") == 0
     out = capsys.readouterr().out
     assert "Would be submitted, as one process:" in out
-    assert "a        1  –      python3 a.py" in out
+    assert "a         1     1  –      python3 a.py" in out
 
 
 @pytest.mark.parametrize(

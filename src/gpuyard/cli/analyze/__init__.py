@@ -1,6 +1,7 @@
 """`gpuyard analyze`: tasks, dependencies and classes out of sources, and a model divided over GPUs."""
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -182,32 +183,34 @@ def _show_requests(requests: "list[Request]") -> None:
     if not requests:
         typer.echo("\nThere is nothing to submit.")
         return
-    typer.echo("\nWould be submitted:" if len(requests) > 1 else "\nWould be submitted, as one process:")
-    rows = [(r.name, r.gpus * r.nodes, list(r.after), spoken(r.command)) for r in requests]
-    print_table(("TASK", "GPUS", "AFTER", "COMMAND"), rows, right=("GPUS",))
+    alone = len(requests) == 1 and requests[0].array is None
+    typer.echo("\nWould be submitted, as one process:" if alone else "\nWould be submitted:")
+    rows = [(r.name, r.array or 1, r.gpus * r.nodes, list(r.after), spoken(r.command)) for r in requests]
+    print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))
 
 
 def submit_all(yard: "Client", requests: "list[Request]") -> list[str]:
     """All of them, those needed first. If one is refused, those before it are cancelled: all or nothing."""
-    ids: dict[str, str] = {}
+    ids: dict[str, list[str]] = {}
     try:
         for request in requests:
-            task = yard.submit(
+            tasks = yard.submit_all(
                 request.command if isinstance(request.command, str) else list(request.command),
                 name=request.name,
                 work_dir=request.work_dir,
                 gpu_count=request.gpus,
                 cpu_count=None if request.gpus else 1,
                 nodes=request.nodes if request.nodes > 1 else None,
-                depends_on=[ids[name] for name in request.after] or None,
+                depends_on=[needed for name in request.after for needed in ids[name]] or None,
                 estimated_seconds=request.seconds,
+                array=request.array,
             )
-            ids[request.name] = task.id
+            ids[request.name] = [task.id for task in tasks]
     except BaseException:
-        for made in reversed(ids.values()):
+        for made in chain.from_iterable(reversed(ids.values())):
             yard.cancel(made)
         raise
-    return list(ids.values())
+    return list(chain.from_iterable(ids.values()))
 
 
 class _Progress:
