@@ -26,16 +26,37 @@ libraries that keep a state is not seen.
 
 import ast
 import builtins
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import TypeVar
 
 from gpuyard.analysis.changes import Changing, base_name, calls_of, may_change, may_refer, stateful_names
-from gpuyard.analysis.signs import CALLS, CHANGES_ARGUMENTS, COLLECTS, changes_object
-from gpuyard.analysis.sources import Found, Function, Module, Project, code, dotted_name, resolved, statements
+from gpuyard.analysis.objects import NOBODY, NOTHING, State, Value, together
+from gpuyard.analysis.shapes import (
+    base,
+    below,
+    has_star,
+    is_main_guard,
+    leaves,
+    literal_length,
+    name_of,
+    number_of,
+    unwrapped,
+)
+from gpuyard.analysis.signs import CHANGES_ARGUMENTS, COLLECTS, changes_object
+from gpuyard.analysis.sources import Found, Project, code, dotted_name, resolved, statements
+from gpuyard.analysis.steps import (
+    BUILDERS,
+    KNOWN,
+    PLAIN,
+    PLAIN_METHODS,
+    QUICK,
+    Loop,
+    Step,
+    When,
+    exclusive,
+    shared_files,
+)
 from gpuyard.analysis.survey import (
     BATCHES,
     Seen,
@@ -46,133 +67,9 @@ from gpuyard.analysis.survey import (
     makers_of,
     parameters,
 )
-from gpuyard.analysis.texts import Scope, meet, text, unmarked
+from gpuyard.analysis.texts import Scope, unmarked
 
 T = TypeVar("T")
-KNOWN: Final = {name.split(".")[0] for name in CALLS} | set(sys.stdlib_module_names) | {
-    "absl", "attr", "click", "einops", "fire", "hydra", "matplotlib", "ml_collections", "msgspec", "numpy", "omegaconf",
-    "pydantic", "rich", "seaborn", "tensorboard", "tensorboardX", "tensorflow", "timm", "torch", "torchmetrics", "torchvision",
-    "tqdm", "transformers", "typer", "wandb", "yaml",
-}  # fmt: skip
-"""Libraries whose functions are no tasks unless a sign says so."""
-QUICK = re.compile(
-    r"^_?((parse|get|read|load|make|build|create|set|setup|init)_?)?(args?|arguments|opts?|options|config|cfg|conf|settings|parser|"
-    r"logger|logging|log|seeds?|random_seed|rng|device|env|environment|paths?|dirs?|rank|world_size|lr|learning_rate)$"
-    r"|^_?seed_everything$|^_?is_\w+$|^_?(setup|cleanup|usage|print\w*|log\w*|adjust_\w+|main_process_first|display\w*)$"
-)
-"""Functions that are glue by their name, whatever they do."""
-BUILDERS = re.compile(
-    r"^_?(get|make|build|create|init|define|new)_?\w*(weights|model|net|network|optimizers?|optim|schedulers?|criterion|loss|loss_fn|transforms?)$"
-    r"|^_?weights?_init$"
-)
-"""Functions that are glue by their name, unless they work."""
-EXITS = {"sys.exit", "exit", "quit", "os._exit"}
-PLAIN = {
-    "range",
-    "int",
-    "float",
-    "str",
-    "bool",
-    "len",
-    "min",
-    "max",
-    "sum",
-    "round",
-    "abs",
-    "time.time",
-    "time.perf_counter",
-    "torch.device",
-}
-PLAIN_METHODS = {"parse_args", "parse_known_args", "item", "get_rank", "get_world_size"}
-"""Calls that give numbers, texts and options."""
-WRAPPERS = {
-    "enumerate",
-    "tqdm",
-    "tqdm.tqdm",
-    "tqdm.auto.tqdm",
-    "trange",
-    "list",
-    "iter",
-    "reversed",
-    "sorted",
-    "zip",
-    "rich.progress.track",
-}
-
-
-@dataclass(eq=False)
-class Loop:
-    """A loop that was walked into."""
-
-    text: str
-    rounds: int | None
-    mark: str
-    """Stands in paths for what changes from round to round; see `texts.MARK`."""
-    carried: set[str] = field(default_factory=set)
-    """What goes from one round to the next, and why that matters."""
-
-
-class When(NamedTuple):
-    """A condition, and on which side of it."""
-
-    condition: int
-    side: int
-    text: str
-
-
-@dataclass(eq=False)
-class Step:
-    """A part of the work."""
-
-    number: int
-    node: ast.stmt | ast.expr
-    module: Module
-    top: ast.stmt
-    """The statement of the walked body that it belongs to."""
-    found: Found | None
-    name: str
-    loops: tuple[Loop, ...]
-    whens: tuple[When, ...]
-    seen: Seen
-
-
-class Value(NamedTuple):
-    """What an expression is: objects it refers to, steps whose work is in it."""
-
-    objects: frozenset[int] = frozenset()
-    steps: frozenset[int] = frozenset()
-
-
-NOTHING: Final = Value()
-NOBODY: Final[frozenset[int]] = frozenset()
-
-
-class State:
-    """What is known at one place of the walk."""
-
-    __slots__ = ("names", "readers", "writers")
-
-    def __init__(self) -> None:
-        self.names: list[dict[str, frozenset[int]]] = [{}]
-        """Of the file, then of each function that was walked into."""
-        self.writers: dict[int, frozenset[int]] = {}
-        self.readers: dict[int, frozenset[int]] = {}
-
-    def copy(self) -> "State":
-        """For one of several ways on."""
-        made = State()
-        made.names = [dict(names) for names in self.names]
-        made.writers, made.readers = dict(self.writers), dict(self.readers)
-        return made
-
-    def join(self, other: "State") -> None:
-        """Either way may have been taken."""
-        for mine, theirs in zip(self.names, other.names, strict=True):
-            for name, objects in theirs.items():
-                mine[name] = mine.get(name, frozenset()) | objects
-        for mine_of, theirs_of in ((self.writers, other.writers), (self.readers, other.readers)):
-            for thing, steps in theirs_of.items():
-                mine_of[thing] = mine_of.get(thing, NOBODY) | steps
 
 
 class Flow:
@@ -310,7 +207,7 @@ class Flow:
         other = self._state
         self._state = before.copy()
         self._each(body)
-        if not (body and _leaves(body[-1])):
+        if not (body and leaves(body[-1])):
             other.join(self._state)
         self._state = other
 
@@ -327,8 +224,8 @@ class Flow:
             self._state = before
             with self._on_side(When(number, 1, f"not {text_.removeprefix('if ')}")):
                 self._each(node.orelse)
-        first_leaves = bool(node.body) and _leaves(node.body[-1])
-        second_leaves = bool(node.orelse) and _leaves(node.orelse[-1])
+        first_leaves = bool(node.body) and leaves(node.body[-1])
+        second_leaves = bool(node.orelse) and leaves(node.orelse[-1])
         if first_leaves and not second_leaves:
             pass
         elif second_leaves and not first_leaves:
@@ -337,7 +234,7 @@ class Flow:
             left.join(self._state)
             self._state = left
         self._control = control
-        if any(_leaves(inner) for inner in statements([*node.body, *node.orelse])):
+        if any(leaves(inner) for inner in statements([*node.body, *node.orelse])):
             self._control |= dict.fromkeys(condition, text_)  # what follows runs only if this did not leave
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
@@ -432,13 +329,13 @@ class Flow:
     def _assign(self, target: ast.expr, node: ast.expr | None) -> frozenset[int]:
         """Give a value a name; several at once one by one, so that they do not become one thing."""
         match target, node:
-            case ast.Tuple(elts=names), ast.Tuple(elts=parts) if len(names) == len(parts) and not _starred(
+            case ast.Tuple(elts=names), ast.Tuple(elts=parts) if len(names) == len(parts) and not has_star(
                 [*names, *parts]
             ):
                 values = [self._value(part) for part in parts]
                 for name, part, value in zip(names, parts, values, strict=True):
                     self._give(name, part, value)
-                return _together(values).steps
+                return together(values).steps
         value = self._value(node)
         self._give(target, node, value)
         return value.steps
@@ -487,15 +384,15 @@ class Flow:
                 self._store(node.target, value)
                 return value
             case ast.Tuple() | ast.List() | ast.Set():
-                return _together(self._value(one) for one in node.elts)
+                return together(self._value(one) for one in node.elts)
             case ast.Dict():
-                return _together(self._value(one) for one in [*node.keys, *node.values])
+                return together(self._value(one) for one in [*node.keys, *node.values])
             case ast.IfExp():
                 condition = self._reading(node.test)
-                sides = _together(self._value(side) for side in (node.body, node.orelse))
+                sides = together(self._value(side) for side in (node.body, node.orelse))
                 return Value(sides.objects, condition | sides.steps)
             case ast.BoolOp():
-                return _together(self._value(one) for one in node.values)
+                return together(self._value(one) for one in node.values)
             case ast.Lambda():
                 return self._lambda(node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -527,7 +424,7 @@ class Flow:
             for condition in part.ifs:
                 self._reading(condition)
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        value = self._twice(loop, lambda: _together(self._value(part) for part in parts))
+        value = self._twice(loop, lambda: together(self._value(part) for part in parts))
         self._state.names.pop()
         for part in node.generators:
             self._unmark(part.target)
@@ -696,7 +593,7 @@ class Flow:
         self.body = found.function.body
         self._block(found.function.body)
         self._state.names.pop()
-        value = _together(self._returned)
+        value = together(self._returned)
         self._scope, self._module, self._makers, self._owner, self._returned, self._depth = kept
         self._walked[id(found.function)] = value
         return value
@@ -742,7 +639,7 @@ class Flow:
             return False
         if any(self._is_task(call) or self._is_entered(call) for call in calls_of(node)):
             return True
-        return any(self._has_task(inner) for inner in _below(node))
+        return any(self._has_task(inner) for inner in below(node))
 
     def _is_entered(self, call: ast.Call) -> bool:
         dotted = resolved(call.func, self._module) or ""
@@ -756,15 +653,15 @@ class Flow:
             return True
         if self._is_over_batches(node):
             return False
-        working = [inner for inner in _below(node) if self._look(inner).works]
+        working = [inner for inner in below(node) if self._look(inner).works]
         if len(working) == 1 and isinstance(node, ast.If | ast.Try | ast.With):
             return self._divides(working[0])
-        return len(working) > 1 and any(_below(inner) for inner in working)
+        return len(working) > 1 and any(below(inner) for inner in working)
 
     def _is_over_batches(self, node: ast.stmt) -> bool:
         if not isinstance(node, ast.For | ast.AsyncFor):
             return False
-        source = _unwrapped(node.iter, self._module)
+        source = unwrapped(node.iter, self._module)
         made = self._makers.get(dotted_name(source) or "", "")
         return made.endswith("DataLoader") or bool(BATCHES.search(ast.unparse(source)))
 
@@ -773,7 +670,7 @@ class Flow:
         key = (id(node), id(found.function) if found else 0)
         if key not in self._numbers:
             assert self._top is not None
-            name = _name(node, found, seen)
+            name = name_of(node, found, seen)
             step = Step(len(self.steps), node, self._module, self._top, found, name, self._loops, self._whens, seen)
             for context in self._contexts:
                 seen.add(context)
@@ -908,16 +805,16 @@ class Flow:
 
     def _count(self, source: ast.expr) -> int | None:
         """How many rounds, where that is written down."""
-        source = _unwrapped(source, self._module)
+        source = unwrapped(source, self._module)
         match source:
             case ast.List() | ast.Tuple() | ast.Set():
                 return len(source.elts)
             case ast.Dict():
                 return len(source.keys)
             case ast.Name(id=name):
-                return _literal_length(name, self._module)
+                return literal_length(name, self._module)
             case ast.Call(func=ast.Name(id="range" | "trange"), args=args) if args:
-                numbers = [_number(arg, self._scope) for arg in args]
+                numbers = [number_of(arg, self._scope) for arg in args]
                 whole = [number for number in numbers if number is not None]
                 if len(whole) == len(args) and not (len(whole) > 2 and whole[2] == 0):
                     return len(range(*whole))
@@ -940,128 +837,3 @@ class Flow:
                 for loop in self._common(later.number, step):
                     theirs = Seen(writes={path for path in later.seen.writes if loop.mark not in path})
                     loop.carried |= set(shared_files(theirs, step.seen, only_results=True))
-
-
-def shared_files(earlier: Seen, later: Seen, *, only_results: bool = False) -> Iterator[str]:
-    """Why one has to be before the other, because of files."""
-    for wrote in sorted(earlier.writes):
-        for read in sorted(later.reads):
-            if meet(wrote, read):
-                yield f"file {read if '*' in unmarked(wrote) and '*' not in unmarked(read) else unmarked(wrote)}"
-    if only_results:
-        return
-    for read in sorted(earlier.reads):
-        for wrote in sorted(later.writes):
-            if meet(read, wrote):
-                yield f"file {unmarked(wrote)}, before it changes"
-
-
-def exclusive(one: Step, other: Step) -> bool:
-    """Whether they stand on different sides of a condition."""
-    sides = {when.condition: when.side for when in one.whens}
-    return any(sides.get(when.condition, when.side) != when.side for when in other.whens)
-
-
-def base(node: ast.expr) -> ast.expr:
-    """`a` of `a.b[c]`, to be looked at."""
-    name = base_name(node)
-    return ast.Name(name, ast.Load()) if name else ast.Constant(None)
-
-
-def _together(values: Iterable[Value]) -> Value:
-    objects: frozenset[int] = frozenset()
-    steps = NOBODY
-    for value in values:
-        objects |= value.objects
-        steps |= value.steps
-    return Value(objects, steps)
-
-
-def _starred(nodes: Iterable[ast.expr]) -> bool:
-    return any(isinstance(node, ast.Starred) for node in nodes)
-
-
-def _below(node: ast.stmt) -> list[ast.stmt]:
-    """The statements right inside of one."""
-    if isinstance(node, Function | ast.ClassDef):
-        return []
-    found: list[ast.stmt] = []
-    for part in ("body", "orelse", "finalbody"):
-        found += getattr(node, part, [])
-    for inner in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
-        found += inner.body
-    return found
-
-
-def _leaves(node: ast.stmt) -> bool:
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return dotted_name(node.value.func) in EXITS
-    return isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
-
-
-def is_main_guard(node: ast.If) -> bool:
-    """Whether it asks if this file is the one that is run."""
-    names = {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
-    return "__name__" in names and any(
-        isinstance(part, ast.Constant) and part.value == "__main__" for part in ast.walk(node.test)
-    )
-
-
-def _unwrapped(node: ast.expr, module: Module) -> ast.expr:
-    while isinstance(node, ast.Call) and node.args and (resolved(node.func, module) or "") in WRAPPERS:
-        node = node.args[0]
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in {"items", "values", "keys"}
-    ):
-        node = node.func.value
-    return node
-
-
-def _number(node: ast.expr, scope: Scope) -> int | None:
-    said = text(node, scope)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        said = f"-{text(node.operand, scope)}"
-    return int(said) if said is not None and re.fullmatch(r"-?\d{1,9}", said) else None
-
-
-def _literal_length(name: str, module: Module) -> int | None:
-    """Of a list that the file gives this name to, once."""
-    found = [
-        node.value
-        for node in statements(module.tree.body)
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-    ]
-    match found:
-        case [ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts)]:
-            return len(parts)
-        case [ast.Dict(keys=keys)]:
-            return len(keys)
-    return None
-
-
-def _heaviest(seen: Seen) -> str | None:
-    """The name of the call that tells most."""
-    clues = sorted(seen.clues.values(), key=lambda clue: clue.sign.weight, reverse=True)
-    found = re.match(r"[\w.]*?(\w+)\(", clues[0].evidence.seen) if clues else None
-    return found[1] if found else None
-
-
-def _name(node: ast.AST, found: Found | None, seen: Seen) -> str:
-    """What people would call a step."""
-    if found is not None:
-        owner, _, last = found.name.rpartition(".")
-        return owner if last == "__init__" else last
-    match node:
-        case ast.Call():
-            return (dotted_name(node.func) or "call").rpartition(".")[2]
-        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target) if isinstance(target, ast.Name):
-            return target.id
-        case ast.Expr(value=ast.Call(func=func)) | ast.Assign(value=ast.Call(func=func)):
-            return (dotted_name(func) or (func.attr if isinstance(func, ast.Attribute) else "call")).rpartition(".")[2]
-    told = _heaviest(seen)
-    if isinstance(node, ast.If | ast.With | ast.Try) and told is not None:
-        return told
-    kind = seen.kind()
-    return f"line_{getattr(node, 'lineno', 0)}" if kind == "other" else kind

@@ -16,11 +16,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpuyard.analysis import makefile, shell
-from gpuyard.analysis.flow import shared_files
 from gpuyard.analysis.graph import Evidence, Graph, Need, Task, graph_of
 from gpuyard.analysis.script import Script, circles, gpus_of, task_of, unique
 from gpuyard.analysis.signs import Sign
 from gpuyard.analysis.sources import Project, Unreadable, files_below, read_bytes
+from gpuyard.analysis.steps import shared_files
 from gpuyard.analysis.survey import Clue, Seen
 from gpuyard.analysis.texts import is_known
 from gpuyard.domain.errors import WrongInput

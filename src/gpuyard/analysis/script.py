@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpuyard.analysis.changes import Changing
-from gpuyard.analysis.flow import Flow, Step, exclusive, is_main_guard
+from gpuyard.analysis.flow import Flow
 from gpuyard.analysis.graph import Graph, Need, Task, graph_of
+from gpuyard.analysis.shapes import is_main_guard
 from gpuyard.analysis.sources import Found, Function, Module, Project, code
+from gpuyard.analysis.steps import Step, exclusive
 from gpuyard.analysis.survey import Seen, Surveyor
 from gpuyard.analysis.texts import Scope, options_of, unmarked
 

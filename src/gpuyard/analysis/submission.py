@@ -14,9 +14,9 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from gpuyard.analysis.flow import Loop
 from gpuyard.analysis.graph import Graph, Kind, Task
 from gpuyard.analysis.script import Script
+from gpuyard.analysis.steps import Loop
 
 MOST_ROUNDS = 1_000
 """Of a loop that becomes an array."""
