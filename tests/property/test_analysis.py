@@ -125,7 +125,7 @@ def outcome(ordered: list[str]) -> dict[str, str]:
     return {name: repr(value) for name, value in world.items() if name.startswith("v") or name == "SEEN"}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lines(), st.integers(0, 1000))
 def test_any_order_that_the_needs_allow_does_what_the_program_does(
     tmp_path: Path, program: list[str], seed: int
@@ -191,6 +191,7 @@ def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, bo
     assert set(zip(graph.critical_path, graph.critical_path[1:], strict=False)) <= needed
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sets(st.integers(0, 6)), min_size=1, max_size=7))
 def test_the_width_is_the_largest_set_of_which_none_needs_another(drawn: list[set[int]]) -> None:
     from itertools import combinations
