@@ -9,8 +9,7 @@ GROUPS = {
     "a yard": ("up", "down", "server", "agent"),
     "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
     "the yard's own": ("gpus", "nodes", "quota", "tenants", "users", "tokens", "login"),
-    "without a yard": ("plan", "train", "predict", "simulate", "demo", "docs", "bench"),
-    "without a yard": ("plan", "analyze", "simulate", "demo", "docs", "bench"),
+    "without a yard": ("plan", "analyze", "profile", "train", "predict", "simulate", "demo", "docs", "bench"),
 }
 
 
