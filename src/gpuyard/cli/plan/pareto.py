@@ -9,7 +9,7 @@ import typer
 from gpuyard.cli.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, WrongFile, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import saved
-from gpuyard.cli.plan.planning import Rounds, Seconds
+from gpuyard.cli.plan.planning import Rounds, Seconds, ready
 
 if TYPE_CHECKING:
     from gpuyard.planner.front import Front
@@ -34,7 +34,7 @@ def pareto(
     from gpuyard.planner.bounds import lower_bound
     from gpuyard.planner.files import write_plan
     from gpuyard.planner.front import front_figure, write_front
-    from gpuyard.planner.strategies import Budget
+    from gpuyard.planner.strategies import Budget, strategy
     from gpuyard.planner.strategies.pareto import pareto_front
 
     if picture is not None and picture.suffix not in {".png", ".svg"}:
@@ -43,6 +43,7 @@ def pareto(
         raise WrongFile(f"{plans} is no folder.")
     can_be_written(out, picture)
     problem = open_problem(file, gpus, residents)
+    ready(strategy(NAME))
     began = perf_counter()
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
     keep_going = (lambda: perf_counter() - began < seconds) if rounds is None else (lambda: True)

@@ -86,7 +86,7 @@ def planned(
     from gpuyard.planner.strategies import Budget, strategy
 
     solver = strategy(name)
-    compiling_s = _ready(solver)
+    compiling_s = ready(solver)
     began = perf_counter()
     limited = effort.rounds is None
     used = (lambda: (perf_counter() - began) / effort.seconds) if limited and effort.seconds else None
@@ -99,7 +99,7 @@ def planned(
     return Planned(plan, compiling_s, perf_counter() - began, check(problem, plan))
 
 
-def _ready(solver: "Strategy") -> float:
+def ready(solver: "Strategy") -> float:
     """Let the strategy load and compile what it needs, on a problem of a few calls; the seconds that took."""
     from gpuyard.planner.generate import generate
     from gpuyard.planner.read import problem_of

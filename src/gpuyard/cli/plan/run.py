@@ -11,6 +11,7 @@ import typer
 
 from gpuyard.cli.options import Server, Token, finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, Seed, WrongFile, can_be_written, open_plan, open_problem, write
+from gpuyard.cli.plan.planning import ready
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -125,10 +126,15 @@ def _solver(name: str, seed: int) -> Solver:
     from gpuyard.planner.strategies import Budget, strategy
 
     solve = strategy(name)
+    ready(solve)
 
     def within(problem: "Problem", seconds: float) -> "Plan":
-        until = monotonic() + seconds
-        return solve(problem, Budget(seed, None, lambda: monotonic() < until))
+        began = monotonic()
+
+        def used() -> float:
+            return (monotonic() - began) / seconds
+
+        return solve(problem, Budget(seed, None, lambda: used() < 1.0, used) if seconds else Budget(seed, rounds=1))
 
     return within
 
