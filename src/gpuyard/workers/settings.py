@@ -4,7 +4,7 @@ models:
   embed:   {python: "my_models:Embedder", options: {size: 64}}
   rank:    {command: [./rank, --quietly]}
   write:   {openai: "http://127.0.0.1:8000/v1", model: tiny, prompt: "{input}: {results[rank]}"}
-  "*":     {virtual: {off: 0.3, seed: 7}}          # all others
+  "*":     {virtual: {drift: 0.3, seed: 7}}          # all others
 inputs:    {r0: "a question", r1: "another one"}   # by request; may be left out
 """
 
@@ -30,7 +30,7 @@ KEYS: Final = {
 
 
 class _Virtual(msgspec.Struct, forbid_unknown_fields=True):
-    off: float = 0.0
+    drift: float = 0.0
     seed: int = 0
     fails: float = 0.0
 
@@ -122,8 +122,8 @@ def _virtual(place: str, said: dict[str, Any]) -> dict[str, Any]:
         read = msgspec.convert(said["virtual"] or {}, _Virtual)
     except msgspec.ValidationError as error:
         raise WrongInput(f"{place}.virtual: {error}.") from None
-    if not 0 <= read.off < 1 or not 0 <= read.fails <= 1:
-        raise WrongInput(f"{place}.virtual: off and fails are parts, from 0 to 1.")
+    if not 0 <= read.drift < 1 or not 0 <= read.fails <= 1:
+        raise WrongInput(f"{place}.virtual: drift and fails are parts, from 0 to 1.")
     return msgspec.to_builtins(read)  # type: ignore[no-any-return]
 
 

@@ -187,3 +187,16 @@ def test_what_can_not_be_done_gets_a_sentence_and_exit_code_2(
 ) -> None:
     assert plan(*words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_is_written_never_takes_the_place_of_what_is_read(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
+) -> None:
+    before = chain.read_bytes()
+    assert plan("solve", chain, "--strategy", "batch", "--out", chain) == 2
+    assert (
+        plan("solve", chain, "--strategy", "batch", "--out", tmp_path / "a.html", "--gantt", tmp_path / "a.html") == 2
+    )
+    assert capsys.readouterr().err.count("is named twice") == 2
+    assert chain.read_bytes() == before
+    assert not (tmp_path / "a.html").exists()

@@ -139,7 +139,7 @@ def test_openai_says_what_the_server_said(server: str) -> None:
 
 
 def test_virtual_sleeps_as_planned_and_is_off_and_fails_by_its_seed() -> None:
-    settings = {"speed_up": 100.0, "off": 0.5, "seed": 3}
+    settings = {"speed_up": 100.0, "drift": 0.5, "seed": 3}
     first = called(Runtime("virtual", settings), asked(attempt=1), asked(attempt=2), seconds=2.0)
     assert all(0.01 <= reply.seconds < 0.06 for reply in first[1:3])
     assert abs(first[1].seconds - first[2].seconds) > 0.0005

@@ -37,7 +37,7 @@ def test_each_model_gets_its_runtime_and_a_star_stands_for_all_others() -> None:
         ({"models": {"*": {"command": "run it"}}}, "models.*.command is not a list of a program and its arguments."),
         ({"models": {"*": {"openai": "host:80", "model": "x"}}}, "models.*.openai is 'host:80'; write the address of the server, with http://."),
         ({"models": {"*": {"openai": "http://h"}}}, "models.*.model is missing: what the server calls it."),
-        ({"models": {"*": {"virtual": {"off": 2.0}}}}, "models.*.virtual: off and fails are parts, from 0 to 1."),
+        ({"models": {"*": {"virtual": {"drift": 2.0}}}}, "models.*.virtual: drift and fails are parts, from 0 to 1."),
         ({"models": {"*": {"virtual": {"of": 0.2}}}}, "models.*.virtual: Object contains unknown field `of`."),
         ({"models": {"*": "virtual"}, "inputs": {"q": 1}}, "inputs: the problem has no request 'q'."),
         ({"models": {"*": "virtual"}, "inputs": [1]}, "inputs is not a table of requests and what each puts in."),

@@ -35,7 +35,7 @@ def compare(
         strategy(name)  # one that does not exist is refused before anything is planned
     if gantt is not None:
         gantt_ending(gantt)
-    can_be_written(gantt)
+    can_be_written(file, gantt)
     problem = open_problem(file, gpus, residents)
     bound = lower_bound(problem).seconds
     made: dict[str, Planned] = {}

@@ -77,11 +77,17 @@ def _read(path: Path) -> bytes:
         raise WrongInput(f"{error.strerror}.") from None
 
 
-def can_be_written(*paths: Path | None) -> None:
-    """Before anything is planned: what is to be written has a folder to be in."""
+def can_be_written(read: Path, *paths: Path | None) -> None:
+    """Before anything is planned: what is to be written has a folder to be in, and takes nobody else's place."""
+    taken = {read.resolve()}
     for path in paths:
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        if path is None:
+            continue
+        if path.is_dir() or not path.parent.is_dir():
             raise WrongFile(f"{path} can not be written; name a file in a folder that exists.")
+        if path.resolve() in taken:
+            raise WrongFile(f"{path} is named twice; what is written would replace what is there.")
+        taken.add(path.resolve())
 
 
 def write(path: Path, content: bytes) -> None:

@@ -41,7 +41,7 @@ def pareto(
         raise WrongFile(f"{picture}: a picture of a front ends in .png or .svg.")
     if plans is not None and not plans.is_dir():
         raise WrongFile(f"{plans} is no folder.")
-    can_be_written(out, picture)
+    can_be_written(file, out, picture)
     problem = open_problem(file, gpus, residents)
     ready(strategy(NAME))
     began = perf_counter()

@@ -65,7 +65,7 @@ def run(
     how = _runtimes(runtimes, problem)
     if speed_up != 1.0 and not how.are_virtual:
         raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
-    can_be_written(out, results)
+    can_be_written(file, out, results)
     solver = _solver(strategy, seed)
     planned = _plan(plan, problem, solver, seconds)
     problem = at_levels(problem, planned)

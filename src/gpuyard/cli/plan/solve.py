@@ -39,7 +39,7 @@ def solve(
     strategies.strategy(strategy)  # what can not be is said before anything is read
     if gantt is not None:
         gantt_ending(gantt)
-    can_be_written(out, gantt)
+    can_be_written(file, out, gantt)
     problem = open_problem(file, gpus, residents)
     bound = lower_bound(problem).seconds
 
