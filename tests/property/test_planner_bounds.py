@@ -66,12 +66,12 @@ def tiny_problems(draw: st.DrawFn) -> Problem:
     )
     problem = problem_of(instance)
     if draw(st.booleans()):
-        return problem
-    return replace(
-        problem,
-        holding=np.array([draw(st.integers(EMPTY, len(models) - 1)) for _ in range(gpus)], dtype=np.int32),
-        busy_until_s=np.array([draw(st.sampled_from([0.0, 2.0, 5.0])) for _ in range(gpus)]),
-    )
+        busy = [draw(st.sampled_from([0.0, 2.0, 5.0, 50.0])) for _ in range(gpus)]
+        problem = replace(problem, busy_until_s=np.array(busy))
+    if draw(st.booleans()):
+        holding = [draw(st.integers(EMPTY, len(models) - 1)) for _ in range(gpus)]
+        problem = replace(problem, holding=np.array(holding, dtype=np.int32))
+    return problem
 
 
 Gpus = tuple[tuple[float, tuple[int, ...]], ...]

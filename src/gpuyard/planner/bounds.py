@@ -9,11 +9,12 @@ path       The longest head + time + tail. Where a call and the next can not but
 area       All the work, and all the loading that no plan can avoid, has to fit into G × T. How much loading is that?
            Calls of model m with heads ≥ a and tails ≥ b have T − a − b seconds, so when they take k times as long or a
            bit less, k of them run at some instant, on k groups that have nothing in common: m was loaded on k × width
-           GPUs. Each GPU begins with a load and waits until its first model's first call can begin, and each load but
-           the last of a GPU is followed by an unload. Where models are more than GPUs, some are loaded again and again
-           (`reloads`): each time m is on no GPU any more and comes back, on `width` GPUs. The less T, the more loads:
-           the least T at which everything fits is the bound, found by bisection. The same for the models that only fit
-           on some of the GPUs, on those GPUs.
+           GPUs. Each load but the last of a GPU is followed by an unload. Where all GPUs are empty and free at first, each
+           begins with a load and waits until its first model's first call can begin, and rests behind its last call while
+           others have to follow that; a GPU that is never used is idle for T, which is more. Where models are more than
+           GPUs, some are loaded again and again (`reloads`): each time m is on no GPU any more and comes back, on `width`
+           GPUs. The less T, the more loads: the least T at which everything fits is the bound, found by bisection. The
+           same for the models that only fit on some of the GPUs, on those GPUs.
 
 window     The work of all calls with heads ≥ a and tails ≥ b has to fit into G × (T − a − b).
 
@@ -192,11 +193,11 @@ class _Sessions:
         self._gpus = len(place.gpus)
         held = problem.held_first[place.gpus]
         self._held = np.array([int((held == m).sum()) for m in place.models])
-        self._empty = int((held == EMPTY).sum())
         heads = np.array([facts.head[facts.calls.model == m].min() for m in place.models])
-        busy = problem.free_first[place.gpus].any()  # then waiting and being busy may be the same
-        self._waits = np.zeros(len(heads)) if busy else np.maximum(heads - self._load, 0.0)
-        """A GPU that is empty and gets this model first is idle for so long beside loading it."""
+        self._fresh = bool((held == EMPTY).all()) and not problem.free_first[place.gpus].any()
+        """Every GPU is empty and free at once: each is loaded and waited for, or idle for the whole of the makespan."""
+        self._waits = np.maximum(heads - self._load, 0.0)
+        """A fresh GPU that gets this model first is idle for so long beside loading it."""
         everything = self._gpus == len(problem.gpus)
         cost = (facts.width * (problem.load + facts.unload)).tolist()
         self._again = reload_seconds(problem, cost) if everything else 0.0
@@ -205,16 +206,17 @@ class _Sessions:
         """A GPU that has this model last is idle for so long behind it."""
 
     def least_seconds(self, makespan: float) -> float:
-        """Infinite where some call has no room at all."""
-        groups = np.array([_at_once(windows, makespan) for windows in self._windows])
-        if not np.isfinite(groups).all():
+        """Infinite where some call has no room at all, or some model would have to be on more GPUs than there are."""
+        needed = self._width * np.array([_at_once(windows, makespan) for windows in self._windows])
+        if (needed > self._gpus).any():
             return float("inf")
-        holders = (groups * self._width).astype(np.int32)
+        holders = needed.astype(np.int32)
         """GPUs that have each model on them at some time."""
         loads = np.maximum(holders - self._held, 0)
         seconds = float((loads * (self._load + self._unload)).sum())
-        if self._empty < self._gpus:
-            # What is on the GPUs at first may stay or go unused: only count that at most one load a GPU is not unloaded.
+        if not self._fresh:
+            # What is on a GPU at first may stay, and one that is busy until the end owes nothing: only count that at most
+            # one load a GPU is not unloaded.
             kept = np.sort(np.repeat(self._unload, loads))[::-1][: self._gpus]
             return seconds - float(kept.sum())
         # A load more than needed is charged half to the GPU that begins with it, half to the one that ends with it.

@@ -63,6 +63,13 @@ def test_exact_knows_slow_gpus_arrivals_and_what_gpus_hold_at_first() -> None:
     assert plan.proven_s == pytest.approx(plan.makespan_s)
 
 
+def test_exact_does_not_wait_for_a_gpu_that_is_busy_and_not_needed() -> None:
+    asked = replace(problem(("a", "A", 0.5, ""), ("b", "B", 0.5, "")), busy_until_s=np.array([0.0, 100.0]))
+    plan = exact(asked, ENOUGH)
+    assert plan.makespan_s == pytest.approx(best_of_all(asked))
+    assert plan.proven_s == pytest.approx(plan.makespan_s)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exact_is_never_longer_than_what_it_begins_with_nor_shorter_than_what_it_proves(family: str) -> None:
     asked = drawn(family, 12, 4, seed=3)

@@ -1,5 +1,8 @@
 """Each bound on a problem where it is the whole truth."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from gpuyard.planner.bounds import bounds, lower_bound
@@ -71,6 +74,13 @@ def test_fast_gpus_do_more() -> None:
 
 def test_nothing_to_do_takes_no_time() -> None:
     assert lower_bound(problem(("a", "A", 1.0, ""), requests=0)).seconds == 0.0
+
+
+def test_a_gpu_that_is_busy_for_longer_than_the_plan_owes_no_load() -> None:
+    """The call is done on the other GPU before the busy one is free: one load and the call."""
+    asked = replace(problem(("a", "A", 0.5, "")), busy_until_s=np.array([0.0, 100.0]))
+    assert bounds(asked)["area"] <= 3.5 + 1e-9
+    assert lower_bound(asked).seconds == pytest.approx(3.5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

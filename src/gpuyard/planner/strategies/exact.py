@@ -194,13 +194,14 @@ def _programme(problem: Problem, plan: Plan, ticks: int) -> _Programme:
     area: list[Any] = []
     switch = np.vectorize(lambda s: _whole(s, ticks))(problem.switch)
     for h in range(gpus):
-        free = _whole(problem.free_first[h], ticks)
-        paid = _trip(problem, model, h, on[h], start, end, edge, switch, free)
+        free, used = _whole(problem.free_first[h], ticks), model.new_bool_var("")
+        paid = _trip(problem, model, h, on[h], start, end, edge, switch, free, used)
         model.add_no_overlap(intervals[h])
-        model.add(free + sum(work[h]) + sum(paid) <= makespan)
+        busy = free * used  # a GPU that nobody needs may be busy beyond the end
+        model.add(busy + sum(work[h]) + sum(paid) <= makespan)
         held = _held(problem, model, h, on[h], edge, ticks)
-        model.add(free + sum(work[h]) + sum(held) <= makespan)
-        area += [free, *work[h], *held]
+        model.add(busy + sum(work[h]) + sum(held) <= makespan)
+        area += [busy, *work[h], *held]
     model.add(sum(area) <= gpus * makespan)
     if _alike(problem):
         _name_in_order(model, takes, many, gpus)
@@ -210,20 +211,19 @@ def _programme(problem: Problem, plan: Plan, ticks: int) -> _Programme:
 
 def _trip(
     problem: Problem, model: Any, h: int, on: dict[int, Any], start: list[Any], end: list[Any],
-    edge: dict[tuple[int, int, int], Any], switch: Any, free: int,
+    edge: dict[tuple[int, int, int], Any], switch: Any, free: int, used: Any,
 ) -> list[Any]:  # fmt: skip
-    """The round trip of GPU h; what its switches take."""
+    """The round trip of GPU h, if it is used; what its switches take."""
     before, twins = _ancestors(problem), _twins(problem)
     arcs: list[Any] = []
     paid: list[Any] = []
-    empty = model.new_bool_var("")
-    arcs.append((DEPOT, DEPOT, empty))
+    arcs.append((DEPOT, DEPOT, ~used))
     for i, takes in on.items():
         here = takes[0] if len(takes) == 1 else model.new_bool_var("")
         if len(takes) > 1:
             model.add(sum(takes) == here)
         arcs.append((i + 1, i + 1, ~here))
-        model.add_implication(here, ~empty)
+        model.add_implication(here, used)
         first, last = model.new_bool_var(""), model.new_bool_var("")
         arcs += [(DEPOT, i + 1, first), (i + 1, DEPOT, last)]
         edge[h, DEPOT, i + 1], edge[h, i + 1, DEPOT] = first, last
