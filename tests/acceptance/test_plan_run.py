@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.waiting import until
 from tests.contract.ray_cluster import REPOSITORY, beside_a_cluster, can_run
 
 EXAMPLE = REPOSITORY / "examples" / "torch_workflow"
@@ -119,6 +120,51 @@ def test_a_plan_that_breaks_a_rule_is_not_followed(tmp_path: Path) -> None:
     ran = told(file, "--plan", str(plan))
     assert ran.returncode == 2
     assert "plan.json: " in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_plan_that_is_ended_by_hand_says_how_far_it_came_and_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    out, results, places = tmp_path / "actual.json", tmp_path / "results.jsonl", tmp_path / "places"
+    places.mkdir()
+    requests = [{"id": f"r{count}", "workflow": "w"} for count in range(40)]
+    file = problem(tmp_path, requests=requests, models={m: {"memory_gb": 1, "load_time_s": 0} for m in ("one", "two")})
+    words = [*RUN, file, "--strategy", "dynamic", "--speed-up", "20", "--out", str(out), "--results", str(results)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(places)}) as run:
+        until(lambda: results.exists() and len(results.read_text().splitlines()) > 1, what="some calls are done")
+        run.send_signal(number)
+        _, said = run.communicate(timeout=30)
+    assert run.returncode == 130
+    actual = json.loads(out.read_text())
+    assert actual["ended_by_hand"] is True
+    assert said.splitlines() == [
+        f"gpuyard: Ended by hand: {len(actual['tasks'])} of 80 calls were done; {out} says where and when."
+    ]
+    assert 2 < len(actual["tasks"]) < 80
+    assert list(places.iterdir()) == []
+
+
+def test_a_plan_that_is_ended_before_its_first_call_writes_nothing(tmp_path: Path) -> None:
+    out, results = tmp_path / "actual.json", tmp_path / "results.jsonl"
+    slow = {"one": {"memory_gb": 1, "load_time_s": 60}, "two": {"memory_gb": 1, "load_time_s": 60}}
+    words = [*RUN, problem(tmp_path, models=slow), "--strategy", "dynamic", "--json"]
+    words += ["--out", str(out), "--results", str(results)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        until(lambda: bool(children(run.pid)), what="workers have begun")
+        run.send_signal(signal.SIGINT)
+        said, complaints = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert complaints == ""
+    figures = json.loads(said)
+    assert (figures["done"], figures["ended_by_hand"], figures["failed"]) == (0, True, [])
+    assert not out.exists()
+    assert not results.exists()
+
+
+def children(pid: int) -> list[str]:
+    """Processes that a process began."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 @needs_torch

@@ -1,10 +1,13 @@
 """`gpuyard plan run` borrows the GPUs of a yard, gives way to online work with notice, and goes on when that is over."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from gpuyard.domain.values import TaskStatus
 from tests.acceptance.cli_yard import GPUYARD, Yard
@@ -59,13 +62,19 @@ def test_a_plan_uses_what_online_work_leaves_and_gives_way_to_it(tmp_path: Path)
         until(lambda: client.gpus().idle == 4, what="all GPUs are given back")
 
 
-def test_a_plan_that_is_ended_by_hand_gives_its_gpus_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_plan_that_is_ended_by_hand_gives_its_gpus_back(tmp_path: Path, number: signal.Signals) -> None:
+    places = tmp_path / "places"
+    places.mkdir()
     with _yard(tmp_path) as yard:
         words = [GPUYARD, "plan", "run", _problem(tmp_path), "--strategy", "dynamic"]
-        with subprocess.Popen(words, env=yard.env, cwd=tmp_path) as run:
+        env = yard.env | {"TMPDIR": str(places)}
+        with subprocess.Popen(words, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
             client = yard.client()
             until(lambda: len(list(client.tasks(status="running"))) == 4, what="the plan has all four GPUs")
-            run.send_signal(2)
-            run.wait(30)
+            run.send_signal(number)
+            _, said = run.communicate(timeout=30)
         assert run.returncode == 130
+        assert said.splitlines()[-1].startswith("gpuyard: Ended by hand: ")
+        assert list(places.iterdir()) == []
         until(lambda: client.gpus().idle == 4, what="all GPUs are given back")

@@ -35,6 +35,8 @@ class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[WrittenTask]
     planner: str = ""
     planning_s: float = 0.0
+    ended_by_hand: bool | UnsetType = UNSET
+    """What happened until somebody ended it; the rest is not there."""
 
 
 @dataclass(frozen=True, slots=True)

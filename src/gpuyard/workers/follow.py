@@ -84,6 +84,8 @@ class Followed:
     now_s: float = 0.0
     losses: list[str] = field(default_factory=list)
     """Why workers were lost, or nothing was planned again, in sentences."""
+    ended: bool = False
+    """Before all was over, because somebody wanted that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,12 @@ class Following:
     """Told of each GPU before it is given back."""
     outcome: Callable[[int, Any], None] = lambda _call, _result: None
     """Told of the results that no other call waits for."""
+    ended: Callable[[], bool] = lambda: False
+    """Asked again and again: whether somebody wants it to end here."""
 
 
 def follow(it: Following) -> Followed:
-    """Follow a plan until every call is done, given up, or can not be run by what is left."""
+    """Follow a plan until every call is done, given up, or can not be run by what is left, or somebody ends it."""
     driver = _Driver(it)
     driver.gather()
     driver.drive()
@@ -138,7 +142,7 @@ class _Driver:
             if gpu not in missing:
                 self._executor.absent(gpu)
         self._it.pool.open(sorted(missing))
-        while missing:
+        while missing and not self._it.ended():
             for event in self._it.pool.wait(LOOK_S):
                 if isinstance(event, Lost):
                     self.state.losses.append(event.why)
@@ -151,10 +155,14 @@ class _Driver:
         """Until all is over, or nothing more can come of it."""
         executor, it = self._executor, self._it
         try:
-            self._obey(executor.begin(0.0))
-            for event in self._before:
-                self._obey(executor.handle(event, 0.0))
+            if not it.ended():
+                self._obey(executor.begin(0.0))
+                for event in self._before:
+                    self._obey(executor.handle(event, 0.0))
             while not executor.is_over:
+                if it.ended():
+                    self.state.ended = True
+                    return
                 if executor.is_stuck and not it.pool.expects_workers and not it.lender.expects_gpus:
                     return
                 for event in self._events():

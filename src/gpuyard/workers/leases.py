@@ -20,7 +20,7 @@ from time import monotonic, sleep
 
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.executor.messages import Back, Event, Reclaimed
-from gpuyard.sdk import Client, NotFound, Task
+from gpuyard.sdk import Client, Task
 from gpuyard.workers.doorkeeper import FREE, NOTICE
 
 GRACE_S = 8.0
@@ -91,9 +91,9 @@ class YardGpus:
 
     # --- what `Lender` promises -----------------------------------------------------------------------------------------
 
-    def wait(self, watch: Callable[[Task], None]) -> None:
-        """Until the first GPU is there, and a moment for others."""
-        while self._heard.empty():
+    def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
+        """Until the first GPU is there, and a moment for others; or until somebody wants none of them any more."""
+        while self._heard.empty() and not ended():
             task = self._yard.task(self._tasks[0])
             watch(task)
             self._look()
@@ -101,7 +101,7 @@ class YardGpus:
                 raise NoGpus(f"No GPU came from the yard: {task.id} ended. {task.reason or ''}".strip())
             sleep(0.3)
         until = monotonic() + SETTLE_S
-        while self._heard.qsize() < len(self._tasks) and monotonic() < until:
+        while self._heard.qsize() < len(self._tasks) and monotonic() < until and not ended():
             sleep(0.05)
 
     def news(self, now_s: float) -> list[Event]:
@@ -143,9 +143,9 @@ class YardGpus:
         return self._open
 
     def close(self) -> None:
-        """Give all back."""
+        """Give all back. Where the yard does not answer, its tasks end by themselves: nobody is at the door."""
         for task in self._tasks:
-            with suppress(NotFound):
+            with suppress(GpuyardError):
                 self._yard.cancel(task)
         self.news(0.0)
         for gpu in list(self._lines):

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from gpuyard.executor.executor import Run
 from gpuyard.executor.work import Assignment, Remaining, Work
@@ -66,7 +67,7 @@ def assignment_of(problem: Problem, plan: Plan) -> Assignment:
     return Assignment(order.tolist(), plan.gpu[order].tolist(), plan.start[order].tolist(), plan.end[order].tolist())
 
 
-def actual_of(problem: Problem, runs: Sequence[Run]) -> bytes:
+def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = False) -> bytes:
     """What happened, as a file of a plan; calls that were not done are not in it."""
     calls = sorted(runs, key=lambda run: run.call)
     tasks = []
@@ -75,7 +76,8 @@ def actual_of(problem: Problem, runs: Sequence[Run]) -> bytes:
         node = problem.workflows[problem.requests.workflow[request]].nodes[problem.calls.position[run.call]]
         gpus = list(range(run.gpu, run.gpu + problem.models[problem.calls.model[run.call]].gpus))
         tasks.append(WrittenTask(problem.requests.ids[request], node, gpus, run.start_s, run.end_s))
-    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, "actual"))
+    ended = True if ended_by_hand else UNSET
+    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, "actual", ended_by_hand=ended))
 
 
 def planning_again(problem: Problem, strategy: Callable[[Problem], Plan]) -> Callable[[Remaining], Assignment | None]:

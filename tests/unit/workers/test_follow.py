@@ -42,3 +42,25 @@ def test_a_plan_that_can_not_be_made_again_does_not_cost_the_work() -> None:
     assert followed.executor.tally.lost == 1
     assert "what is left could not be planned again: ZeroDivisionError: a bug in a strategy" in followed.losses
     assert "the worker of GPU 1 ended with signal 9" in followed.losses
+
+
+def test_a_plan_is_left_where_somebody_ends_it() -> None:
+    pool = LocalPool(["0", "1"])
+    seen: list[int] = []
+    following = Following(
+        SIX,
+        dynamic(SIX),
+        all_virtual(SIX),
+        pool,
+        OwnGpus(2),
+        dynamic,
+        speed_up=50.0,
+        watch=lambda state: seen.append(state.executor.done),
+        ended=lambda: max(seen, default=0) >= 2,
+    )
+    try:
+        followed = follow(following)
+    finally:
+        pool.close()
+    assert followed.ended
+    assert 2 <= followed.executor.done < 6

@@ -1,0 +1,126 @@
+"""What comes of following a plan: progress while it runs, results as they come, figures and complaints at the end."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from gpuyard.planner.plan import Plan
+    from gpuyard.planner.problem import Problem
+    from gpuyard.workers.follow import Followed
+
+SHOWN = 10
+"""So many calls that failed are named."""
+EVERY_S = 10.0
+"""Where nobody looks at a terminal, progress is told so often."""
+
+
+def figures_of(problem: "Problem", planned: "Plan", followed: "Followed") -> dict[str, Any]:
+    """As `--json` prints them."""
+    from dataclasses import asdict
+
+    from gpuyard.planner.plan import measure
+
+    executor = followed.executor
+    makespan = max((one.end_s for one in executor.runs), default=0.0)
+    # Of one that was ended by hand, most calls were just not reached.
+    left = executor.given_up if followed.ended else set(range(len(problem.calls))) - {one.call for one in executor.runs}
+    failed = [{"call": problem.name_of(call), "why": executor.why_not(call)} for call in sorted(left)]
+    return {
+        "calls": len(problem.calls),
+        "done": executor.done,
+        "planned_makespan_s": planned.makespan_s,
+        "makespan_s": makespan,
+        "gap": makespan / planned.makespan_s - 1 if planned.makespan_s else 0.0,
+        "planned_switches": measure(problem, planned).switches,
+        **asdict(executor.tally),
+        "ended_by_hand": followed.ended,
+        "failed": failed,
+        "losses": followed.losses,
+    }
+
+
+def complain(figures: dict[str, Any], written: Path | None, troubles: Sequence[str]) -> None:
+    """What did not go well, on standard error, and what was ended by hand; `written` has what was done."""
+    said = [f"{why}." for why in figures["losses"][:SHOWN]]
+    said += [f"{one['call']} was not done: {one['why']}." for one in figures["failed"][:SHOWN]]
+    if len(figures["failed"]) > SHOWN:
+        said.append(f"And {len(figures['failed']) - SHOWN:,} more.")
+    said += troubles
+    if figures["ended_by_hand"]:
+        where = f"; {written} says where and when" if written is not None else ""
+        said.append(f"Ended by hand: {figures['done']:,} of {figures['calls']:,} calls were done{where}.")
+    for sentence in said:
+        print(f"gpuyard: {sentence}", file=sys.stderr)
+
+
+class Results:
+    """Results that no other node waits for, a line of JSON each as they come. A file in which nothing came is not left."""
+
+    def __init__(self, path: Path | None, problem: "Problem") -> None:
+        self._problem = problem
+        self._path = path
+        self._file: IO[bytes] | None = None if path is None else path.open("wb", buffering=0)
+        self._kept = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._path is not None and self._file is not None:
+            self._file.close()
+            if not self._kept and self._path.is_file():  # and not standard output, or somebody's pipe
+                self._path.unlink()
+
+    def keep(self, call: int, result: object) -> None:
+        """One more."""
+        if self._file is None:
+            return
+        import msgspec
+
+        request, _, node = self._problem.name_of(call).rpartition("/")
+        line = {"request": request, "node": node, "result": result}
+        self._file.write(msgspec.json.encode(line, enc_hook=str) + b"\n")
+        self._kept += 1
+
+
+class Progress:
+    """How far it is and how late, on standard error: one line on a terminal, now and then a line elsewhere.
+
+    Late is how long ago as many calls should have been done, by the plan that was made first.
+    """
+
+    def __init__(self, planned: "Plan", *, quiet: bool) -> None:
+        self._ends = sorted(planned.end.tolist())
+        self._quiet = quiet
+        self._is_terminal = sys.stderr.isatty()
+        self._told = monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._is_terminal and not self._quiet:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def tell(self, followed: "Followed") -> None:
+        """If it is time to."""
+        pause = 0.2 if self._is_terminal else EVERY_S
+        if self._quiet or monotonic() - self._told < pause:
+            return
+        self._told = monotonic()
+        executor = followed.executor
+        due_s = self._ends[executor.done] if executor.done < len(self._ends) else self._ends[-1]
+        late_s = max(0.0, followed.now_s - due_s)
+        total = self._ends[-1]
+        words = (
+            f"{executor.done:,} of {len(self._ends):,} calls, {followed.now_s:,.0f} s of {total:,.0f} s, "
+            f"{late_s:,.1f} s late ({late_s / total:.1%}), {executor.tally.stolen:,} stolen"
+        )
+        if self._is_terminal:
+            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+        else:
+            print(f"gpuyard: {words}", file=sys.stderr, flush=True)

@@ -1,0 +1,54 @@
+"""Ctrl-C of a verb that holds something is never lost."""
+
+import signal
+import weakref
+
+import pytest
+
+from gpuyard.cli.plan.ending import SIGNALS, Ending
+
+
+class Thing:
+    """What somebody has a weak reference to."""
+
+
+def press_where_nobody_can_catch_it(number: signal.Signals) -> None:
+    """In a callback of a weak reference: Python says that an exception was ignored, and goes on."""
+    thing = Thing()
+    gone = weakref.ref(thing, lambda _: signal.raise_signal(number))
+    del thing
+    assert gone() is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_was_pressed_where_nobody_could_catch_it_ends_the_verb_before_it_holds_anything(
+    number: signal.Signals,
+) -> None:
+    with Ending() as ending:
+        press_where_nobody_can_catch_it(number)
+        with pytest.raises(KeyboardInterrupt):
+            ending.from_now_on_noted()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_before_anything_is_held_it_ends_at_once(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), Ending():
+        signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_later_the_first_is_noted_and_the_second_ends_at_once(number: signal.Signals) -> None:
+    with Ending() as ending:
+        ending.from_now_on_noted()
+        press_where_nobody_can_catch_it(number)
+        assert ending.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+
+
+def test_afterwards_signals_are_as_before() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Ending():
+        assert [signal.getsignal(number) for number in SIGNALS] != before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
