@@ -6,41 +6,75 @@
     requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10}]
     gpus:      4                                                                        or a list, or {count, memory_gb}
 
-Every thing has one name in an instance and may have others here; a word that is no name of anything is left as it is, for
-the strict reader to complain of. Paths of complaints are those of the file.
+Every thing has one name in an instance and may have others here; a word that is no name of anything is refused, with the
+one that is most like it. Paths of complaints are those of the file.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpuyard.planner.places import Misplaced, Path
+import msgspec
 
-_TOP: Final = {
-    "gpus": "num_gpus gpu_count",
-    "pcie_gb_s": "pcie_bandwidth_gb_s pcie_bandwidth",
-    "switch_overhead_s": "switch_overhead_seconds switch_overhead",
-}
-_MODEL: Final = {
-    "id": "model_name name",
-    "gpus": "gpus_required",
-    "load_time_s": "load_time_seconds load_time",
-}
-_GPU: Final = {"id": "gpu_id", "type": "gpu_type"}
-_WORKFLOW: Final = {"id": "workflow_id name"}
-_NODE: Final = {
-    "id": "node_id name",
-    "model": "model_name",
-    "exec_time": "execution_time estimated_time execution_time_seconds estimated_time_seconds exec_time_s",
-    "deps": "dependencies depends_on",
-}
-_REQUEST: Final = {
-    "id": "request_id",
-    "workflow": "workflow_id",
-    "exec_times": "node_execution_times execution_times",
-    "arrival_s": "arrival_time arrival_time_seconds arrival",
-    "deadline_s": "deadline deadline_seconds",
-}
-_ENDS: Final = {"from": "source", "to": "target"}
+from gpuyard.planner.instance import Instance, WrittenGpu, WrittenModel, WrittenNode, WrittenRequest, WrittenWorkflow
+from gpuyard.planner.places import AsSaid, Misplaced, Path
+from gpuyard.wire.strict import nearest, spoken_path
+
+
+class _Words:
+    """Of one kind of thing: our names, each with the others that it may have here, and words for people."""
+
+    def __init__(self, kind: type[msgspec.Struct] | None, others: Mapping[str, str], more: str = "") -> None:
+        fields = kind.__struct_fields__ if kind is not None else ()
+        names = {**dict.fromkeys(others, ""), **dict.fromkeys((*fields, *more.split()), ""), **others}
+        self.ours = {word: name for name, words in names.items() for word in (*words.split(), name)}
+        self.ids = {word for word, name in self.ours.items() if name == "id"} - {"name"}
+        self.usual = [(words.split() or [name])[0] for name, words in names.items()]
+        """One word for each thing, as users of 001 write it."""
+
+    def unknown(self, word: Any, path: Path) -> Misplaced:
+        """The complaint."""
+        near = nearest(str(word), self.ours)
+        hint = f'did you mean "{near}"?' if near else f"known are {', '.join(self.usual)}."
+        where = spoken_path(path) if path else "the file"
+        return AsSaid((*path, word), f'There is no "{word}" in {where}; {hint}')
+
+
+_TOP: Final = _Words(
+    Instance,
+    {
+        "gpus": "num_gpus gpu_count",
+        "pcie_gb_s": "pcie_bandwidth_gb_s pcie_bandwidth",
+        "switch_overhead_s": "switch_overhead_seconds switch_overhead",
+    },
+    "gpu_memory_gb",
+)
+_MODEL: Final = _Words(
+    WrittenModel,
+    {"id": "model_name name", "gpus": "gpus_required", "load_time_s": "load_time_seconds load_time"},
+)
+_GPU: Final = _Words(WrittenGpu, {"id": "gpu_id", "type": "gpu_type"})
+_LIKE: Final = _Words(WrittenGpu, {"type": "gpu_type"}, "count")
+_WORKFLOW: Final = _Words(WrittenWorkflow, {"id": "workflow_id name"}, "edges")
+_NODE: Final = _Words(
+    WrittenNode,
+    {
+        "id": "node_id name",
+        "model": "model_name",
+        "exec_time": "estimated_time execution_time execution_time_seconds estimated_time_seconds exec_time_s",
+        "deps": "dependencies depends_on",
+    },
+)
+_REQUEST: Final = _Words(
+    WrittenRequest,
+    {
+        "id": "request_id",
+        "workflow": "workflow_id",
+        "exec_times": "node_execution_times execution_times",
+        "arrival_s": "arrival_time arrival_time_seconds arrival",
+        "deadline_s": "deadline deadline_seconds",
+    },
+)
+_ENDS: Final = _Words(None, {"from": "source", "to": "target"})
 
 
 def in_our_words(said: Mapping[str, Any], spelled: dict[Path, Path]) -> dict[str, Any]:
@@ -58,7 +92,7 @@ def in_our_words(said: Mapping[str, Any], spelled: dict[Path, Path]) -> dict[str
 
 def _renamed(
     said: Mapping[str, Any],
-    names: Mapping[str, str],
+    words: _Words,
     path: Path,
     theirs: Path,
     spelled: dict[Path, Path],
@@ -66,14 +100,14 @@ def _renamed(
     has_name: bool = False,
 ) -> dict[str, Any]:
     """Our words for theirs. A description is for people, and so is a name where there is an id."""
-    ours_of = {other: ours for ours, others in names.items() for other in others.split()}
-    ids = {"id", *names.get("id", "").split()} - {"name"}
-    skipped = {"description", "name"} if has_name or not ids.isdisjoint(said) else {"description"}
+    skipped = {"description", "name"} if has_name or not words.ids.isdisjoint(said) else {"description"}
     ours: dict[str, Any] = {}
     for word, value in said.items():
-        name = ours_of.get(word, word)
         if word in skipped:
             continue
+        name = words.ours.get(word)
+        if name is None:
+            raise words.unknown(word, theirs)
         if name in ours:
             raise Misplaced((*theirs, word), f"this and {spelled[(*path, name)][-1]!r} say the same; keep one of them.")
         ours[name] = value
@@ -93,7 +127,7 @@ def _objects(said: Any, path: Path, *, named: bool = False) -> list[Mapping[str,
     return said
 
 
-def _by_name(ours: dict[str, Any], key: str, names: Mapping[str, str], spelled: dict[Path, Path]) -> dict[str, Any]:
+def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[Path, Path]) -> dict[str, Any]:
     """A mapping by name, which may have been a list of things that say their name."""
     said = ours.get(key, {})
     made: dict[str, Any] = {}
@@ -101,14 +135,14 @@ def _by_name(ours: dict[str, Any], key: str, names: Mapping[str, str], spelled: 
         for name, item in said.items():
             if not isinstance(item, Mapping):
                 raise Misplaced((key, name), f"this is {item!r}; it must be an object.")
-            made[_name(name, (key,))] = _renamed(item, names, (key, str(name)), (key, name), spelled, has_name=True)
+            made[_name(name, (key,))] = _renamed(item, words, (key, str(name)), (key, name), spelled, has_name=True)
         return made
     for place, item in enumerate(_objects(said, (key,))):
-        name = _name(_renamed(item, names, (), (key, place), {}).get("id"), (key, place))
+        name = _name(_renamed(item, words, (), (key, place), {}).get("id"), (key, place))
         if name in made:
             raise Misplaced((key, place), f"{name!r} is the name of another one as well.")
         spelled[(key, name)] = (key, place)
-        made[name] = _renamed(item, names, (key, name), (key, place), spelled)
+        made[name] = _renamed(item, words, (key, name), (key, place), spelled)
         del made[name]["id"]
     return made
 
@@ -181,8 +215,8 @@ def _gpus(said: Any, memory_gb: Any, spelled: dict[Path, Path]) -> Any:
     theirs = spelled.get(("gpus",), ("gpus",))
     like: dict[str, Any] = {} if memory_gb is None else {"memory_gb": memory_gb}
     if isinstance(said, Mapping):
-        like |= {word: value for word, value in said.items() if word != "count"}
-        said = said.get("count")
+        like |= _renamed(said, _LIKE, (), theirs, {})
+        said = like.pop("count", None)
     if isinstance(said, int) and not isinstance(said, bool):
         if not 0 <= said <= 1_000_000:
             raise Misplaced(theirs, f"this is {said}; there can be 1 to 1,000,000 GPUs.")

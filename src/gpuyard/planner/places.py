@@ -24,6 +24,13 @@ class Misplaced(WrongInput):
         super().__init__(f"{spoken_path(self.path)}: {sentence}" if self.path else sentence)
 
 
+class AsSaid(Misplaced):
+    """A complaint whose sentence names the place already."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
 def with_line(error: Misplaced, text: bytes) -> WrongInput:
     """The same complaint, with the line where the place can be found."""
     line = _line_of(text, error.path)

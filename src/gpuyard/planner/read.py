@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from itertools import chain
 from math import isfinite
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,7 +20,8 @@ from msgspec import UNSET, Raw
 from gpuyard.domain.errors import WrongInput
 from gpuyard.planner.dialect import in_our_words
 from gpuyard.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
-from gpuyard.planner.places import Misplaced, Path, with_line
+from gpuyard.planner.parse import parsed, without_doubles
+from gpuyard.planner.places import AsSaid, Misplaced, Path, with_line
 from gpuyard.planner.problem import Calls, Gpu, Level, Model, Problem, Requests, Workflow
 from gpuyard.planner.sense import make_sense
 from gpuyard.wire import strict
@@ -74,12 +75,12 @@ def _quick(text: bytes) -> Instance | None:
     twice = any(text.count(b'"%s"' % key) > 1 for key in (b"format", b"models", b"workflows", b"requests"))
     for raw in (text,) if twice else named:
         if len(raw) < _LARGEST_WITH_PAIRS:
-            json.loads(raw, object_pairs_hook=_without_doubles)
+            json.loads(raw, object_pairs_hook=without_doubles)
     return said
 
 
 def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
-    said = _parsed(text)
+    said = parsed(text)
     if not isinstance(said, Mapping) or not said:
         raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
     _finite(said, ())
@@ -100,83 +101,13 @@ def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
             if ours and strict.spoken_path(ours) in sentence:
                 sentence = sentence.replace(strict.spoken_path(ours), strict.spoken_path(at), 1)
                 break
-        raise _AsSaid(theirs, sentence) from None
+        raise AsSaid(theirs, sentence) from None
 
 
 def _in_their_words(ours: Path, spelled: Mapping[Path, Path]) -> Path:
     """A path as the file has it."""
     known = next((n for n in range(len(ours), 0, -1) if ours[:n] in spelled), 0)
     return (*spelled[ours[:known]], *ours[known:]) if known else ours
-
-
-class _AsSaid(Misplaced):
-    """A complaint whose sentence names the place already."""
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-def _parsed(text: bytes) -> Any:
-    """JSON or YAML."""
-    if not text.strip():
-        raise WrongInput("The file is empty.")
-    try:
-        words = text.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = text[: error.start].count(b"\n") + 1
-        raise WrongInput(f"line {line}: this is not UTF-8; save the file as UTF-8.") from None
-    return _json(words) if words.lstrip()[:1] in {"{", "["} else _yaml(words)
-
-
-def _json(words: str) -> Any:
-    try:
-        return json.loads(words, object_pairs_hook=_without_doubles, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        if error.pos >= len(words.rstrip()) or error.msg.startswith("Unterminated"):
-            raise WrongInput(f"line {error.lineno}: the file ends too early; part of it is missing.") from None
-        place = f"line {error.lineno}, column {error.colno}"
-        raise WrongInput(f"{place}: this is not JSON: {error.msg[0].lower()}{error.msg[1:]}.") from None
-    except RecursionError:
-        raise WrongInput("This is nested far too deep.") from None
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise WrongInput(f"{twice!r} stands twice in one object; keep one of them.")
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise WrongInput(f"{name} is not a number in JSON; all figures must be finite.")
-
-
-def _yaml(words: str) -> Any:
-    import yaml
-
-    class Loader(yaml.CSafeLoader):
-        """Refuses a name that stands twice in a mapping."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if str(key.value) in seen:
-                    raise WrongInput(f"line {key.start_mark.line + 1}: {key.value!r} stands twice in one object; keep one of them.")  # fmt: skip
-                seen.add(str(key.value))
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(words, Loader=Loader)  # noqa: S506 - it is a safe loader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        if line > len(words.rstrip().splitlines()) or "stream end" in (error.problem or ""):
-            raise WrongInput(f"line {line}: the file ends too early; part of it is missing.") from None
-        raise WrongInput(f"line {line}: this is not YAML: {error.problem or 'it can not be read'}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise WrongInput("This is neither JSON nor YAML that can be read.") from None
 
 
 def _finite(said: Any, path: Path) -> None:

@@ -146,7 +146,15 @@ def test_a_bad_file_gets_a_sentence_with_the_place(text: bytes, said: str) -> No
         ("model_name: judge", "model_name: jugde", "line 9, workflows[0].nodes[1].model_name: there is no model 'jugde'; did you mean 'judge'?"),
         ("estimated_time: 7.5", "estimated_time: -7.5", "line 9, workflows[0].nodes[1].estimated_time is -7.5; it must be a number of at least 0."),
         ("estimated_time: 7.5", "estimated_time: .nan", "line 9, workflows[0].nodes[1].estimated_time: this is nan; all figures must be finite."),
-        ("estimated_time: 7.5", "estimate: 7.5", 'line 9, There is no "estimate" in workflows[0].nodes[1]; did you mean "exec_time"?'),
+        ("estimated_time: 7.5", "estimate: 7.5", 'line 9, There is no "estimate" in workflows[0].nodes[1]; did you mean "estimated_time"?'),
+        ("estimated_time: 4", "estimatedtime: 4", 'line 8, There is no "estimatedtime" in workflows[0].nodes[0]; did you mean "estimated_time"?'),
+        ("gpus_required: 2", "gpu_required: 2", 'line 4, There is no "gpu_required" in models.judge; did you mean "gpus_required"?'),
+        ("edges:", "egdes:", 'line 11, There is no "egdes" in workflows[0]; did you mean "edges"?'),
+        ("edges:", "arrows:", 'line 11, There is no "arrows" in workflows[0]; known are workflow_id, nodes, edges.'),
+        ("from: 2", "form: 2", 'line 11, There is no "form" in workflows[0].edges[1]; did you mean "from"?'),
+        ("arrival_time: 30", "arival: 30", 'line 14, There is no "arival" in requests[1]; did you mean "arrival"?'),
+        ("gpus: 4", "gpus: {count: 4, memory: 80}", 'line 15, There is no "memory" in gpus; did you mean "memory_gb"?'),
+        ("gpus: 4", "ngpus: 4", 'line 15, There is no "ngpus" in the file; did you mean "gpus"?'),
         ("[1, 2]", "[1, 5]", "line 11, workflows[0].edges[0]: the workflow has no node '5'."),
         ("[1, 2]", "[1, 2, 3]", "line 11, workflows[0].edges[0]: an edge is a pair of nodes, [a, b] or {from: a, to: b}."),
         ("{from: 2, to: 3}", "[2, 1]", "line 8, workflows[0].nodes[0].deps: the nodes wait for each other in a circle: 1 → 2 → 1."),
@@ -166,6 +174,11 @@ def test_in_the_words_of_the_file_and_with_its_line(old: str, new: str, said: st
     with pytest.raises(WrongInput) as error:
         read_problem(USERS.replace(old, new).encode())
     assert str(error.value) == said
+
+
+@pytest.mark.parametrize("figure", ["1e1", "1E+1", "1.0e1", "10"])
+def test_figures_of_yaml_may_be_written_as_everybody_does(figure: str) -> None:
+    assert read_problem(USERS.replace("7.5", figure).encode()).calls.seconds[1] == 10.0
 
 
 def test_a_quick_and_a_careful_reading_agree() -> None:

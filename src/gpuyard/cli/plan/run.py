@@ -142,19 +142,15 @@ def _plan(path: Path | None, problem: "Problem", solver: Solver, seconds: float)
 
 
 def _runtimes(path: Path | None, problem: "Problem") -> "Runtimes":
+    from gpuyard.planner.parse import parsed
     from gpuyard.workers.settings import all_virtual, read_runtimes
 
     if path is None:
         return all_virtual(problem)
-    import yaml
-
     try:
-        said = yaml.safe_load(path.read_bytes())
+        said = parsed(path.read_bytes())
+        return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())])
     except OSError as error:
         raise WrongFile(f"{path}: {error.strerror}.") from None
-    except yaml.YAMLError as error:
-        raise WrongFile(f"{path}: {' '.join(str(error).split())}.") from None
-    try:
-        return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())])
     except WrongInput as error:
         raise WrongFile(f"{path}: {error}") from None
