@@ -1,6 +1,7 @@
 """`gpuyard plan`, from its options to its files."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,15 +179,27 @@ def test_a_plan_for_another_problem_is_refused(plan: Plan, chain: Path, tmp_path
         (("solve", "/nowhere/x.json"), "/nowhere/x.json: No such file or directory."),
         (("solve", "x.json", "--strategy", "magic"), "There is no strategy 'magic'"),
         (("compare", "x.json", "--strategies", "batch,magic"), "There is no strategy 'magic'"),
-        (("solve", "x.json", "--out", "/nowhere/plan.json"), "/nowhere/plan.json can not be written; name a file"),
+        (("solve", "x.json", "--out", "/nowhere/plan.json"), "/nowhere/plan.json can not be written: there is no folder /nowhere."),
+        (("solve", "x.json", "--out", "/tmp"), "/tmp can not be written: it is a folder."),
+        (("generate", "chain", 10, 2, "--out", "/tmp"), "/tmp can not be written: it is a folder."),
+        (("compare", "x.json", "--strategies", ","), "--strategies names none; leave it out for all of them."),
+        (("compare", "x.json", "--strategies", ""), "--strategies names none; leave it out for all of them."),
         (("solve", "x.json", "--seconds", "nan"), "nan is not a number"),
     ],
-)
+)  # fmt: skip
 def test_what_can_not_be_done_gets_a_sentence_and_exit_code_2(
     plan: Plan, capsys: Said, words: tuple[object, ...], said: str
 ) -> None:
     assert plan(*words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_file_that_may_not_be_written_is_said_to_before_anything_is_planned(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda _, how: how != os.W_OK)  # to root, who may run this, everything is allowed
+    assert plan("solve", chain, "--out", tmp_path / "plan.json") == 2
+    assert capsys.readouterr().err == f"gpuyard: {tmp_path / 'plan.json'} can not be written: Permission denied.\n"
 
 
 def test_what_is_written_never_takes_the_place_of_what_is_read(
@@ -200,3 +213,33 @@ def test_what_is_written_never_takes_the_place_of_what_is_read(
     assert capsys.readouterr().err.count("is named twice") == 2
     assert chain.read_bytes() == before
     assert not (tmp_path / "a.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("solve", "--strategy", "exact"), "exact plans at most 60 calls, and this problem has 100"),
+        (("run", "--strategy", "exact"), "exact plans at most 60 calls, and this problem has 100"),
+        (("compare", "--strategies", "batch,exact"), "exact plans at most 60 calls, and this problem has 100"),
+        (("solve", "--slower", 0.1), "--slower chooses among power levels, and the file has no GPU with several"),
+    ],
+)
+def test_what_a_problem_does_not_allow_is_said_before_anything_is_made_ready(
+    plan: Plan, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], said: str
+) -> None:
+    file = tmp_path / "many.json"
+    plan("generate", "chain", 100, 2, "--out", file)
+
+    def compile_for_a_minute(*_: object) -> None:
+        raise AssertionError("this would have taken a while")
+
+    for place in ("gpuyard.planner.generate.generate", "gpuyard.planner.bounds.lower_bound"):
+        monkeypatch.setattr(place, compile_for_a_minute)
+    assert plan(words[0], file, *words[1:]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_ending_of_a_picture_may_be_in_capitals(plan: Plan, chain: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "x.PNG"
+    assert plan("solve", chain, "--strategy", "batch", "--gantt", picture) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -14,7 +14,6 @@ def test_a_front_is_shown_written_and_drawn_with_its_plans(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said
 ) -> None:
     out, picture, plans = tmp_path / "front.json", tmp_path / "front.png", tmp_path / "plans"
-    plans.mkdir()
     words = ("--rounds", 3, "--idle", 0.3, "--out", out, "--picture", picture, "--plans", plans)
     assert plan("pareto", chain, *words) == 0
     said = json.loads(out.read_text())
@@ -28,11 +27,24 @@ def test_a_front_is_shown_written_and_drawn_with_its_plans(
     assert plan("check", chain, plans / "front-00.json") == 0
 
 
+def test_a_folder_of_plans_has_those_of_the_last_front_and_what_others_put_there(
+    plan: Plan, chain: Path, tmp_path: Path
+) -> None:
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    for name in ("front-00.json", "front-77.json", "front-100.json", "front-mine.json", "front-1.json.gz"):
+        (plans / name).write_text("earlier")
+    assert plan("pareto", chain, "--rounds", 1, "--plans", plans) == 0
+    kept = {file.name for file in plans.iterdir() if file.read_bytes() == b"earlier"}
+    assert kept == {"front-mine.json", "front-1.json.gz"}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("--picture", "front.html"), "front.html: a picture of a front ends in .png or .svg."),
-        (("--plans", "/no/such"), "/no/such is no folder."),
+        (("--plans", "/no/such/plans"), "/no/such/plans can not be written: there is no folder /no/such."),
+        (("--plans", __file__), f"{__file__} can not be written: it is no folder."),
     ],
 )
 def test_what_can_not_be_written_is_refused_before_anything_is_planned(

@@ -14,9 +14,9 @@ from gpuyard.planner.generate import FAMILIES
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem
 from gpuyard.planner.read import problem_of
-from gpuyard.planner.strategies import Budget
+from gpuyard.planner.strategies import MOST_CALLS, Budget
 from gpuyard.planner.strategies.dynamic import dynamic
-from gpuyard.planner.strategies.exact import MOST_CALLS, exact, improved
+from gpuyard.planner.strategies.exact import exact, improved
 from tests.unit.planner.small import drawn, instance, problem
 
 ENOUGH = Budget(rounds=500)
@@ -107,7 +107,7 @@ def test_exact_tells_of_each_better_plan_and_stops_when_it_is_told_to() -> None:
 
 
 def test_what_is_too_large_for_exact_is_refused_in_a_sentence() -> None:
-    with pytest.raises(WrongInput, match=f"exact plans at most {MOST_CALLS} calls, and this problem has 1,"):
+    with pytest.raises(WrongInput, match=f"exact plans at most {MOST_CALLS['exact']} calls, and this problem has 1,"):
         exact(drawn("chain", 1000, 4), Budget())
 
 

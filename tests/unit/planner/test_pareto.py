@@ -13,8 +13,8 @@ from gpuyard.planner.generate import generate
 from gpuyard.planner.plan import Measures, Plan
 from gpuyard.planner.problem import Problem
 from gpuyard.planner.read import problem_of
-from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
-from gpuyard.planner.strategies.pareto import MOST_CALLS, PARENTS, pareto, pareto_front
+from gpuyard.planner.strategies import MOST_CALLS, STRATEGIES, Budget, strategy
+from gpuyard.planner.strategies.pareto import PARENTS, pareto, pareto_front
 from tests.unit.planner.small import drawn, plan, problem
 
 FEW = Budget(seed=3, rounds=4)
@@ -131,5 +131,5 @@ def test_a_front_is_written_with_its_weights_and_drawn_with_the_choice() -> None
 
 
 def test_what_is_too_large_to_be_bred_is_refused_in_a_sentence() -> None:
-    with pytest.raises(WrongInput, match="pareto breeds whole plans of at most 100,000 calls"):
-        pareto(drawn("chain", MOST_CALLS + 1, 8), FEW)
+    with pytest.raises(WrongInput, match="pareto plans at most 100,000 calls"):
+        pareto(drawn("chain", MOST_CALLS["pareto"] + 1, 8), FEW)

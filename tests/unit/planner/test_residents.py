@@ -8,8 +8,7 @@ from gpuyard.planner.check import check
 from gpuyard.planner.generate import FAMILIES
 from gpuyard.planner.plan import measure
 from gpuyard.planner.read import problem_of
-from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
-from gpuyard.planner.strategies.exact import MOST_CALLS
+from gpuyard.planner.strategies import MOST_CALLS, STRATEGIES, Budget, strategy
 from tests.unit.planner.small import drawn, instance, plan, problem
 
 
@@ -18,7 +17,7 @@ from tests.unit.planner.small import drawn, instance, plan, problem
 def test_every_strategy_keeps_the_rules_where_gpus_hold_several_models(name: str, family: str) -> None:
     calls = 20 if name == "exact" else 100
     asked = replace(drawn(family, calls, 8, seed=6, mixed=True, pcie_gb_s=5.0), many_residents=True)
-    if name == "exact" and len(asked.calls) > MOST_CALLS:
+    if name == "exact" and len(asked.calls) > MOST_CALLS["exact"]:
         pytest.skip("too large for exact")
     assert check(asked, strategy(name)(asked, Budget(rounds=2))) == []
 

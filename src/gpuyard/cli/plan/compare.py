@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def compare(
     file: File,
-    strategies: Annotated[str, typer.Option("--strategies", metavar="NAME,…", help="Which ones (default: all that plan a problem of this size).")] = "",
+    strategies: Annotated[str | None, typer.Option("--strategies", metavar="NAME,…", help="Which ones (default: all that plan a problem of this size).")] = None,
     seconds: Seconds = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,
@@ -28,15 +28,19 @@ def compare(
 ) -> None:  # fmt: skip
     """Plan a file with one strategy after another, and compare what comes out."""
     from gpuyard.planner.bounds import lower_bound
-    from gpuyard.planner.strategies import STRATEGIES, strategy
+    from gpuyard.planner.strategies import STRATEGIES, can_plan, strategy
 
-    names = list(dict.fromkeys(name.strip() for name in strategies.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip() for name in (strategies or "").split(",") if name.strip()))
+    if strategies is not None and not names:
+        raise WrongInput("--strategies names none; leave it out for all of them.")
     for name in names:
-        strategy(name)  # one that does not exist is refused before anything is planned
+        strategy(name)  # one that does not exist is refused before anything is read
     if gantt is not None:
         gantt_ending(gantt)
-    can_be_written(file, gantt)
+    can_be_written(gantt, beside=[file])
     problem = open_problem(file, gpus, residents)
+    for name in names:
+        can_plan(name, problem)
     bound = lower_bound(problem).seconds
     made: dict[str, Planned] = {}
     for name in names or STRATEGIES:

@@ -1,5 +1,7 @@
 """Files of problems and plans, opened and written: plain, or packed where the name ends in .gz."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -77,17 +79,28 @@ def _read(path: Path) -> bytes:
         raise WrongInput(f"{error.strerror}.") from None
 
 
-def can_be_written(read: Path, *paths: Path | None) -> None:
-    """Before anything is planned: what is to be written has a folder to be in, and takes nobody else's place."""
-    taken = {read.resolve()}
+def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:
+    """Before anything is planned: what is to be written has a place to be in, and takes that of nobody else.
+
+    `beside`: what is read.
+    """
+    taken = {path.resolve() for path in beside if path is not None}
     for path in paths:
         if path is None:
             continue
-        if path.is_dir() or not path.parent.is_dir():
-            raise WrongFile(f"{path} can not be written; name a file in a folder that exists.")
+        if why := _why_not(path):
+            raise WrongFile(f"{path} can not be written: {why}.")
         if path.resolve() in taken:
             raise WrongFile(f"{path} is named twice; what is written would replace what is there.")
         taken.add(path.resolve())
+
+
+def _why_not(path: Path) -> str | None:
+    if path.is_dir():
+        return "it is a folder"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    return None if os.access(path if path.exists() else path.parent, os.W_OK) else "Permission denied"
 
 
 def write(path: Path, content: bytes) -> None:
@@ -97,4 +110,4 @@ def write(path: Path, content: bytes) -> None:
     try:
         path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
-        raise WrongFile(f"{path} can not be written: {error.strerror}.") from None
+        raise WrongFile(f"{path} can not be written: {_why_not(path) or error.strerror}.") from None

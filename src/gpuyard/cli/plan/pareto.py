@@ -27,22 +27,23 @@ def pareto(
     idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the front to this file, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the front: .png or .svg.")] = None,
-    plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front into this folder.")] = None,
+    plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front into this folder, in place of those of an earlier one.")] = None,
     as_json: Annotated[bool, json_option("Print the front as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan for makespan, balance, switches and energy at once, and show what each costs in the others."""
     from gpuyard.planner.bounds import lower_bound
     from gpuyard.planner.files import write_plan
     from gpuyard.planner.front import front_figure, write_front
-    from gpuyard.planner.strategies import Budget, strategy
+    from gpuyard.planner.strategies import Budget, can_plan, strategy
     from gpuyard.planner.strategies.pareto import pareto_front
 
-    if picture is not None and picture.suffix not in {".png", ".svg"}:
+    if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
         raise WrongFile(f"{picture}: a picture of a front ends in .png or .svg.")
-    if plans is not None and not plans.is_dir():
-        raise WrongFile(f"{plans} is no folder.")
-    can_be_written(file, out, picture)
+    if plans is not None:
+        _can_be_a_folder(plans)
+    can_be_written(out, picture, beside=[file])
     problem = open_problem(file, gpus, residents)
+    can_plan(NAME, problem)
     ready(strategy(NAME))
     began = perf_counter()
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
@@ -53,14 +54,30 @@ def pareto(
     if out is not None:
         write(out, text)
     if picture is not None:
-        write(picture, saved(front_figure(problem, front, lower_bound(problem).seconds), picture.suffix))
+        write(picture, saved(front_figure(problem, front, lower_bound(problem).seconds), picture))
     if plans is not None:
+        _clear(plans)
         for place, point in enumerate(front.points):
             write(plans / f"front-{place:02}.json", write_plan(problem, point.plan, NAME, planning_s))
     if as_json:
         typer.echo(text.decode())
     else:
         _table(front)
+
+
+def _can_be_a_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise WrongFile(f"{path} can not be written: it is no folder.")
+    if not path.parent.is_dir():
+        raise WrongFile(f"{path} can not be written: there is no folder {path.parent}.")
+
+
+def _clear(folder: Path) -> None:
+    """Without the plans of an earlier front; what else is there stays."""
+    folder.mkdir(exist_ok=True)
+    for file in folder.glob("front-*.json"):
+        if file.stem.removeprefix("front-").isdecimal():
+            file.unlink()
 
 
 def _table(front: "Front") -> None:

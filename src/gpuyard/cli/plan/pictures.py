@@ -21,7 +21,7 @@ Gantt = Annotated[
 
 def gantt_ending(path: Path) -> None:
     """Refuse a name that says no kind of picture, before anything is planned."""
-    if path.suffix not in {".html", ".png", ".svg"}:
+    if path.suffix.lower() not in {".html", ".png", ".svg"}:
         raise WrongFile(f"{path}: a picture's name ends in .html, .png or .svg.")
 
 
@@ -35,17 +35,17 @@ def draw_gantt(
 
     gantt_ending(path)
     seen = picture(problem, plans, lower_bound_s)
-    write(path, page(seen).encode() if path.suffix == ".html" else saved(figure(seen), path.suffix))
+    write(path, page(seen).encode() if path.suffix.lower() == ".html" else saved(figure(seen), path))
 
 
-def saved(figure: Any, suffix: str) -> bytes:
-    """A figure as the content of a file; the same figure gives the same bytes."""
+def saved(figure: Any, path: Path) -> bytes:
+    """A figure as the content of a file of this name; the same figure gives the same bytes."""
     from io import BytesIO
 
     from matplotlib import rc_context
 
-    content = BytesIO()
+    content, kind = BytesIO(), path.suffix.lower().removeprefix(".")
     with rc_context({"svg.hashsalt": "gpuyard"}):
-        more: dict[str, Any] = {"metadata": {"Date": None}} if suffix == ".svg" else {"pil_kwargs": {"optimize": True}}
-        figure.savefig(content, format=suffix.removeprefix("."), dpi=DOTS_PER_INCH, **more)
+        more: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {"pil_kwargs": {"optimize": True}}
+        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, **more)
     return content.getvalue()

@@ -106,7 +106,12 @@ def ready(solver: "Strategy") -> float:
     from gpuyard.planner.strategies import Budget
 
     began = perf_counter()
-    word = Timer(SOON_S, lambda: print("gpuyard: compiling the planner, once on this machine …", file=sys.stderr))
+    word = Timer(
+        SOON_S,
+        lambda: print(
+            "gpuyard: compiling the planner, once on this machine; that may take most of a minute …", file=sys.stderr
+        ),
+    )
     word.daemon = True
     word.start()
     try:

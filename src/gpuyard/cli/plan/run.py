@@ -47,6 +47,7 @@ def run(
     """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
     from gpuyard.cli.printing import print_json, print_pairs
     from gpuyard.executor.executor import Rules
+    from gpuyard.planner.strategies import can_plan
     from gpuyard.workers.follow import Following, follow
     from gpuyard.workers.plans import actual_of, at_levels
 
@@ -54,7 +55,8 @@ def run(
     how = _runtimes(runtimes, problem)
     if speed_up != 1.0 and not how.are_virtual:
         raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
-    can_be_written(file, out, results)
+    can_be_written(out, results, beside=[file, plan, runtimes])
+    can_plan(strategy, problem)
     with Ending() as ending, ExitStack() as held:
         solver = _solver(strategy, seed, ending)
         planned = _plan(plan, problem, solver, seconds)

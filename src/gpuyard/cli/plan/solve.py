@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.options import finite, json_option
-from gpuyard.cli.plan.energy import with_levels
+from gpuyard.cli.plan.energy import has_levels, with_levels
 from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Effort, Rounds, Seconds, planned
@@ -39,8 +39,11 @@ def solve(
     strategies.strategy(strategy)  # what can not be is said before anything is read
     if gantt is not None:
         gantt_ending(gantt)
-    can_be_written(file, out, gantt)
+    can_be_written(out, gantt, beside=[file])
     problem = open_problem(file, gpus, residents)
+    strategies.can_plan(strategy, problem)
+    if slower is not None:
+        has_levels(problem)
     bound = lower_bound(problem).seconds
 
     def eased(plan: "Plan") -> "Plan":

@@ -40,6 +40,9 @@ STRATEGIES: Final[dict[str, str]] = {
 }
 """Every strategy: where its function is, as `module:function` below this package."""
 
+MOST_CALLS: Final = {"exact": 60, "pareto": 100_000}
+"""Of the strategies that refuse larger problems."""
+
 
 def strategy(name: str) -> Strategy:
     """The strategy of this name, loaded now."""
@@ -48,3 +51,12 @@ def strategy(name: str) -> Strategy:
     module, _, function = STRATEGIES[name].partition(":")
     found: Strategy = getattr(import_module(f"{__name__}.{module}"), function)
     return found
+
+
+def can_plan(name: str, problem: Problem) -> None:
+    """Refuse a problem that is too large for the strategy, without loading it."""
+    most = MOST_CALLS.get(name)
+    if most is not None and len(problem.calls) > most:
+        raise WrongInput(
+            f"{name} plans at most {most:,} calls, and this problem has {len(problem.calls):,}: take search, or auto."
+        )

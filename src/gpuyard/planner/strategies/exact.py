@@ -1,7 +1,7 @@
 """The best plan there is, proven, for problems of about a dozen calls: OR-Tools CP-SAT.
 
 Choose it when a plan is small and made once, or to see how far other strategies are from the best. A dozen or two calls
-are mostly settled within seconds; up to `MOST_CALLS` it still looks for a better plan than the one it begins with, and
+are mostly settled within seconds; up to 60 (`MOST_CALLS`) it still looks for a better plan than the one it begins with, and
 says how short any plan could be. Larger problems are refused.
 
 The programme: each call has a start and chooses a group of GPUs. On each GPU a round trip visits the calls that chose it
@@ -30,14 +30,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpuyard.domain.errors import WrongInput
 from gpuyard.planner.bounds import lower_bound
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.planner.plan import Plan, in_order
 from gpuyard.planner.problem import EMPTY, Problem
-from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
+from gpuyard.planner.strategies import STRATEGIES, Budget, can_plan, strategy
 
-MOST_CALLS: Final = 60
 ROUND: Final = 0.01
 """One round of a budget in the solver's own measure of effort, which is the same on every machine (about seconds)."""
 BEGIN_WITH: Final = ("batch", "dynamic", "heft_affinity", "search")
@@ -52,11 +50,7 @@ DEPOT: Final = 0
 
 def exact(problem: Problem, budget: Budget) -> Plan:
     """The best plan, or the best one found in the time, and what no plan can beat."""
-    if len(problem.calls) > MOST_CALLS:
-        raise WrongInput(
-            f"exact plans at most {MOST_CALLS} calls, and this problem has {len(problem.calls):,}: "
-            "take search, or auto, which asks exact where it can."
-        )
+    can_plan("exact", problem)
     return improved(problem, _first(problem, budget), budget)
 
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpuyard.domain.errors import WrongInput
 from gpuyard.planner.compiled.keys import lifted, weighed
 from gpuyard.planner.compiled.timing import ranks, timed
 from gpuyard.planner.energy import eased, power_of
@@ -27,7 +26,7 @@ from gpuyard.planner.front import Front, Point, front, point
 from gpuyard.planner.levels import levels
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Floats, Ints, Problem
-from gpuyard.planner.strategies import STRATEGIES, Budget, strategy
+from gpuyard.planner.strategies import STRATEGIES, Budget, can_plan, strategy
 
 PARENTS: Final = ("batch", "dynamic", "heft_affinity", "search")
 """Whose plans are in the first generation, the quick ones first."""
@@ -40,7 +39,6 @@ RELUCTANCE: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 BALANCE: Final = (0.0, 0.1)
 MOST_STEPS: Final = 50_000_000
 """Calls × GPUs: beyond, the list scheduler would take longer than people wait."""
-MOST_CALLS: Final = 100_000
 """A generation of larger plans would not fit into memory beside its children."""
 SLOWEST: Final = 0.3
 
@@ -56,11 +54,7 @@ def pareto(problem: Problem, budget: Budget) -> Plan:
 
 def pareto_front(problem: Problem, budget: Budget, idle_rate: float | None = None) -> Front:
     """All plans that none beats, and the choice among them at an idle rate (None: that of the shortest plan)."""
-    if len(problem.calls) > MOST_CALLS:
-        raise WrongInput(
-            f"pareto breeds whole plans of at most {MOST_CALLS:,} calls, and this problem has {len(problem.calls):,}: "
-            "take search or auto."
-        )
+    can_plan("pareto", problem)
     farm = _Farm(problem, budget)
     parents = _parents(problem, budget, farm)
     if len(problem.calls):
