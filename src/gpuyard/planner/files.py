@@ -9,10 +9,14 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from gpuyard.domain.errors import WrongInput
+from gpuyard.planner.parse import parsed
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem
+from gpuyard.wire import strict
 
 FORMAT: Final = "planner-plan/1"
+ACTUAL: Final = "actual"
+"""Who made a plan that is none: it says what became of one."""
 
 
 class WrittenTask(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,6 +43,9 @@ class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
     """What happened until somebody ended it; the rest is not there."""
 
 
+_STRICT: Final = strict.Strict(WrittenPlan, what="the plan")
+
+
 @dataclass(frozen=True, slots=True)
 class PlanFile:
     """A plan that was read, and what makes it invalid before anything is looked at: calls that are missing, or twice there."""
@@ -46,6 +53,11 @@ class PlanFile:
     plan: Plan
     planner: str
     faults: tuple[str, ...]
+
+    @property
+    def is_actual(self) -> bool:
+        """Whether it says what happened, and not what should."""
+        return self.planner == ACTUAL
 
 
 def write_plan(problem: Problem, plan: Plan, planner: str, planning_s: float) -> bytes:
@@ -72,13 +84,21 @@ def read_plan(text: bytes, problem: Problem) -> PlanFile:
     """A plan for this problem. What no plan could be is refused; what a wrong plan could be is told as a fault."""
     try:
         said = msgspec.json.decode(text, type=WrittenPlan)
-    except msgspec.MsgspecError as error:
-        raise WrongInput(f"This is no plan: {error}.") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        said = _careful(text)
     if said.format != FORMAT:
         raise WrongInput(f"format is {said.format!r}; plans are written as {FORMAT!r}.")
     if said.instance != problem.name:
-        raise WrongInput(f"The plan is for the instance {said.instance!r}, this one is {problem.name!r}.")
+        raise WrongInput(f"The plan is for the problem {said.instance!r}, and this one is {problem.name!r}.")
     return _plan(said, problem)
+
+
+def _careful(text: bytes) -> WrittenPlan:
+    """To say what is wrong."""
+    try:
+        return _STRICT.plain(parsed(text))
+    except strict.WrongInput as error:
+        raise WrongInput(str(error)) from None
 
 
 def _plan(said: WrittenPlan, problem: Problem) -> PlanFile:
@@ -94,7 +114,7 @@ def _plan(said: WrittenPlan, problem: Problem) -> PlanFile:
     for place, task in enumerate(said.tasks):
         request = request_of.get(task.request)
         if request is None:
-            raise WrongInput(f"tasks[{place}].request: the instance has no request {task.request!r}.")
+            raise WrongInput(f"tasks[{place}].request: the problem has no request {task.request!r}.")
         node = nodes_of[workflow_of[request]].get(task.node, -1)
         call = bisect_left(position, node, first[request], first[request + 1])
         if call == first[request + 1] or position[call] != node:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from gpuyard.executor.executor import Run
 from gpuyard.executor.work import Assignment, Remaining, Work
 from gpuyard.planner.compiled.timing import order_of, timed
-from gpuyard.planner.files import FORMAT, WrittenPlan, WrittenTask
+from gpuyard.planner.files import ACTUAL, FORMAT, WrittenPlan, WrittenTask
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Calls, Ints, Problem, Requests
 
@@ -77,7 +77,7 @@ def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = Fa
         gpus = list(range(run.gpu, run.gpu + problem.models[problem.calls.model[run.call]].gpus))
         tasks.append(WrittenTask(problem.requests.ids[request], node, gpus, run.start_s, run.end_s))
     ended = True if ended_by_hand else UNSET
-    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, "actual", ended_by_hand=ended))
+    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, ACTUAL, ended_by_hand=ended))
 
 
 def planning_again(problem: Problem, strategy: Callable[[Problem], Plan]) -> Callable[[Remaining], Assignment | None]:

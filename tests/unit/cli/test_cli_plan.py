@@ -166,7 +166,7 @@ def test_a_plan_for_another_problem_is_refused(plan: Plan, chain: Path, tmp_path
     plan("solve", chain, "--strategy", "batch", "--out", out)
     assert plan("check", other, out) == 2
     assert (
-        f"{out}: The plan is for the instance 'chain-n40-g2-s3', this one is 'chain-n40-g2-s4'."
+        f"{out}: The plan is for the problem 'chain-n40-g2-s3', and this one is 'chain-n40-g2-s4'."
         in capsys.readouterr().err
     )
 
@@ -243,3 +243,18 @@ def test_the_ending_of_a_picture_may_be_in_capitals(plan: Plan, chain: Path, tmp
     picture = tmp_path / "x.PNG"
     assert plan("solve", chain, "--strategy", "batch", "--gantt", picture) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_became_of_a_plan_is_drawn_and_is_none_to_be_checked_or_followed(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
+) -> None:
+    actual = tmp_path / "actual.json"
+    assert plan("run", chain, "--strategy", "batch", "--speed-up", 100_000, "--out", actual) == 0
+    assert plan("draw", chain, actual, "--out", tmp_path / "actual.html") == 0
+    capsys.readouterr()
+    for words in (("check", chain, actual), ("run", chain, "--plan", actual), ("submit", chain, "--plan", actual, "--", "{calls}")):  # fmt: skip
+        assert plan(*words) == 2
+        assert capsys.readouterr().err == (
+            f"gpuyard: {actual}: This is no plan but what became of one, with the times that were measured: "
+            "`gpuyard plan draw` shows it.\n"
+        )

@@ -45,16 +45,35 @@ def test_what_was_written_is_read_again(level: "np.ndarray[tuple[int], np.dtype[
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"instance": "other"}, "The plan is for the instance 'other', this one is 'small'."),
+        ({"instance": "other"}, "The plan is for the problem 'other', and this one is 'small'."),
         ({"format": "planner-plan/9"}, "format is 'planner-plan/9'; plans are written as 'planner-plan/1'."),
-        ({"tasks": [{"request": "r7", "node": "a", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].request: the instance has no request 'r7'."),
+        ({"tasks": [{"request": "r7", "node": "a", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].request: the problem has no request 'r7'."),
         ({"tasks": [{"request": "r0", "node": "z", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].node: request 'r0' has no node 'z'."),
-        ({"tasks": [{"request": "r0"}]}, "This is no plan: Object missing required field `node` - at `$.tasks[0]`."),
+        ({"tasks": [{"request": "r0"}]}, "tasks[0].node is missing; it is needed."),
+        ({"tasks": [{"request": "r0", "node": "a", "gpu": [0], "start": 0, "end": 1}]}, 'There is no "gpu" in tasks[0]; did you mean "gpus"?'),
+        ({"tasks": [{"request": "r0", "node": "a", "gpus": [0], "start": "0", "end": 1}]}, 'tasks[0].start is "0"; it must be a number.'),
     ],
 )  # fmt: skip
 def test_what_is_no_plan_for_this_problem_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(WrongInput) as error:
         read_plan(written(**changes), TWO)
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (written()[:60], "line 1: the file ends too early; part of it is missing."),
+        (written().replace(b"3.0", b"3,0"), "line 1, column 104: this is not JSON: expecting property name enclosed in double quotes."),
+        (b"", "The file is empty."),
+        (b"[1]", "The plan is a list; it must be an object with format, instance, tasks, planner, …."),
+        (b"hello", 'The plan is "hello"; it must be an object with format, instance, tasks, planner, ….'),
+        (b"\x89PNG", "line 1: this is not UTF-8; save the file as UTF-8."),
+    ],
+)  # fmt: skip
+def test_what_is_no_plan_at_all_gets_a_sentence(text: bytes, said: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        read_plan(text, TWO)
     assert str(error.value) == said
 
 

@@ -20,5 +20,5 @@ def draw(
     gantt_ending(out)
     can_be_written(out, beside=[file, *plans])
     problem = open_problem(file, gpus, residents)
-    draw_gantt(out, problem, [(plan.name, open_plan(plan, problem).plan) for plan in plans])
+    draw_gantt(out, problem, [(plan.name, open_plan(plan, problem, or_actual=True).plan) for plan in plans])
     print(f"{out} shows {' and '.join(plan.name for plan in plans)}.")

@@ -56,14 +56,20 @@ def open_problem(path: Path, gpus: int | None = None, residents: Residents | Non
     return replace(problem, name=problem.name or path.name.partition(".")[0], many_residents=many)
 
 
-def open_plan(path: Path, problem: "Problem") -> "PlanFile":
-    """A plan for this problem."""
+def open_plan(path: Path, problem: "Problem", *, or_actual: bool = False) -> "PlanFile":
+    """A plan for this problem; or what became of one, where that is as welcome."""
     from gpuyard.planner.files import read_plan
 
     try:
-        return read_plan(_read(path), problem)
+        read = read_plan(_read(path), problem)
+        if read.is_actual and not or_actual:
+            raise WrongInput(
+                "This is no plan but what became of one, with the times that were measured: "
+                "`gpuyard plan draw` shows it."
+            )
     except WrongInput as error:
         raise WrongFile(f"{path}: {error}") from None
+    return read
 
 
 def _read(path: Path) -> bytes:
