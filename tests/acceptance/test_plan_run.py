@@ -79,7 +79,7 @@ def test_calls_that_fail_for_good_are_named_and_the_exit_code_is_1(tmp_path: Pat
     how = runtimes(tmp_path, {"models": {"one": "virtual", "two": {"virtual": {"fails": 1.0}}}})
     ran = told(problem(tmp_path), "--runtimes", how, "--speed-up", "100", "--retries", "1", "--strategy", "dynamic")
     assert ran.returncode == 1
-    assert "r0/b was not done: PretendedFailure: attempt 2 was to fail." in ran.stderr
+    assert "r0/b, r1/b and r2/b were not done: PretendedFailure: attempt 2 was to fail." in ran.stderr
     assert re.search(r"^done +3$", ran.stdout, re.MULTILINE)
     assert re.search(r"^retries +3$", ran.stdout, re.MULTILINE)
 
@@ -88,14 +88,16 @@ def test_a_model_that_no_worker_can_load_is_named_with_the_reason(tmp_path: Path
     how = runtimes(tmp_path, {"models": {"one": {"python": "tests.unit.workers.toy_models:Broken"}, "two": "virtual"}})
     ran = told(problem(tmp_path), "--runtimes", how, "--strategy", "dynamic")
     assert ran.returncode == 1
-    assert "r0/a was not done: its model could not be loaded: MemoryError: no room for it." in ran.stderr
+    assert (
+        "r0/a, r1/a and r2/a were not done: its model could not be loaded: MemoryError: no room for it." in ran.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("said", "words", "sentence"),
     [
         ({"models": {"one": "virtual"}}, [], "'two' is missing"),
-        ({"models": {"*": {"python": "m:F"}}}, ["--speed-up", "2"], "--speed-up is for virtual runtimes"),
+        ({"models": {"*": {"python": "json:loads"}}}, ["--speed-up", "2"], "--speed-up is for virtual runtimes"),
         ({"models": {"*": "virtual"}}, ["--out", "/no/such/folder/x"], "/no/such/folder/x can not be written"),
         ({"models": {"*": "virtual"}}, ["--plan", "/no/plan"], "/no/plan: No such file or directory."),
         ({"models": {"*": "virtual"}}, ["--strategy", "luck"], "There is no strategy 'luck'"),

@@ -17,6 +17,8 @@ class Hand:
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
+        self._told: set[tuple[str, str]] = set()
+        """What was raised before: of many calls that fail for one reason, the first says where."""
 
     def obey(self, order: Order, pack: Callable[[Any], Packed] = pack) -> Reply:
         """Do it, and say how it ended. Whatever a model raises is an answer, and so is a result that can not travel."""
@@ -26,8 +28,10 @@ class Hand:
             took = perf_counter() - began
             return Reply(order.operation, took, None, None if order.question is None else pack(result))
         except BaseException as error:  # a model that calls sys.exit() has failed, and the worker goes on
-            traceback.print_exc(file=sys.stderr)
             words = str(error).strip() or "no reason given"
+            if (order.model, words) not in self._told:
+                self._told.add((order.model, words))
+                traceback.print_exc(file=sys.stderr)
             return Reply(order.operation, perf_counter() - began, f"{type(error).__name__}: {words}")
 
     def _do(self, order: Order) -> Any:

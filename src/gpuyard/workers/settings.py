@@ -8,15 +8,20 @@ models:
 inputs:    {r0: "a question", r1: "another one"}   # by request; may be left out
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from shutil import which
 from typing import Any, Final
 
 import msgspec
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.planner.problem import Problem
+from gpuyard.wire import strict
+from gpuyard.wire.strict import nearest
 from gpuyard.workers.order import Runtime
 
 ALL_OTHERS: Final = "*"
@@ -33,6 +38,9 @@ class _Virtual(msgspec.Struct, forbid_unknown_fields=True):
     drift: float = 0.0
     seed: int = 0
     fails: float = 0.0
+
+
+_VIRTUAL: Final = strict.Strict(_Virtual, what="virtual")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +61,28 @@ def all_virtual(problem: Problem) -> Runtimes:
     return Runtimes([Runtime("virtual")] * len(problem.models))
 
 
-def read_runtimes(said: Any, problem: Problem, folders: list[str]) -> Runtimes:
-    """What a file says, as YAML or JSON was read. Modules of `python` are looked for in `folders` first."""
+def read_runtimes(said: Any, problem: Problem, folders: list[str], *, here: bool = False) -> Runtimes:
+    """What a file says, as YAML or JSON was read. Modules of `python` are looked for in `folders` first.
+
+    `here`: models are run on this machine, so what is not there is said to be.
+    """
     if not isinstance(said, dict) or not isinstance(said.get("models"), dict):
         raise WrongInput("models is missing: say for each model how it is run.")
     for key in said:
         if key not in {"models", "inputs"}:
-            raise WrongInput(f"{_unknown(key, ('models', 'inputs'))}.")
+            raise WrongInput(_unknown(key, ("models", "inputs")))
     names = [model.name for model in problem.models]
     for name in said["models"]:
         if name not in {*names, ALL_OTHERS}:
-            raise WrongInput(f"models: the problem has no model {name!r}{_nearest(name, names)}.")
+            raise WrongInput(f"models: the problem has no model {name!r}{_nearest(name, names)}")
     found = []
     for name in names:
         if name not in said["models"] and ALL_OTHERS not in said["models"]:
             raise WrongInput(f'models: {name!r} is missing; say how it is run, or how all others are, as "*".')
         where = name if name in said["models"] else ALL_OTHERS
         found.append(_runtime(f"models.{where}", said["models"][where], folders))
+        if here:
+            _is_here(f"models.{where}", found[-1])
     return Runtimes(found, _inputs(said.get("inputs") or {}, problem))
 
 
@@ -90,9 +103,22 @@ def _runtime(place: str, said: Any, folders: list[str]) -> Runtime:
     kind = kinds[0]
     for key in said:
         if key != kind and key not in KEYS[kind]:
-            raise WrongInput(f"{place}: {_unknown(key, KEYS[kind])}.")
+            raise WrongInput(f"{place}: {_unknown(key, KEYS[kind])}")
     check = {"python": _python, "command": _command, "openai": _openai, "virtual": _virtual}[kind]
     return Runtime(kind, check(place, said) | ({"folders": folders} if kind == "python" else {}))
+
+
+def _is_here(place: str, runtime: Runtime) -> None:
+    """What would fail at the first load, after the plan was made. A module is found, and not imported."""
+    match runtime.name:
+        case "python":
+            module = runtime.settings["python"].partition(":")[0].partition(".")[0]
+            if module not in sys.modules and not PathFinder.find_spec(module, runtime.settings["folders"]) and not find_spec(module):  # fmt: skip
+                raise WrongInput(f"{place}.python: there is no module {module!r}, neither beside the file nor where Python looks.")  # fmt: skip
+        case "command":
+            program = str(runtime.settings["command"][0])
+            if which(program) is None:
+                raise WrongInput(f"{place}.command: there is no program {program!r} that can be started.")
 
 
 def _python(place: str, said: dict[str, Any]) -> dict[str, Any]:
@@ -119,9 +145,9 @@ def _openai(place: str, said: dict[str, Any]) -> dict[str, Any]:
 
 def _virtual(place: str, said: dict[str, Any]) -> dict[str, Any]:
     try:
-        read = msgspec.convert(said["virtual"] or {}, _Virtual)
-    except msgspec.ValidationError as error:
-        raise WrongInput(f"{place}.virtual: {error}.") from None
+        read = _VIRTUAL.plain(said["virtual"] or {})
+    except strict.WrongInput as error:
+        raise WrongInput(f"{place}.virtual: {error}") from None
     if not 0 <= read.drift < 1 or not 0 <= read.fails <= 1:
         raise WrongInput(f"{place}.virtual: drift and fails are parts, from 0 to 1.")
     return msgspec.to_builtins(read)  # type: ignore[no-any-return]
@@ -139,5 +165,5 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
 
 
 def _nearest(word: str, known: Any) -> str:
-    near = get_close_matches(str(word), list(known), 1)
-    return f"; did you mean {near[0]!r}" if near else ""
+    near = nearest(str(word), known)
+    return f"; did you mean {near!r}?" if near else "."

@@ -1,10 +1,13 @@
 """`gpuyard plan run`, before anything is run."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from gpuyard.planner.instance import write_instance
 from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
+from tests.unit.planner.small import instance
 
 __all__ = ["chain", "plan"]
 
@@ -23,3 +26,51 @@ def test_a_bad_file_of_runtimes_gets_a_sentence(plan: Plan, chain: Path, tmp_pat
     file.write_text(said)
     assert plan("run", chain, "--runtimes", file) == 2
     assert capsys.readouterr().err == f"gpuyard: {file}: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"python": "nowhere_at_all:Model"}, "models.*.python: there is no module 'nowhere_at_all', neither beside the file nor where Python looks."),
+        ({"command": ["./no_such_program"]}, "models.*.command: there is no program './no_such_program' that can be started."),
+    ],
+)  # fmt: skip
+def test_a_runtime_that_is_not_there_is_said_to_be_before_anything_is_planned(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said, said: object, sentence: str
+) -> None:
+    file = tmp_path / "runtimes.json"
+    file.write_text(json.dumps({"models": {"*": said}}))
+    assert plan("run", chain, "--runtimes", file) == 2
+    assert capsys.readouterr().err == f"gpuyard: {file}: {sentence}\n"
+
+
+def test_gpus_may_hold_many_models_if_that_is_asked_for(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+    """Two models change places on one GPU that has room for both."""
+    nodes = [("a", "A", 1.0, ""), ("b", "B", 1.0, "a"), ("c", "A", 1.0, "b"), ("d", "B", 1.0, "c")]
+    file = tmp_path / "small.json"
+    file.write_bytes(write_instance(instance(*nodes, gpus=1)))
+    switches = {}
+    for residents in ("one", "many"):
+        assert plan("run", file, "--strategy", "dynamic", "--speed-up", 100, "--json", "--residents", residents) == 0
+        switches[residents] = json.loads(capsys.readouterr().out)["planned_switches"]
+    assert switches == {"one": 3, "many": 1}
+
+
+def test_after_failures_there_is_no_gap_and_one_reason_is_told_once(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+    file, how = tmp_path / "small.json", tmp_path / "how.yaml"
+    file.write_bytes(write_instance(instance(("a", "A", 1.0, ""), ("b", "A", 1.0, "a"), requests=6)))
+    how.write_text("models: {A: {virtual: {fails: 1.0}}}")
+    words = ("run", file, "--strategy", "dynamic", "--speed-up", 1000, "--retries", 0, "--runtimes", how)
+    assert plan(*words) == 1
+    said = capsys.readouterr()
+    assert dict(line.split() for line in said.out.splitlines() if line.startswith(("calls", "done", "gap"))) == {
+        "calls": "12",
+        "done": "0",
+    }
+    assert [line for line in said.err.splitlines() if line.startswith("gpuyard:")] == [
+        "gpuyard: r0/a, r1/a, r2/a and 3 more were not done: PretendedFailure: attempt 1 was to fail.",
+        "gpuyard: r0/b, r1/b, r2/b and 3 more were not done: it waited for a call that failed: PretendedFailure: attempt 1 was to fail.",
+    ]
+    assert plan(*words, "--json") == 1
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["gap"], figures["done"], len(figures["failed"])) == (None, 0, 12)

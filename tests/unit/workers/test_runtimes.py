@@ -145,3 +145,12 @@ def test_virtual_sleeps_as_planned_and_is_off_and_fails_by_its_seed() -> None:
     assert abs(first[1].seconds - first[2].seconds) > 0.0005
     _, failed, _ = called(Runtime("virtual", {"fails": 1.0}), asked())
     assert failed.why == "PretendedFailure: attempt 1 was to fail"
+
+
+def test_where_a_model_failed_is_told_once_for_each_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    hand = Hand()
+    broken = Runtime("python", {"python": "tests.unit.workers.toy_models:Broken"})
+    missing = Runtime("python", {"python": "tests.unit.workers.toy_models:Nothing"})
+    for runtime in (broken, missing, broken, broken):
+        assert hand.obey(told(runtime, Verb.LOAD)).why is not None
+    assert capsys.readouterr().err.count("Traceback") == 2

@@ -1,6 +1,7 @@
 """What comes of following a plan: progress while it runs, results as they come, figures and complaints at the end."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from gpuyard.workers.follow import Followed
 
 SHOWN = 10
-"""So many calls that failed are named."""
+"""So many reasons for calls that failed are told."""
+NAMED = 3
+"""And so many calls are named with each."""
 EVERY_S = 10.0
 """Where nobody looks at a terminal, progress is told so often."""
 
@@ -34,7 +37,7 @@ def figures_of(problem: "Problem", planned: "Plan", followed: "Followed") -> dic
         "done": executor.done,
         "planned_makespan_s": planned.makespan_s,
         "makespan_s": makespan,
-        "gap": makespan / planned.makespan_s - 1 if planned.makespan_s else 0.0,
+        "gap": _gap(makespan, planned.makespan_s) if executor.done == len(problem.calls) else None,
         "planned_switches": measure(problem, planned).switches,
         **asdict(executor.tally),
         "ended_by_hand": followed.ended,
@@ -43,18 +46,41 @@ def figures_of(problem: "Problem", planned: "Plan", followed: "Followed") -> dic
     }
 
 
+def _gap(makespan_s: float, planned_s: float) -> float:
+    return makespan_s / planned_s - 1 if planned_s else 0.0
+
+
+def figures_for_people(figures: dict[str, Any]) -> list[tuple[str, object]]:
+    """Without what is nothing, but with how many were done."""
+    return [
+        (name, str(value) if name == "done" else value)
+        for name, value in figures.items()
+        if name not in {"failed", "losses"}
+    ]
+
+
 def complain(figures: dict[str, Any], written: Path | None, troubles: Sequence[str]) -> None:
     """What did not go well, on standard error, and what was ended by hand; `written` has what was done."""
-    said = [f"{why}." for why in figures["losses"][:SHOWN]]
-    said += [f"{one['call']} was not done: {one['why']}." for one in figures["failed"][:SHOWN]]
-    if len(figures["failed"]) > SHOWN:
-        said.append(f"And {len(figures['failed']) - SHOWN:,} more.")
+    calls_of: dict[str, list[str]] = {}
+    """By the reason, which many have in common."""
+    for one in figures["failed"]:
+        calls_of.setdefault(one["why"], []).append(one["call"])
+    said = [f"{why}{f', {times:,} times' if times > 1 else ''}." for why, times in Counter(figures["losses"]).items()]
+    said = [*said[:SHOWN], *(f"{_these(calls)} not done: {why}." for why, calls in list(calls_of.items())[:SHOWN])]
+    if len(calls_of) > SHOWN:
+        said.append(f"And {sum(map(len, list(calls_of.values())[SHOWN:])):,} more, for other reasons.")
     said += troubles
     if figures["ended_by_hand"]:
         where = f"; {written} says where and when" if written is not None else ""
         said.append(f"Ended by hand: {figures['done']:,} of {figures['calls']:,} calls were done{where}.")
     for sentence in said:
         print(f"gpuyard: {sentence}", file=sys.stderr)
+
+
+def _these(calls: list[str]) -> str:
+    """`r0/a was`, `r0/a and r1/a were`, `r0/a, r1/a, r2/a and 6 more were`."""
+    names = [*calls[:NAMED], f"{len(calls) - NAMED:,} more"] if len(calls) > NAMED + 1 else calls
+    return f"{', '.join(names[:-1])} and {names[-1]} were" if len(names) > 1 else f"{names[0]} was"
 
 
 class Results:

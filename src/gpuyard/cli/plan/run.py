@@ -11,8 +11,8 @@ import typer
 
 from gpuyard.cli.options import Server, Token, finite, json_option
 from gpuyard.cli.plan.ending import Ending
-from gpuyard.cli.plan.files import File, Gpus, Seed, WrongFile, can_be_written, open_plan, open_problem, write
-from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_of
+from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, WrongFile, can_be_written, open_plan, open_problem, write
+from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people, figures_of
 from gpuyard.cli.plan.places import On, lender_of, levels_of, pool_of, wait_for_gpus
 from gpuyard.cli.plan.planning import ready
 from gpuyard.domain.errors import WrongInput
@@ -37,6 +37,7 @@ def run(
     retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="A call that fails is run again so often.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, min=0.001, help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
     gpus: Gpus = None,
+    residents: HowMany = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,
     results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, a line of JSON each.")] = None,
     yard: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
@@ -51,8 +52,8 @@ def run(
     from gpuyard.workers.follow import Following, follow
     from gpuyard.workers.plans import actual_of, at_levels
 
-    problem = open_problem(file, gpus)
-    how = _runtimes(runtimes, problem)
+    problem = open_problem(file, gpus, residents)
+    how = _runtimes(runtimes, problem, here=on is On.LOCAL)
     if speed_up != 1.0 and not how.are_virtual:
         raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
     can_be_written(out, results, beside=[file, plan, runtimes])
@@ -94,7 +95,7 @@ def run(
         print_json(figures)
     else:
         if not followed.ended:
-            print_pairs((name, value) for name, value in figures.items() if name not in {"failed", "losses"})
+            print_pairs(figures_for_people(figures))
         complain(figures, written, levels.troubles if levels is not None else ())
     if followed.ended:
         raise typer.Exit(INTERRUPTED)
@@ -143,7 +144,7 @@ def _plan(path: Path | None, problem: "Problem", solver: Solver, seconds: float)
     return read.plan
 
 
-def _runtimes(path: Path | None, problem: "Problem") -> "Runtimes":
+def _runtimes(path: Path | None, problem: "Problem", *, here: bool) -> "Runtimes":
     from gpuyard.planner.parse import parsed
     from gpuyard.workers.settings import all_virtual, read_runtimes
 
@@ -151,7 +152,7 @@ def _runtimes(path: Path | None, problem: "Problem") -> "Runtimes":
         return all_virtual(problem)
     try:
         said = parsed(path.read_bytes())
-        return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())])
+        return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())], here=here)
     except OSError as error:
         raise WrongFile(f"{path}: {error.strerror}.") from None
     except WrongInput as error:
