@@ -60,6 +60,8 @@ def in_words_of_options(message: str, field: str | None, options: Collection[str
     if field and message.startswith(f"{field} "):  # of `array.count` and `depends_on[0]` the first word is the option
         base = re.split(r"[.\[]", field)[0]
         message = f"{called(base)}{message.removeprefix(field if called(base) != base else base)}"
+    if "--key" in options:
+        message = message.replace("The Idempotency-Key", "--key").replace("This Idempotency-Key", "This --key")
     return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: called(found[0]), message)
 
 

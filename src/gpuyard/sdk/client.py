@@ -201,7 +201,9 @@ class Client:
             for begin in range(0, len(places), IN_ONE_CALL):
                 part = places[begin : begin + IN_ONE_CALL]
                 within = {place: number for number, place in enumerate(part)}
-                key = f"{idempotency_key}-{places[begin]}" if idempotency_key else _new_key()
+                key = idempotency_key or _new_key()
+                if idempotency_key and part[0]:  # later parts have their own
+                    key = f"{idempotency_key}-{part[0]}"
                 answers = iter(self._batch([_in_part(bodies[place], within, made) for place in part], key))
                 for place in part:
                     made[place] = list(islice(answers, bodies[place].get("array", _ONE)["count"]))

@@ -12,7 +12,7 @@ from gpuyard import cli
 from gpuyard.planner.files import write_plan
 from gpuyard.planner.read import problem_of
 from tests.unit.planner.small import instance, plan
-from tests.unit.sdk.partner import Answering, partner, task
+from tests.unit.sdk.partner import Answering, partner, refusal, task
 
 WORKFLOW = (("a", "A", 5, ""), ("b", "B2", 5, "a"))
 PLAN = plan((0, 3, 8), (0, 17, 22), (0, 8, 13), (0, 22, 27))
@@ -114,6 +114,19 @@ def test_a_command_that_could_not_know_what_to_do_is_refused_before_anything_is_
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines())) == ("", 1)
     assert sentence in said.err
+
+
+def test_a_key_that_was_used_before_is_named_as_it_was_typed(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def knows(line: Answering) -> None:
+        used = f"The Idempotency-Key {line.asked.headers['Idempotency-Key']!r} was used with another body before."
+        line.say(refusal("KeyUsedBefore", used, "Idempotency-Key"), 409)
+
+    with partner(knows) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "plan", "submit", "--server", server.url, *files, "--key", "k1", "--", "{calls}"])  # fmt: skip
+        assert cli.main() != 0
+    assert capsys.readouterr().err == "gpuyard: --key 'k1' was used with another body before.\n"
 
 
 def test_a_plan_that_breaks_a_rule_is_not_submitted(

@@ -104,7 +104,7 @@ def test_tasks_that_go_in_parts_can_wait_for_each_other_and_be_sent_again() -> N
             connect(server.url).submit_many([{"depends_on": ["tasks[5001]"]}, *wanted[1:]])
 
     first, last = server.asked[:2]
-    assert [asked.headers["Idempotency-Key"] for asked in (first, last)] == ["plan-0", "plan-5000"]
+    assert [asked.headers["Idempotency-Key"] for asked in (first, last)] == ["plan", "plan-5000"]
     assert [one["depends_on"] for one in last.body["tasks"]] == [["task-8", "task-1"], ["tasks[0]"]]
 
 
