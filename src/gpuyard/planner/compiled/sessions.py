@@ -171,9 +171,124 @@ def _pop_ready(heap: Ints, key: Floats, base: int, many: int) -> Any:
     return top
 
 
+# --- playing a list through -------------------------------------------------------------------------------------------
+
+
+@borrowing
+def _lay_out(hall: Hall, sessions: Any, count: int) -> int:
+    """Everybody before the first call, and the list of every GPU. How many calls are in no session."""
+    card, line, now, lists, width, line_at = hall.list_at, hall.line, hall.now, hall.lists, hall.width, hall.line_at
+    for g in range(len(hall.free)):
+        hall.free[g] = hall.free_first[g]
+        hall.held[g] = hall.held_first[g]
+        card[g, BEGIN] = 0
+        card[g, END] = 0
+        card[g, TURN] = -1
+    for m in range(len(width)):
+        line[m, READY] = 0
+        line[m, UNSTARTED] = line_at[m + 1] - line_at[m]
+        line[m, POOL] = line[m, UNSTARTED]
+        line[m, WAITS] = NOBODY
+    for s in range(count):
+        m = sessions[s, MODEL]
+        now[s, LEFT] = min(sessions[s, QUOTA], line[m, POOL])
+        line[m, POOL] -= now[s, LEFT]
+        now[s, HERE] = 0
+        now[s, STATE] = COMING
+        hall.when[s, BEGUN] = np.inf
+        for g in range(sessions[s, GPU], sessions[s, GPU] + width[m]):
+            card[g, END] += 1
+    total = 0
+    for g in range(len(hall.free)):
+        card[g, BEGIN] = total
+        total += card[g, END]
+        card[g, END] = card[g, BEGIN]
+    for s in range(count):
+        for g in range(sessions[s, GPU], sessions[s, GPU] + width[sessions[s, MODEL]]):
+            lists[card[g, END]] = s
+            card[g, END] += 1
+    pool = 0
+    for m in range(len(width)):
+        pool += line[m, POOL]
+    return pool
+
+
+@borrowing
+def _loaded_at(free: Floats, held: Ints, switch: Floats, m: int, first: int, width: int, at: float) -> float:
+    """When a group has a model on all its GPUs, at the soonest."""
+    for g in range(first, first + width):
+        at = max(at, free[g] + switch[held[g], m])
+    return at
+
+
+@borrowing
+def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
+    """A session leaves its calls to others; how many."""
+    left = now[s, LEFT]
+    line[m, POOL] += left
+    now[s, LEFT] = 0
+    return left
+
+
+@borrowing
+def _first_waiting(now: Any, line: Any, m: int) -> Any:
+    """A session that waits for calls of a model, which waits no longer; NOBODY if there is none."""
+    s = line[m, WAITS]
+    while s != NOBODY and now[s, STATE] != WAITING:
+        s = now[s, NEXT]
+    line[m, WAITS] = NOBODY
+    if s != NOBODY:
+        line[m, WAITS] = now[s, NEXT]
+        now[s, STATE] = OPEN
+    return s
+
+
+@borrowing
+def _is_through(card: Any, g: int) -> Any:
+    """Whether a GPU has come to the end of its list."""
+    return card[g, BEGIN] + card[g, TURN] == card[g, END]
+
+
+@borrowing
+def _idle_group(
+    card: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
+) -> int:
+    """Of the groups that are through with their lists, the one that has a model soonest; NOBODY if there is none."""
+    where, soonest = NOBODY, 0.0
+    for g in range(len(free)):
+        if not may_begin[m, g]:
+            continue
+        through = True
+        for x in range(g, g + width):
+            through = through and _is_through(card, x)
+        if through:
+            ready = _loaded_at(free, held, switch, m, g, width, at)
+            if where == NOBODY or ready < soonest:
+                where, soonest = g, ready
+    return where
+
+
+@borrowing
+def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> int:
+    """Of the sessions that wait, the one that waits longest and whose GPU has somewhere to go; NOBODY if none has."""
+    who = NOBODY
+    for s in range(count):
+        if now[s, STATE] == WAITING and (who == NOBODY or when[s, UNTIL] < when[who, UNTIL]):
+            g = sessions[s, GPU]
+            if card[g, BEGIN] + card[g, TURN] + 1 < card[g, END]:
+                who = s
+    return who
+
+
 @compiled
 def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
-    """Play a list through; starts and GPUs of all calls are left in the hall. Returns the makespan."""
+    """Play a list through; starts and GPUs of all calls are left in the hall. Returns the makespan.
+
+    Who has something to do stands on the `stack`: a session by its number, a GPU g that goes on to its next session as
+    -1 - g, a call that is ready as -1 - gpus - call. When nobody has, time goes on to the next event: a call comes
+    (-1 - call), a session has loaded or its call ends (its number), it has waited long enough (`cards` + its number).
+    `active` counts the events after which somebody can go on for sure, which are all but the last.
+    """
     model, seconds, earliest, before_at, after_at, after = (
         hall.model, hall.seconds, hall.earliest, hall.before_at, hall.after_at, hall.after,
     )  # fmt: skip
@@ -187,37 +302,7 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
     start, gpu = hall.start, hall.gpu
     calls, gpus, models, cards = len(model), len(free), len(width), len(now)
     wait, least = taste[-1], max(1e-3, seconds.mean())
-    for g in range(gpus):
-        free[g] = hall.free_first[g]
-        held[g] = hall.held_first[g]
-        card[g, BEGIN] = 0
-        card[g, END] = 0
-        card[g, TURN] = -1
-    for m in range(models):
-        line[m, READY] = 0
-        line[m, UNSTARTED] = line_at[m + 1] - line_at[m]
-        line[m, POOL] = line[m, UNSTARTED]
-        line[m, WAITS] = NOBODY
-    for s in range(count):
-        now[s, LEFT] = min(sessions[s, QUOTA], line[sessions[s, MODEL], POOL])
-        line[sessions[s, MODEL], POOL] -= now[s, LEFT]
-        now[s, HERE] = 0
-        now[s, STATE] = COMING
-        when[s, BEGUN] = np.inf
-        for g in range(sessions[s, GPU], sessions[s, GPU] + width[sessions[s, MODEL]]):
-            card[g, END] += 1
-    total = 0
-    for g in range(gpus):
-        card[g, BEGIN] = total
-        total += card[g, END]
-        card[g, END] = card[g, BEGIN]
-    for s in range(count):
-        for g in range(sessions[s, GPU], sessions[s, GPU] + width[sessions[s, MODEL]]):
-            lists[card[g, END]] = s
-            card[g, END] += 1
-    pool = 0
-    for m in range(models):
-        pool += line[m, POOL]
+    pool = _lay_out(hall, sessions, count)
     events, active, unstarted, at, span = 0, 0, calls, 0.0, 0.0
     for call in range(calls):
         key[call] = hall.rank[call] + taste[hall.kind[call]]
@@ -239,20 +324,15 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 m = model[call]
                 _push_ready(heap, key, line_at[m], line[m, READY], call)
                 line[m, READY] += 1
-                other = line[m, WAITS]
-                while other != NOBODY and now[other, STATE] != WAITING:
-                    other = now[other, NEXT]
-                line[m, WAITS] = NOBODY
+                other = _first_waiting(now, line, m)
                 if other != NOBODY:
-                    line[m, WAITS] = now[other, NEXT]
-                    now[other, STATE] = OPEN
                     stack[pending] = other
                     pending += 1
                 continue
             if s < 0:  # a GPU goes on to its next session
                 g = -1 - s
                 card[g, TURN] += 1
-                if card[g, BEGIN] + card[g, TURN] >= card[g, END]:
+                if _is_through(card, g):
                     through += 1
                     continue
                 s = lists[card[g, BEGIN] + card[g, TURN]]
@@ -263,11 +343,9 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                     continue
                 now[s, HERE] += 1
                 if now[s, HERE] == width[m]:
-                    ready = at
-                    for x in range(sessions[s, GPU], sessions[s, GPU] + width[m]):
-                        ready = max(ready, free[x] + switch[held[x], m])
                     now[s, STATE] = OPEN
                     now[s, CALL] = NOBODY
+                    ready = _loaded_at(free, held, switch, m, sessions[s, GPU], width[m], at)
                     events = _push_event(event_at, event_who, events, ready, s)
                     active += 1
                 continue
@@ -298,15 +376,12 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 span = max(span, end)
                 line[m, UNSTARTED] -= 1
                 unstarted -= 1
-                if line[m, UNSTARTED] == 0:  # whoever waits for this model waits no longer
-                    other = line[m, WAITS]
-                    line[m, WAITS] = NOBODY
-                    while other != NOBODY:
-                        if now[other, STATE] == WAITING:
-                            now[other, STATE] = OPEN
-                            stack[pending] = other
-                            pending += 1
-                        other = now[other, NEXT]
+                while line[m, UNSTARTED] == 0:  # whoever waits for this model waits no longer
+                    other = _first_waiting(now, line, m)
+                    if other == NOBODY:
+                        break
+                    stack[pending] = other
+                    pending += 1
             elif now[s, LEFT] > 0 and line[m, UNSTARTED] > 0:
                 now[s, STATE] = WAITING
                 now[s, NEXT] = line[m, WAITS]
@@ -314,66 +389,44 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 when[s, UNTIL] = at + max(least, wait * switch[-1, m])
                 events = _push_event(event_at, event_who, events, when[s, UNTIL], cards + s)
             else:
-                line[m, POOL] += now[s, LEFT]
-                pool += now[s, LEFT]
-                now[s, LEFT] = 0
+                pool += _into_the_pool(now, line, s, m)
                 now[s, STATE] = OVER
                 for x in range(first, first + width[m]):
                     stack[pending] = -1 - x
                     pending += 1
         if pool > 0 and through > 0:  # GPUs that are through with their list help out
             for m in range(models):
-                while line[m, POOL] > 0 and line[m, READY] > 0 and extra < len(now):
-                    where, soonest = NOBODY, 0.0
-                    for g in range(gpus):
-                        if not may_begin[m, g]:
-                            continue
-                        ready = at
-                        for x in range(g, g + width[m]):
-                            if card[x, BEGIN] + card[x, TURN] != card[x, END]:
-                                ready = np.inf
-                            else:
-                                ready = max(ready, free[x] + switch[held[x], m])
-                        if ready < np.inf and (where == NOBODY or ready < soonest):
-                            where, soonest = g, ready
-                    if where == NOBODY:
-                        break
-                    s = extra
-                    extra += 1
-                    sessions[s, MODEL] = m
-                    sessions[s, GPU] = where
-                    sessions[s, QUOTA] = 1
-                    now[s, LEFT] = 0
-                    now[s, STATE] = OPEN
-                    now[s, CALL] = NOBODY
-                    when[s, BEGUN] = np.inf
-                    for x in range(where, where + width[m]):
-                        card[x, TURN] -= 1
-                        through -= 1
-                    # its call is taken at once: the line may be empty before the model is loaded
-                    stack[pending] = s
-                    pending += 1
-                    break
-                if pending > 0:
-                    break
+                if line[m, POOL] == 0 or line[m, READY] == 0 or extra == cards:
+                    continue
+                where = _idle_group(card, free, held, switch, may_begin, m, width[m], at)
+                if where == NOBODY:
+                    continue
+                s = extra
+                extra += 1
+                sessions[s, MODEL] = m
+                sessions[s, GPU] = where
+                sessions[s, QUOTA] = 1
+                now[s, LEFT] = 0
+                now[s, STATE] = OPEN
+                now[s, CALL] = NOBODY
+                when[s, BEGUN] = np.inf
+                for x in range(where, where + width[m]):
+                    card[x, TURN] -= 1
+                    through -= 1
+                # its call is taken at once: the line may be empty before the model is loaded
+                stack[pending] = s
+                pending += 1
+                break
             if pending > 0:
                 continue
         if unstarted == 0:
             return span
         if active == 0:  # nobody can go on: who waits longest and has somewhere to go leaves; if nobody has, all do
-            who = NOBODY
-            for s in range(count):
-                if now[s, STATE] == WAITING and (who == NOBODY or when[s, UNTIL] < when[who, UNTIL]):
-                    g = sessions[s, GPU]
-                    if card[g, BEGIN] + card[g, TURN] + 1 < card[g, END]:
-                        who = s
+            who = _who_leaves(sessions, count, now, when, card)
             for s in range(count):
                 if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba knows no such in)
-                    m = sessions[s, MODEL]
                     now[s, STATE] = OPEN
-                    line[m, POOL] += now[s, LEFT]
-                    pool += now[s, LEFT]
-                    now[s, LEFT] = 0
+                    pool += _into_the_pool(now, line, s, sessions[s, MODEL])
                     stack[pending] = s
                     pending += 1
             if pending == 0:
@@ -405,14 +458,11 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
             now[who, STATE] = OPEN
         elif now[who - cards, STATE] == WAITING and when[who - cards, UNTIL] == at:
             s = who - cards
-            g = sessions[s, GPU]
-            m = sessions[s, MODEL]
+            g, m = sessions[s, GPU], sessions[s, MODEL]
             place = card[g, BEGIN] + card[g, TURN] + 1
             if place < card[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
                 now[s, STATE] = OPEN
-                line[m, POOL] += now[s, LEFT]
-                pool += now[s, LEFT]
-                now[s, LEFT] = 0
+                pool += _into_the_pool(now, line, s, m)
                 stack[pending] = s
                 pending += 1
             else:
