@@ -625,79 +625,60 @@ def _do(todo: Any, many: int, call: int, to: int, how: int, mark: int) -> int:
 SWAP_TAILS: Final = -1
 
 
-@compiled
-def _propose(
-    whole: Any, real: Any, before: Ints, order: Ints, links: Any, ends: Any, switch: Floats, may_begin: Flags,
-    todo: Any, run: Ints, weights: Any, limit: float, source: Any,
+@borrowing
+def _session_elsewhere(
+    whole: Any, real: Any, order: Ints, links: Any, ends: Any, may_begin: Flags, todo: Any, run: Ints, call: int,
+    beside_like: bool, reach: int, limit: float, source: Any,
 ) -> int:  # fmt: skip
-    """Think of a change: how many calls move where is left in `todo`. 0: nothing; SWAP_TAILS: two blocks of GPUs do."""
-    calls, gpus = len(order), len(ends)
-    chosen = below(source, weights[-1])
-    kind = 0
-    while chosen >= weights[kind]:
-        kind += 1
-    call = order[below(source, calls)]
-    if below(source, 2) == 0:
-        late = _critical(whole, real, before, links, ends, switch, below(source, calls // gpus + 2), source)
-        call = call if late == NOBODY else late
-    model, gpu, place = whole[call, MODEL], whole[call, GPU], whole[call, POS]
-    reach = min(4 << below(source, 12), calls // 4 + 1)
-    if kind == 0:  # beside a call of the same model
+    """A session, or its beginning or end, to another group: to that of a call of the same model, or to any."""
+    gpu, part = whole[call, GPU], below(source, 4)
+    many = _run_around(whole, links, call, part != 1, part != 2, run)
+    if many > LONGEST_RUN:
+        return 0
+    to, other = NOBODY, NOBODY
+    if beside_like:
         other = _like(whole, order, call, reach, source)
-        if other == NOBODY:
+        if other != NOBODY:
+            to = whole[other, GPU]
+        if to == gpu and whole[run[0], POS] <= whole[other, POS] and whole[other, POS] <= whole[run[many - 1], POS]:
             return 0
-        return _do(todo, 0, call, whole[other, GPU], AHEAD + below(source, 2), other)
-    if kind == 1:  # to another group at the same time
-        to = _other_group(may_begin, model, gpu, source)
-        return 0 if to == NOBODY else _do(todo, 0, call, to, STAY, 0)
-    if kind == 2:  # earlier or later
-        to = max(0, min(calls - 1, place + below(source, 2 * reach + 1) - reach))
-        return 0 if to == place else _do(todo, 0, call, gpu, AT, to)
-    if kind == 3:  # exchange two calls of the same model
-        other = _like(whole, order, call, reach, source)
-        if other == NOBODY:
-            return 0
-        many = _do(todo, 0, call, whole[other, GPU], AT, whole[other, POS])
-        return _do(todo, many, other, gpu, AT, place)
-    if kind in {4, 5}:  # a session, or its beginning or end, to another group
-        part = below(source, 4)
-        many = _run_around(whole, links, call, part != 1, part != 2, run)
-        if many > LONGEST_RUN:
-            return 0
-        to, other = NOBODY, NOBODY
-        if kind == 4:
-            other = _like(whole, order, call, reach, source)
-            if other != NOBODY:
-                to = whole[other, GPU]
-            if to == gpu and whole[run[0], POS] <= whole[other, POS] and whole[other, POS] <= whole[run[many - 1], POS]:
-                return 0
+    else:
+        to = _other_group(may_begin, whole[call, MODEL], gpu, source)
+    if to == NOBODY or (
+        ends[to, LAST] != NOBODY and real[ends[to, LAST], END] + 0.5 * _seconds(real, run, many) > limit
+    ):
+        return 0
+    together = beside_like and below(source, 2) == 0
+    for i in range(many):
+        if together:
+            _do(todo, i, run[i], to, BEHIND, other)
+            other = run[i]
         else:
-            to = _other_group(may_begin, model, gpu, source)
-        if to == NOBODY or (
-            ends[to, LAST] != NOBODY and real[ends[to, LAST], END] + 0.5 * _seconds(real, run, many) > limit
-        ):
-            return 0
-        together = kind == 4 and below(source, 2) == 0
-        for i in range(many):
-            if together:
-                _do(todo, i, run[i], to, BEHIND, other)
-                other = run[i]
-            else:
-                _do(todo, i, run[i], to, STAY, 0)
-        return many
-    if kind == 6:  # the session after this one comes before it
-        many = _run_around(whole, links, call, True, True, run)
-        first, then = run[0], links[whole[run[many - 1], LANE], NEXT]
-        if then == NOBODY or whole[then, GPU] != gpu:
-            return 0
-        many = _run_around(whole, links, then, False, True, run)
-        if many > LONGEST_RUN:
-            return 0
-        for i in range(many):
-            _do(todo, i, run[i], gpu, AHEAD, first)
-        return many
-    width = whole[call, WIDTH]
-    other = below(source, gpus - width + 1)
+            _do(todo, i, run[i], to, STAY, 0)
+    return many
+
+
+@borrowing
+def _session_earlier(whole: Any, links: Any, todo: Any, run: Ints, call: int) -> int:
+    """The session after that of a call comes before it."""
+    gpu = whole[call, GPU]
+    many = _run_around(whole, links, call, True, True, run)
+    first, then = run[0], links[whole[run[many - 1], LANE], NEXT]
+    if then == NOBODY or whole[then, GPU] != gpu:
+        return 0
+    many = _run_around(whole, links, then, False, True, run)
+    if many > LONGEST_RUN:
+        return 0
+    for i in range(many):
+        _do(todo, i, run[i], gpu, AHEAD, first)
+    return many
+
+
+@borrowing
+def _tails_of_blocks(whole: Any, links: Any, ends: Any, may_begin: Flags, todo: Any, call: int, source: Any) -> int:
+    """The GPUs of a call exchange all that follows with as many others, if nothing there reaches over the edge."""
+    gpu, place, width = whole[call, GPU], whole[call, POS], whole[call, WIDTH]
+    other = below(source, len(ends) - width + 1)
     if other < gpu + width and gpu < other + width:
         return 0
     for lane in range(2 * width):
@@ -716,6 +697,49 @@ def _propose(
     todo[0, 2] = place
     todo[0, 3] = width
     return SWAP_TAILS
+
+
+@compiled
+def _propose(
+    whole: Any, real: Any, before: Ints, order: Ints, links: Any, ends: Any, switch: Floats, may_begin: Flags,
+    todo: Any, run: Ints, weights: Any, limit: float, source: Any,
+) -> int:  # fmt: skip
+    """Think of a change: how many calls move where is left in `todo`. 0: nothing; SWAP_TAILS: two blocks of GPUs do."""
+    calls, gpus = len(order), len(ends)
+    chosen = below(source, weights[-1])
+    kind = 0
+    while chosen >= weights[kind]:
+        kind += 1
+    call = order[below(source, calls)]
+    if below(source, 2) == 0:
+        late = _critical(whole, real, before, links, ends, switch, below(source, calls // gpus + 2), source)
+        call = call if late == NOBODY else late
+    gpu, place = whole[call, GPU], whole[call, POS]
+    reach = min(4 << below(source, 12), calls // 4 + 1)
+    if kind == 0:  # beside a call of the same model
+        other = _like(whole, order, call, reach, source)
+        if other == NOBODY:
+            return 0
+        return _do(todo, 0, call, whole[other, GPU], AHEAD + below(source, 2), other)
+    if kind == 1:  # to another group at the same time
+        to = _other_group(may_begin, whole[call, MODEL], gpu, source)
+        return 0 if to == NOBODY else _do(todo, 0, call, to, STAY, 0)
+    if kind == 2:  # earlier or later
+        to = max(0, min(calls - 1, place + below(source, 2 * reach + 1) - reach))
+        return 0 if to == place else _do(todo, 0, call, gpu, AT, to)
+    if kind == 3:  # exchange two calls of the same model
+        other = _like(whole, order, call, reach, source)
+        if other == NOBODY:
+            return 0
+        many = _do(todo, 0, call, whole[other, GPU], AT, whole[other, POS])
+        return _do(todo, many, other, gpu, AT, place)
+    if kind in {4, 5}:
+        return _session_elsewhere(
+            whole, real, order, links, ends, may_begin, todo, run, call, kind == 4, reach, limit, source
+        )
+    if kind == 6:
+        return _session_earlier(whole, links, todo, run, call)
+    return _tails_of_blocks(whole, links, ends, may_begin, todo, call, source)
 
 
 @compiled
