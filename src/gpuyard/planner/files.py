@@ -86,17 +86,24 @@ def read_plan(text: bytes, problem: Problem) -> PlanFile:
         said = msgspec.json.decode(text, type=WrittenPlan)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         said = _careful(text)
-    if said.format != FORMAT:
-        raise WrongInput(f"format is {said.format!r}; plans are written as {FORMAT!r}.")
+    _is_a_plan(said.format)
     if said.instance != problem.name:
         raise WrongInput(f"The plan is for the problem {said.instance!r}, and this one is {problem.name!r}.")
     return _plan(said, problem)
 
 
+def _is_a_plan(said: object) -> None:
+    if said != FORMAT:
+        raise WrongInput(f"format is {said!r}; plans are written as {FORMAT!r}.")
+
+
 def _careful(text: bytes) -> WrittenPlan:
     """To say what is wrong."""
+    said = parsed(text)
+    if isinstance(said, dict) and "format" in said:
+        _is_a_plan(said["format"])
     try:
-        return _STRICT.plain(parsed(text))
+        return _STRICT.plain(said)
     except strict.WrongInput as error:
         raise WrongInput(str(error)) from None
 

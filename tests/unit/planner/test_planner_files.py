@@ -65,6 +65,7 @@ def test_what_is_no_plan_for_this_problem_is_refused(changes: dict[str, object],
     [
         (written()[:60], "line 1: the file ends too early; part of it is missing."),
         (written().replace(b"3.0", b"3,0"), "line 1, column 104: this is not JSON: expecting property name enclosed in double quotes."),
+        (b'{"format": "planner-instance/1", "models": {}}', "format is 'planner-instance/1'; plans are written as 'planner-plan/1'."),
         (b"", "The file is empty."),
         (b"[1]", "The plan is a list; it must be an object with format, instance, tasks, planner, …."),
         (b"hello", 'The plan is "hello"; it must be an object with format, instance, tasks, planner, ….'),
