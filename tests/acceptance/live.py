@@ -55,8 +55,8 @@ class Cluster:
         path = self._write("scheduler.yaml", settings)
         self.server = self._popen("server", path)
 
-    def start_agent(self, name: str, gpus: int = 4, **executor: Any) -> None:
-        """Start an agent, or start it again."""
+    def start_agent(self, name: str, gpus: int = 4, *, kind: str = "RTX4090:24", **executor: Any) -> None:
+        """Start an agent with so many virtual GPUs of a kind, or start it again."""
         settings = {
             "agent": {"id": name, "join_token": self.join_token, "address": "127.0.0.1"},
             "scheduler": {
@@ -64,7 +64,7 @@ class Cluster:
                 "retry_interval": "200ms",
                 "max_retry_interval": "1s",
             },
-            "gpu": {"detection_method": "virtual", "virtual": f"{gpus}:RTX4090:24"},
+            "gpu": {"detection_method": "virtual", "virtual": f"{gpus}:{kind}"},
             "executor": {"work_dir": str(self.folder / name), **executor},
             "logging": {"format": "text", "output": str(self.folder / f"{name}.log")},
         }

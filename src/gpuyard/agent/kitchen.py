@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from gpuyard.agent import outputs
+from gpuyard.agent.actuals import Actuals, ran_out_of_memory
 from gpuyard.agent.identity import Identities, Rendezvous, environment, rendezvous
 from gpuyard.agent.inventory import Card
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.telemetry import Occupant
+from gpuyard.domain.values import MILLI
 from gpuyard.wire import agents_pb2 as pb
 
 CAN_NOT_SUSPEND = "This node can not move a process out of a real GPU's memory yet, so it runs on."
@@ -30,6 +32,7 @@ class Kitchen:
     ) -> None:
         self.occupants: dict[said.Key, Occupant] = {}
         """Who holds which GPUs here; without the process ids, which the supervisor knows."""
+        self.actuals = Actuals()
         self.is_over: Callable[[said.Key], bool] = lambda _: True
         self._node = node
         self._cards = cards
@@ -48,9 +51,11 @@ class Kitchen:
         account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as)
         if isinstance(account, str):
             return account
-        self.occupants[key] = Occupant(key, 0, gpus, asked.lease)
+        self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
         index = asked.array_index if asked.array_index >= 0 else None
         cards = [self._cards[gpu] for gpu in gpus]
+        if cards and all(card.virtual for card in cards):
+            self.actuals.said(key, asked.env)
         return said.Launch(
             key,
             argv=tuple(asked.argv),
@@ -106,6 +111,14 @@ class Kitchen:
     def forget(self, key: said.Key) -> None:
         """The attempt is over."""
         self.occupants.pop(key, None)
+        self.actuals.forget(key)
+
+    def ran_out_of_memory(self, key: said.Key) -> bool:
+        """Whether an attempt that failed on GPUs says so at the end of its output. Without GPUs there is none to run out of."""
+        occupant = self.occupants.get(key)
+        if occupant is not None and not occupant.gpus:
+            return False
+        return ran_out_of_memory(outputs.path_of(self._output_folder, key))
 
     async def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
         """An attempt's output, from an offset on, to a limit, to where it ends now, or for as long as it grows."""

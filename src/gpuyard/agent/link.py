@@ -21,10 +21,12 @@ import grpc.aio
 import structlog
 
 from gpuyard import __version__
+from gpuyard.agent.actuals import Actuals
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.witness import Witness
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
@@ -92,6 +94,13 @@ class Kitchen(Protocol):
 
     def gpus_of(self, key: said.Key, pid: int) -> list[int]:
         """The GPUs an attempt was given."""
+        ...
+
+    actuals: Actuals
+    """What attempts took of their GPUs."""
+
+    def ran_out_of_memory(self, key: said.Key) -> bool:
+        """Whether an attempt that failed says that a GPU had no memory left."""
         ...
 
     def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
@@ -211,7 +220,7 @@ class Agent:
             case said.Ended(key) | said.NotLaunched(key):
                 self.held[key] = said.Held(key, said.Phase.ENDED, event.at, end=event)
                 if line:
-                    line.report(key, ended=_ended(event))
+                    line.report(key, ended=self._ended(event))
             case said.SuspendedNow(key):
                 self._set_phase(key, said.Phase.SUSPENDED)
                 if line:
@@ -242,12 +251,28 @@ class Agent:
         for key, held in self.held.items():
             known = before.get(key)
             if held.end is not None and (known is None or known.end is None):
-                line.report(key, ended=_ended(held.end))
+                line.report(key, ended=self._ended(held.end))
             elif held.phase is said.Phase.RUNNING and known is None:
                 line.report(key, started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             if not self._processes.awaits(key):
                 line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_HERE))
+
+    def _ended(self, event: said.Ended | said.NotLaunched) -> pb.Ended:
+        """How an attempt ended, with what was measured of it."""
+        if isinstance(event, said.NotLaunched):
+            return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
+        full = event.ending is said.Ending.FAILED and self._kitchen.ran_out_of_memory(event.key)
+        actual = self._kitchen.actuals.of(event.key) or Actual()
+        return pb.Ended(
+            outcome=pb.Ended.OUT_OF_MEMORY if full else _OUTCOMES[event.ending],
+            exit_code=event.exit_code,
+            signal=event.signal,
+            at=event.at,
+            message=event.message,
+            gpu_memory_peak_mib=actual.gpu_memory_peak_mib,
+            gpu_utilization=actual.gpu_utilization,
+        )
 
     def _set_phase(self, key: said.Key, phase: said.Phase) -> None:
         held = self.held.get(key)
@@ -296,7 +321,7 @@ class Agent:
             self._done.clear()  # what was said in earlier sessions can not come any more
             for key, held in self.held.items():
                 if held.end is not None:
-                    line.report(key, ended=_ended(held.end))
+                    line.report(key, ended=self._ended(held.end))
             for key, sentence in self._refused.items():
                 line.report(key, ended=_refusal(sentence))
             log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
@@ -499,18 +524,6 @@ class Agent:
             await line.stub.send_log(self._kitchen.output(key, asked), metadata=line.metadata)
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
             log.debug("log_stream_ended", task=key.task, why=_words(end))
-
-
-def _ended(event: said.Ended | said.NotLaunched) -> pb.Ended:
-    if isinstance(event, said.NotLaunched):
-        return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
-    return pb.Ended(
-        outcome=_OUTCOMES[event.ending],
-        exit_code=event.exit_code,
-        signal=event.signal,
-        at=event.at,
-        message=event.message,
-    )
 
 
 def _refusal(sentence: str) -> pb.Ended:

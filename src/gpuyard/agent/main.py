@@ -143,6 +143,8 @@ class Node:
         self._mark = ""
         self._measured_at = float("-inf")
         self._gpus: list[pb.GpuUse] = []
+        self._looked: tuple[list[telemetry.Gpu], list[Occupant]] | None = None
+        """What the last look at the cards found, until it is noted."""
         self._measuring: asyncio.Task[pb.Heartbeat] | None = None
         self._asked_at = 0.0
 
@@ -195,12 +197,12 @@ class Node:
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [
-            Occupant(key, held.pid, occupant.gpus, occupant.lease)
+            Occupant(key, held.pid, occupant.gpus, occupant.lease, occupant.whole)
             for key, held in agent.held.items()
             if (occupant := self.kitchen.occupants.get(key)) is not None and held.phase is not said.Phase.ENDED
         ]
         if all(card.virtual for card in self._cards):
-            return self._measure(occupants)
+            return self._noted(self._measure(occupants))
         if self._measuring is None:
             self._measuring = asyncio.create_task(asyncio.to_thread(self._measure, occupants))
             self._asked_at = time.monotonic()
@@ -208,7 +210,14 @@ class Node:
         if not self._measuring.done():
             return self._not_measured_yet()
         measured, self._measuring = self._measuring, None
-        return measured.result()
+        return self._noted(measured.result())
+
+    def _noted(self, beat: pb.Heartbeat) -> pb.Heartbeat:
+        """What the cards told of attempts is kept for their ends."""
+        if self._looked is not None:
+            self.kitchen.actuals.look(*self._looked)
+            self._looked = None
+        return beat
 
     def _not_measured_yet(self) -> pb.Heartbeat:
         """The driver takes its time. The node is there all the same; its cards are not, when that takes too long."""
@@ -226,6 +235,7 @@ class Node:
             self._measured_at = now
             found = telemetry.gpus(self._cards, self._inventory.use(), occupants, self._mark)
             self._gpus = [_use(gpu) for gpu in found]
+            self._looked = (found, occupants)
         return pb.Heartbeat(
             at=time.time(),
             host=pb.Host(

@@ -47,6 +47,8 @@ class Occupant(Value, frozen=True):
     """Of its command; 0: it has none (a lease)."""
     gpus: tuple[int, ...]
     lease: bool = False
+    whole: bool = True
+    """It has all of each of them."""
 
 
 class GpuUser(Value, frozen=True):

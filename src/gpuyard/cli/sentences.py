@@ -18,6 +18,7 @@ _OUTCOMES = {
     Outcome.STOPPED: "was stopped",
     Outcome.LOST: "was lost",
     Outcome.NOT_LAUNCHED: "could not be launched",
+    Outcome.OUT_OF_MEMORY: "ran out of GPU memory",
     Outcome.TIMED_OUT: "took too long",
 }
 
@@ -47,7 +48,8 @@ class Teller:
 
     def _requeued(self, event: fact.TaskRequeued) -> str:
         pause = f", not before {clock(event.not_before)}" if event.not_before else ""
-        return f"{self.task(event.task)} waits again{pause}. {event.cause.sentence()}"
+        more = f" It asks for {event.gpu_memory_mib:,} MiB of GPU memory now." if event.gpu_memory_mib else ""
+        return f"{self.task(event.task)} waits again{pause}. {event.cause.sentence()}{more}"
 
     def _member_ended(self, event: fact.MemberEnded) -> str:
         return f"The part of {_small(self.task(event.task))} on {event.node} {_OUTCOMES[event.outcome]}."

@@ -34,7 +34,7 @@ from gpuyard.engine.phases import Placed
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import PROTOCOL, SESSION, health_of, node_spec_of, outcome_of
+from gpuyard.wire.rpc import PROTOCOL, SESSION, actual_of, health_of, node_spec_of, outcome_of
 from gpuyard.wire.strict import WrongInput
 
 LARGEST_NUMBER = 2**53 - 1
@@ -364,6 +364,7 @@ class Agents:
                     node,
                     it.signal if it.HasField("signal") else None,
                     it.message[:1000],
+                    actual_of(it),
                 )
             case "started":
                 return command.ReportStarted(task, attempt, node)

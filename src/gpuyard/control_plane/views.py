@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuyard.domain import events as fact
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement
@@ -48,6 +49,8 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     """How long it has run before the run under way. It counts from its last attempt, or further back if that was saved."""
     runs_since: float | None = None
     """Since when it runs."""
+    actual: Actual | None = None
+    """What its last attempt took of its GPUs."""
     saved: bool = False
     """Its last attempt was stopped and kept what it had done."""
 
@@ -85,6 +88,7 @@ class TaskView(msgspec.Struct, omit_defaults=True):
             reason_code=reason_code,
             created_by=self.by,
             run_seconds=self.run_seconds if self.finished_at is not None else None,
+            actual=self.actual,
         )
 
     def reason(self) -> tuple[str | None, str | None]:
@@ -100,6 +104,10 @@ class TaskView(msgspec.Struct, omit_defaults=True):
             sentence = f"It was ended by signal {self.signal}."
         elif self.cause.why is Why.EXIT_CODE and self.exit_code is not None:
             sentence = f"It ended with exit code {self.exit_code}."
+        elif self.cause.why is Why.OUT_OF_MEMORY and self.status is TaskStatus.PENDING:
+            sentence = (
+                f"{sentence} Its next attempt asks for {self.spec.resources.gpu_memory_asked_mib} MiB on each GPU."
+            )
         return f"{sentence} {self.message}".strip(), self.cause.why
 
 
@@ -289,12 +297,16 @@ class Views:
         view.halt(record.at)
         view.saved = view.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
+        view.actual = event.actual
         view.stopping = False
         self._vacate(view, leave=True)
 
     def _requeued(self, event: fact.TaskRequeued, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.cause = event.cause
+        if event.gpu_memory_mib:
+            resources = view.spec.resources.with_gpu_memory(event.gpu_memory_mib)
+            view.spec = replace(view.spec, resources=resources)
         self._becomes(view, TaskStatus.PENDING)
 
     def _ended(self, event: fact.TaskEnded, record: Record) -> None:

@@ -10,6 +10,8 @@ class Why(StrEnum):
 
     SUCCEEDED = "succeeded"
     EXIT_CODE = "exit_code"
+    OUT_OF_MEMORY = "out_of_memory"
+    OUT_OF_MEMORY_ON_LARGEST = "out_of_memory_on_largest"
     NOT_LAUNCHED = "not_launched"
     MEMBER_FAILED = "member_failed"
     CANCELLED = "cancelled"
@@ -35,6 +37,8 @@ class Why(StrEnum):
 _SENTENCES = {
     Why.SUCCEEDED: "It ended with exit code 0.",
     Why.EXIT_CODE: "It ended with a non-zero exit code.",
+    Why.OUT_OF_MEMORY: "It ran out of GPU memory.",
+    Why.OUT_OF_MEMORY_ON_LARGEST: "It ran out of GPU memory and had all of the largest GPU that it may use here, so it is not tried again.",
     Why.NOT_LAUNCHED: "Node {node} could not start it.",
     Why.MEMBER_FAILED: "Its part on node {node} failed, so the others were stopped.",
     Why.CANCELLED: "It was cancelled.",

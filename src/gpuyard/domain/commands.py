@@ -1,5 +1,6 @@
 """Commands: what the outside asks the engine to do or reports to it. Each is answered by facts or by a refusal."""
 
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, NewTask
@@ -140,6 +141,8 @@ class ReportEnded(Command, frozen=True):
     """Which signal ended it."""
     message: str = ""
     """What the node has to say about it, one sentence."""
+    actual: Actual | None = None
+    """What it took of its GPUs, as far as the node has measured it."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ happened and on whose word stands in the record around it. Fields are only ever 
 must change gets a new version and an upgrade in gpuyard.journal.codec.
 """
 
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.causes import Cause
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.placement import Placement
@@ -74,6 +75,8 @@ class TaskRequeued(Event, frozen=True):
     cause: Cause
     not_before: float
     """Not placed before this instant: back-off after a failure."""
+    gpu_memory_mib: int = 0
+    """Above 0: it asks for so much memory on each of its GPUs from now on, because what it had was too little."""
 
 
 class TaskEnded(Event, frozen=True):
@@ -171,6 +174,7 @@ class MemberEnded(Event, frozen=True):
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
+    actual: Actual | None = None
 
 
 class AttemptEnded(Event, frozen=True):
@@ -186,6 +190,8 @@ class AttemptEnded(Event, frozen=True):
     """What the node has to say about it, one sentence."""
     remains: tuple[NodeId, ...] = ()
     """Lost nodes that may run it still: what it held there stays taken until they say that it is gone."""
+    actual: Actual | None = None
+    """What it took of its GPUs, where somebody has measured it."""
 
 
 # --- reservations -----------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """A task: what a user submits."""
 
+from msgspec.structs import replace
+
 from gpuyard.domain.outlook import Outlook
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
 
@@ -36,6 +38,17 @@ class Resources(Value, frozen=True, cache_hash=True):
     speeds: tuple[tuple[str, float], ...] = ()
     """How fast it is on GPU models, sorted; only their ratios count. A model that is not named is as slow as the slowest
     that is; empty: it is as fast on all."""
+
+    def with_gpu_memory(self, mib: int) -> "Resources":
+        """The same with so much memory on each GPU: the least a whole one has, or what a share may use."""
+        if self.share is None:
+            return replace(self, gpu_memory_mib=mib)
+        return replace(self, share=replace(self.share, memory_mib=mib))
+
+    @property
+    def gpu_memory_asked_mib(self) -> int:
+        """What it asks for on each GPU; 0: nothing, or the part of a card that its share is."""
+        return self.gpu_memory_mib if self.share is None else self.share.memory_mib
 
     @property
     def all_gpus(self) -> float:

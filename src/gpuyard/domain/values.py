@@ -81,6 +81,8 @@ class Outcome(StrEnum):
     """Its node was lost, or the node does not know it any more."""
     NOT_LAUNCHED = "not_launched"
     """The node could not start it."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """It ended by itself, and said that a GPU had no memory left for it."""
     TIMED_OUT = "timed_out"
     """The node ended it at its time-out; it need not wait for the scheduler to say so."""
 

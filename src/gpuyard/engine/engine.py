@@ -13,8 +13,10 @@ from typing import Any
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
+from gpuyard.domain.actual import together
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import NodeSpec, has_same_cards, is_same_card
+from gpuyard.domain.placement import Placement
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask
 from gpuyard.domain.validation import (
@@ -28,6 +30,7 @@ from gpuyard.domain.validation import (
 )
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
 from gpuyard.engine.backfill import is_hopeless, promised_start
+from gpuyard.engine.memory import more_memory
 from gpuyard.engine.moves import Mover
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
 from gpuyard.engine.policies import POLICIES
@@ -429,16 +432,25 @@ class Engine:
             return
         self._emit(
             fact.MemberEnded(
-                task.id, asked.attempt, asked.node, asked.outcome, asked.exit_code, asked.signal, asked.message
+                task.id,
+                asked.attempt,
+                asked.node,
+                asked.outcome,
+                asked.exit_code,
+                asked.signal,
+                asked.message,
+                asked.actual,
             )
         )
         ends = list((task.members or {}).values())
         if len(ends) == len(nodes):
             failed = (end for end in ends if end.outcome not in {Outcome.SUCCEEDED, Outcome.STOPPED})
             stopped = (end for end in ends if end.outcome is Outcome.STOPPED)
-            how = next(failed, None) or next(stopped, ends[-1])
+            full = (end for end in ends if end.outcome is Outcome.OUT_OF_MEMORY)
+            how = next(full, None) or next(failed, None) or next(stopped, ends[-1])
+            actual = together(end.actual for end in ends)
             report = command.ReportEnded(
-                task.id, asked.attempt, how.outcome, how.exit_code, how.node, how.signal, how.message
+                task.id, asked.attempt, how.outcome, how.exit_code, how.node, how.signal, how.message, actual
             )
             self._finish(task, report, tuple(node for node in nodes if node in (task.presumed or ())))
         elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
@@ -450,7 +462,9 @@ class Engine:
         """An attempt is over: decide in the same step whether the task is. Lost nodes may have something of it still."""
         phase, outcome = task.phase, ended.outcome
         self._emit(
-            fact.AttemptEnded(task.id, task.attempts, outcome, ended.exit_code, ended.signal, ended.message, remains)
+            fact.AttemptEnded(
+                task.id, task.attempts, outcome, ended.exit_code, ended.signal, ended.message, remains, ended.actual
+            )
         )
         settling = task.phase
         assert isinstance(settling, Settling)
@@ -472,6 +486,8 @@ class Engine:
             self._requeue(task, Cause(why, node=node), self._back_off(task.losses - 1))
         elif cause is not None and why is not Why.MEMBER_FAILED:
             self._requeue(task, cause, delay=0.0)
+        elif outcome is Outcome.OUT_OF_MEMORY:
+            self._retry_with_more_memory(task, phase.placement)  # type: ignore[attr-defined]
         else:
             self._retry(task, cause or self._failure(task, outcome))
 
@@ -485,6 +501,17 @@ class Engine:
             return
         self._requeue(task, cause, self._back_off(task.failures + 1))
 
+    def _retry_with_more_memory(self, task: Task, had: Placement) -> None:
+        """A GPU had too little memory for it: the next attempt asks for more, if it may and there is a larger one."""
+        if task.failures >= task.spec.retries:
+            self._end(task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
+            return
+        enough = more_memory(self.state, task.spec.resources, had)
+        if enough is None:
+            self._end(task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY_ON_LARGEST))
+            return
+        self._requeue(task, Cause(Why.OUT_OF_MEMORY), self._back_off(task.failures + 1), enough)
+
     def _back_off(self, times: int) -> float:
         """How long to wait after so many times: not at all after none, then twice as long each time."""
         if times <= 0:
@@ -492,8 +519,8 @@ class Engine:
         settings = self.state.settings
         return min(settings.retry_delay_seconds * 2.0 ** min(times - 1, 60), settings.retry_delay_max_seconds)
 
-    def _requeue(self, task: Task, cause: Cause, delay: float) -> None:
-        self._emit(fact.TaskRequeued(task.id, cause, self.state.now + delay if delay else 0.0))
+    def _requeue(self, task: Task, cause: Cause, delay: float, gpu_memory_mib: int = 0) -> None:
+        self._emit(fact.TaskRequeued(task.id, cause, self.state.now + delay if delay else 0.0, gpu_memory_mib))
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ DEFAULT_TENANT = TenantId("default")
 
 PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED, Why.EXCHANGED)
 MOVING = (Why.MOVED, Why.EXCHANGED)
-OWN_FAILURES = (Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
+OWN_FAILURES = (Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 """What a task's retries are counted by."""
 
 
@@ -268,6 +268,11 @@ class State:
         elif event.cause.why in OWN_FAILURES:
             task.failures += 1
         task.phase = Waiting(at, event.not_before)
+        if event.gpu_memory_mib:
+            self.count_demand(task.spec.resources, -1)
+            resources = task.spec.resources.with_gpu_memory(event.gpu_memory_mib)
+            task.spec = replace(task.spec, resources=resources)
+            self.count_demand(resources, 1)
         if task.spec.deadline is not None:
             heappush(self.timers, (task.spec.deadline, task.id))
         self.enqueue(task, at)

@@ -163,7 +163,7 @@ class Started(_message.Message):
     def __init__(self, at: _Optional[float] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("outcome", "exit_code", "signal", "at", "message")
+    __slots__ = ("outcome", "exit_code", "signal", "at", "message", "gpu_memory_peak_mib", "gpu_utilization")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Ended.Outcome]
@@ -174,6 +174,7 @@ class Ended(_message.Message):
         NOT_LAUNCHED: _ClassVar[Ended.Outcome]
         TIMED_OUT: _ClassVar[Ended.Outcome]
         FENCED: _ClassVar[Ended.Outcome]
+        OUT_OF_MEMORY: _ClassVar[Ended.Outcome]
     UNKNOWN: Ended.Outcome
     SUCCEEDED: Ended.Outcome
     FAILED: Ended.Outcome
@@ -182,17 +183,22 @@ class Ended(_message.Message):
     NOT_LAUNCHED: Ended.Outcome
     TIMED_OUT: Ended.Outcome
     FENCED: Ended.Outcome
+    OUT_OF_MEMORY: Ended.Outcome
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_PEAK_MIB_FIELD_NUMBER: _ClassVar[int]
+    GPU_UTILIZATION_FIELD_NUMBER: _ClassVar[int]
     outcome: Ended.Outcome
     exit_code: int
     signal: int
     at: float
     message: str
-    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
+    gpu_memory_peak_mib: int
+    gpu_utilization: float
+    def __init__(self, outcome: _Optional[_Union[Ended.Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., at: _Optional[float] = ..., message: _Optional[str] = ..., gpu_memory_peak_mib: _Optional[int] = ..., gpu_utilization: _Optional[float] = ...) -> None: ...
 
 class Suspended(_message.Message):
     __slots__ = ("round", "message")

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome
 from gpuyard.wire import agents_pb2 as pb
@@ -98,6 +99,7 @@ OUTCOMES: dict[int, Outcome] = {
     pb.Ended.NOT_LAUNCHED: Outcome.NOT_LAUNCHED,
     pb.Ended.TIMED_OUT: Outcome.TIMED_OUT,
     pb.Ended.FENCED: Outcome.LOST,
+    pb.Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
 }
 """How an attempt ended. One that was fenced is lost as its node was: it did not fail and nobody stopped it."""
 
@@ -111,6 +113,13 @@ HEALTHS: dict[int, GpuHealth] = {
 def outcome_of(outcome: int) -> Outcome:
     """An end a newer agent invented is an end we can not tell the kind of: lost."""
     return OUTCOMES.get(outcome, Outcome.LOST)
+
+
+def actual_of(ended: pb.Ended) -> Actual | None:
+    """What a node has measured of an attempt; none: nothing."""
+    peak = ended.gpu_memory_peak_mib if ended.HasField("gpu_memory_peak_mib") else None
+    busy = ended.gpu_utilization if ended.HasField("gpu_utilization") else None
+    return None if peak is None and busy is None else Actual(peak, busy)
 
 
 def health_of(health: int) -> GpuHealth:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.validation import check_spec
@@ -452,6 +453,10 @@ class TaskAnswer(Struct, frozen=True, kw_only=True):
     """From how many runs of its kind the estimate was predicted; null: it was said, or there is none."""
     run_seconds: float | None = None
     """How long it ran, without time it was suspended; null: it has not ended."""
+    gpu_memory_peak_mib: int | None = None
+    """The most its last attempt was seen to have on one of its GPUs, once that is over; null: nobody has measured it."""
+    gpu_utilization: float | None = None
+    """How busy that attempt kept its GPUs, in percent, on average."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -477,6 +482,7 @@ def answer_of(
     reason_code: str | None,
     created_by: str,
     run_seconds: float | None = None,
+    actual: Actual | None = None,
 ) -> TaskAnswer:
     """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
     ask, name = spec.resources, spoken_task_id(id)
@@ -516,7 +522,7 @@ def answer_of(
         labels=dict(ask.labels),
         gpu_model=models[0] if len(models) == 1 else models or None,
         gpu_speeds=dict(ask.speeds) or None,
-        gpu_memory_mb=(share.memory_mib if share else ask.gpu_memory_mib) or None,
+        gpu_memory_mb=ask.gpu_memory_asked_mib or None,
         gpu_fraction=share.fraction_milli / MILLI if share else None,
         cpu_count=ask.cpus,
         memory_mb=ask.memory_mib,
@@ -534,6 +540,8 @@ def answer_of(
         estimated_high_seconds=estimate.high_seconds if estimate else None,
         predicted_from=(estimate.runs or None) if estimate else None,
         run_seconds=run_seconds,
+        gpu_memory_peak_mib=actual.gpu_memory_peak_mib if actual else None,
+        gpu_utilization=actual.gpu_utilization if actual else None,
         model=spec.model_name or None,
         require_fit=spec.require_fit,
     )
