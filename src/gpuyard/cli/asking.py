@@ -129,9 +129,20 @@ def what_it_is_called(
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="Which machine-learning model it is about.")
     ] = None,
+    work: Annotated[
+        str | None,
+        typer.Option("--work", metavar="K=V,...", help="What it computes: model=resnet50,batch=64,steps=1000."),
+    ] = None,
 ) -> Request:
-    """Names, for people and for the books."""
-    return {"name": name, "description": description, "tenant_id": tenant, "project": project, "model": model}
+    """Names, for people and for the books; and what it computes."""
+    return {
+        "work": _work(work),
+        "name": name,
+        "description": description,
+        "tenant_id": tenant,
+        "project": project,
+        "model": model,
+    }
 
 
 def what_runs(
@@ -228,6 +239,26 @@ def _speeds(texts: list[str] | None) -> dict[str, float] | None:
             raise typer.BadParameter(message, param_hint="'--gpu-speed'")
         speeds[model] = speed
     return speeds or None
+
+
+def _work(text: str | None) -> dict[str, Any] | None:
+    """Numbers are numbers, true and false are what they say; the rest is text."""
+    if text is None:
+        return None
+    said: dict[str, Any] = {}
+    for name, value in (_pairs(text.split(","), "--work") or {}).items():
+        known = {"true": True, "false": False}.get(value.lower())
+        said[name.strip()] = known if known is not None else _number(value)
+    return said
+
+
+def _number(value: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
 
 
 def _secrets(names: list[str] | None) -> dict[str, str] | None:

@@ -57,11 +57,36 @@ def _how_long(told: "ExplainAnswer") -> list[str]:
     """How long it is thought to run, where nobody said it."""
     from gpuyard.cli.printing import spoken_seconds
 
+    if told.forecasts:
+        return _by_its_work(told)
     if not told.predicted_from:
         return []
     spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
     likely, low, high = map(spoken_seconds, spans)
     return [f"It is thought to run for {likely}, between {low} and {high}: the last {told.predicted_from} like it did."]
+
+
+def _by_its_work(told: "ExplainAnswer") -> list[str]:
+    """What was foretold from what it computes, the fastest GPU first."""
+    from gpuyard.cli.printing import spoken_seconds
+
+    words = []
+    ranked = sorted(told.forecasts, key=lambda one: one.seconds)
+    if told.estimated_seconds is not None:
+        spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
+        likely, low, high = map(spoken_seconds, spans)
+        runs = f", put right by {told.predicted_from} runs of its kind" if told.predicted_from else ""
+        words.append(
+            f"By what it computes it is thought to run for {likely} on {ranked[0].gpu_model}, between {low} and {high}{runs}."
+        )
+    if len(ranked) > 1:
+        others = ", ".join(
+            f"{ranked[0].seconds / one.seconds:.2g} times as fast on {one.gpu_model}" for one in ranked[1:]
+        )
+        words.append(f"It is fastest on {ranked[0].gpu_model}; {others}.")
+    if ranked[0].memory_mib is not None:
+        words.append(f"It is thought to need {ranked[0].memory_mib:,.0f} MiB on each GPU.")
+    return words
 
 
 def _fits_nowhere(told: "ExplainAnswer") -> bool:

@@ -10,8 +10,8 @@ from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
+    from gpuyard.domain.work import Work
     from gpuyard.predictor.anatomy import Anatomy
-    from gpuyard.predictor.question import Work
 
 SCRIPT_SECONDS = 120.0
 """Longest that looking into a script may take."""
@@ -70,7 +70,8 @@ def _described(file: Path) -> "tuple[Work, Anatomy]":
     import msgspec
     import yaml
 
-    from gpuyard.predictor.question import Work, made_of
+    from gpuyard.domain.work import Work
+    from gpuyard.predictor.question import made_of
 
     try:
         work = msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8")), Work)
@@ -87,8 +88,8 @@ def _found(file: Path) -> "tuple[Work, Anatomy]":
     import subprocess
     import sys
 
+    from gpuyard.domain.work import Work
     from gpuyard.predictor.anatomy import Anatomy
-    from gpuyard.predictor.question import Work
 
     call = [sys.executable, "-W", "ignore", "-m", "gpuyard.predictor.script", str(file)]
     try:

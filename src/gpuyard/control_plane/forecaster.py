@@ -9,9 +9,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from gpuyard.control_plane.foreteller import estimate_of
 from gpuyard.control_plane.views import TaskView
 from gpuyard.domain.causes import Why
 from gpuyard.domain.task import Estimate, TaskSpec
+from gpuyard.domain.work import Forecast, forecast_for
 from gpuyard.predictor.history import Asked, History, asked_of, known_of
 from gpuyard.predictor.outlook import Outlooks
 
@@ -38,6 +40,8 @@ class Kept(msgspec.Struct):
     estimated_high_seconds: float | None = None
     predicted_from: int | None = None
     run_seconds: float | None = None
+    ran_on: str | None = None
+    forecasts: list[Forecast] = []
 
 
 class Forecaster:
@@ -50,7 +54,12 @@ class Forecaster:
     def foreseen(self, spec: TaskSpec, now: float) -> TaskSpec:
         """The task with how long it is thought to run. What its user says counts, with a band by how right that was before."""
         asked, said = asked_of(spec), spec.estimate
-        estimate = self._history.foresee(asked, now) if said is None else self._history.believed(asked, said)
+        if said is not None:
+            estimate: Estimate | None = self._history.believed(asked, said)
+        elif (foretold := estimate_of(spec)) is not None:
+            estimate = self._history.corrected(asked, foretold)
+        else:
+            estimate = self._history.foresee(asked, now)
         outlook = () if spec.command is None else self._outlooks.outlook(asked)
         return replace(spec, estimate=estimate, outlook=outlook)
 
@@ -58,7 +67,17 @@ class Forecaster:
         """A task is over."""
         spec, seconds = view.spec, view.run_seconds
         if view.cause is not None and view.cause.why in ENDS and seconds > 0.0:
-            self._learn(asked_of(spec), seconds, now, spec.estimate, lease=spec.command is None)
+            well = view.cause.why is Why.SUCCEEDED
+            self._learn(
+                asked_of(spec),
+                seconds,
+                now,
+                spec.estimate,
+                spec.command is None,
+                spec.forecasts,
+                view.ran_on,
+                well=well,
+            )
 
     def remember(self, ended: Iterable[tuple[float, bytes]]) -> None:
         """Tasks of the archive, in the order in which they ended. What does not say all that is needed is passed over."""
@@ -70,12 +89,29 @@ class Forecaster:
             if kept.reason_code in ENDS and kept.run_seconds:
                 gpus = kept.gpu_fraction if kept.gpu_fraction is not None else float(kept.gpu_count * kept.nodes)
                 asked = known_of(kept.tenant_id, kept.user, kept.project, kept.name, kept.command, gpus)
-                self._learn(asked, kept.run_seconds, at, _told(kept), lease=kept.command is None)
+                well = kept.reason_code == Why.SUCCEEDED
+                lease, forecasts = kept.command is None, tuple(kept.forecasts)
+                self._learn(asked, kept.run_seconds, at, _told(kept), lease, forecasts, kept.ran_on, well=well)
 
-    def _learn(self, asked: Asked, seconds: float, now: float, told: Estimate | None, *, lease: bool) -> None:
-        self._history.ended(asked, seconds, now, told)
+    def _learn(
+        self,
+        asked: Asked,
+        seconds: float,
+        now: float,
+        told: Estimate | None,
+        lease: bool,
+        forecasts: tuple[Forecast, ...],
+        ran_on: str | None,
+        *,
+        well: bool,
+    ) -> None:
+        """A task that was foretold says nothing of what users say, and only a whole run how right that was."""
+        self._history.ended(asked, seconds, now, None if forecasts else told)
         if not lease:
             self._outlooks.observe(asked, seconds)
+        foretold = forecast_for(forecasts, ran_on or "")
+        if well and foretold is not None:
+            self._history.learn_correction(asked, foretold.seconds, seconds)
 
 
 def _told(kept: Kept) -> Estimate | None:

@@ -30,6 +30,7 @@ from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
+from gpuyard.control_plane.foreteller import Foreteller
 from gpuyard.control_plane.pool import ElasticPool
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
@@ -244,6 +245,7 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         retired_folder=settings.retired_dir,
         keep_seconds=float(settings.storage.retention),
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
+        foreteller=Foreteller() if settings.prediction.enabled else None,
     )
     return yard, access
 

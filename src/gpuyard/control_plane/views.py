@@ -51,6 +51,8 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     """Since when it runs."""
     actual: Actual | None = None
     """What its last attempt took of its GPUs."""
+    ran_on: str | None = None
+    """The GPU model it has, or had last."""
     saved: bool = False
     """Its last attempt was stopped and kept what it had done."""
 
@@ -89,6 +91,7 @@ class TaskView(msgspec.Struct, omit_defaults=True):
             created_by=self.by,
             run_seconds=self.run_seconds if self.finished_at is not None else None,
             actual=self.actual,
+            ran_on=self.ran_on,
         )
 
     def reason(self) -> tuple[str | None, str | None]:
@@ -225,6 +228,16 @@ class Views:
                 for gpu in part.gpus:
                     node.on_gpu[gpu][view.id] = None
 
+    def _gpu_model(self, placement: Placement) -> str | None:
+        """That all its GPUs are of; none: it has none, or of several kinds."""
+        models = {
+            node.spec.gpus[gpu].model
+            for part in placement.slices
+            if (node := self.nodes.get(part.node)) is not None
+            for gpu in part.gpus
+        }
+        return models.pop() if len(models) == 1 else None
+
     def _vacate(self, view: TaskView, *, leave: bool) -> None:
         for part in view.placement.slices if view.placement else ():
             node = self.nodes.get(part.node)
@@ -260,6 +273,7 @@ class Views:
     def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.attempts, view.placement = event.attempt, event.placement
+        view.ran_on = self._gpu_model(event.placement)
         view.started_at = view.exit_code = view.signal = view.cause = None
         view.message = ""
         view.stopping = False

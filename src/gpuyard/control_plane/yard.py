@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
 from gpuyard.control_plane.chronicle import Chronicle
 from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.forecaster import Forecaster
+from gpuyard.control_plane.foreteller import Foreteller, cards_of
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
@@ -33,6 +34,7 @@ from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import JournalError, StorageFull
+from gpuyard.domain.errors import WrongInput as WrongWork
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
@@ -100,6 +102,7 @@ class Yard:
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
         forecaster: Forecaster | None = None,
+        foreteller: Foreteller | None = None,
     ) -> None:
         self.journal = journal
         self.views = views
@@ -128,6 +131,7 @@ class Yard:
         """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
         self._keep_seconds = keep_seconds
         self._forecaster = forecaster
+        self._foreteller = foreteller
         self._snapshot_at = journal.head.seq
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
@@ -222,8 +226,14 @@ class Yard:
                 self.secrets.put(secrets)
             return command.SubmitTasks(tuple(tasks), key, digest)
 
+        facts: Facts | Refusal
         try:
-            facts = await self.loop.tell(make, by(who))
+            seen = await self._foretold(submissions)
+            if isinstance(seen, Refusal):
+                facts = seen
+            else:
+                submissions = seen
+                facts = await self.loop.tell(make, by(who))
         except BaseException as error:
             self._keys.pop((tenant, key), None)
             answer.set_exception(error)
@@ -237,6 +247,29 @@ class Yard:
             return facts
         answer.set_result(given)
         return [self.views.tasks[task] for task in given]
+
+    async def _foretold(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
+        """The same with what is foretold of those that say what they compute; a refusal where one can not fit."""
+        foreteller = self._foreteller
+        if foreteller is None or not any(submission.specs[0].work for submission in submissions):
+            return submissions
+        cards = cards_of(view.spec for view in self.views.nodes.values())
+        seen = []
+        for place, submission in enumerate(submissions):
+            first = submission.specs[0]
+            try:
+                told = await asyncio.to_thread(foreteller.foretold, first, cards) if first.work else first
+            except WrongWork as error:
+                wrong = WrongInput("WrongWork", f"{error}.", "work")
+                raise wrong.within("tasks", place) if len(submissions) > 1 else wrong from None
+            if isinstance(told, Refusal):
+                return told
+            new = {"resources": told.resources, "forecasts": told.forecasts}
+            specs = (
+                [msgspec.structs.replace(spec, **new) for spec in submission.specs] if first.work else submission.specs
+            )
+            seen.append(replace(submission, specs=specs))
+        return seen
 
     def _known_request(
         self, tenant: TenantId, key: str, digest: str

@@ -438,6 +438,19 @@ class GpuMemoryTooSmall(Never, frozen=True):
     largest_mib: int
 
 
+class WorkDoesNotFit(Never, frozen=True):
+    """Even the low side of the memory that its work is foreseen to need is more than any card has."""
+
+    text = (
+        "{model} needs about {needed_mib} MiB on each GPU at batch {batch}; the largest GPU here that it may use has "
+        "{largest_mib}."
+    )
+    model: str
+    batch: int
+    needed_mib: int
+    largest_mib: int
+
+
 class NodeTooSmall(Never, frozen=True):
     """No node has so many GPUs of one model."""
 

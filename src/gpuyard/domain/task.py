@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from gpuyard.domain.outlook import Outlook
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
+from gpuyard.domain.work import Forecast, Work
 
 
 class Share(Value, frozen=True):
@@ -104,6 +105,10 @@ class TaskSpec(Value, frozen=True):
     """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
     secrets: tuple[str, ...] = ()
     """Names of environment variables whose values only the nodes that run it are told."""
+    work: Work | None = None
+    """What it computes."""
+    forecasts: tuple[Forecast, ...] = ()
+    """What that was foreseen to take when the task came, on each model of GPU that the yard had."""
     model_name: str = ""
     """Which machine-learning model it trains or serves, in the user's words."""
 

@@ -47,6 +47,11 @@ LONGEST_LOG = log(1e9)
 """Nobody says that something may run for more than thirty years."""
 SAID = "said"
 """Of a kind that holds by which factor a user's own estimates were wrong."""
+FORETOLD = "foretold"
+"""Of a kind that holds by which factor run times were wrong that were foretold from what tasks compute."""
+CORRECTED_BY = 2.0
+CORRECTED_AT_LEAST = 0.1
+CORRECTIONS_FADE = 0.9
 AT_LEAST = 0.3
 """What is added to both sides before they are stretched: runs that were all alike leave a third open."""
 NEW = 2.3
@@ -153,6 +158,27 @@ class History:
             low_seconds=min(said.low_seconds, said.seconds * exp(low)),
             high_seconds=max(said.high_seconds, said.seconds * exp(high)),
         )
+
+    def corrected(self, asked: Asked, foretold: Estimate) -> Estimate:
+        """What was foretold from what a task computes, put right by what tasks of its kind took over what was foretold.
+
+        Two runs of its own weigh as much as what was foretold.
+        """
+        kind = self._kinds.get((FORETOLD, *asked))
+        if kind is None:
+            return foretold
+        runs = len(kind.ordered)
+        likely = log(foretold.seconds) + runs / (runs + CORRECTED_BY) * kind.ordered[runs // 2]
+        low, high = log(foretold.low_seconds / foretold.seconds), log(foretold.high_seconds / foretold.seconds)
+        if runs >= ENOUGH:
+            side = NINE_OF_TEN * sqrt(kind.variance) + CORRECTED_AT_LEAST
+            low, high = -side, side
+        return Estimate(exp(likely), exp(likely + low), exp(likely + high), runs)
+
+    def learn_correction(self, asked: Asked, foretold_seconds: float, seconds: float) -> None:
+        """A task took so long where so long was foretold of it."""
+        wrong = log(max(seconds, LEAST_SECONDS) / max(foretold_seconds, LEAST_SECONDS))
+        self._kinds.heard_of((FORETOLD, *asked)).add(wrong, CORRECTIONS_FADE)
 
     def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
         """Remember it with all its kinds, and judge the band it was given, or how right its user was."""

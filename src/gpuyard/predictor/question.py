@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.domain.errors import WrongInput
+from gpuyard.domain.work import Work
 from gpuyard.predictor import anatomy
 from gpuyard.predictor.anatomy import Anatomy, Works, memory_shape
 from gpuyard.predictor.dataset import Rows, families, ones
@@ -31,27 +32,6 @@ MIB_OF_GB = 1_000.0
 """Of a GPU's memory on paper, what is left to programs."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A step of a model, as a file describes it. Totals are of one sample, for a model nobody has counted."""
-
-    model: str
-    mode: str = "train"
-    batch: int = 32
-    precision: str = "fp32"
-    compiled: bool = False
-    size: int = 224
-    """Of the input: pixels a side, or tokens."""
-    family: str = ""
-    steps: int = 1
-    flops: float | None = None
-    """In inference."""
-    activations: float | None = None
-    """Numbers that layers hand on."""
-    parameters: float | None = None
-    torch: float = 211.0
-    """Its version, in hundredths."""
-
-
 class Answer(msgspec.Struct, frozen=True):
     """For one GPU."""
 
@@ -62,6 +42,7 @@ class Answer(msgspec.Struct, frozen=True):
     seconds: float
     """Of all steps."""
     memory_mib: float | None
+    memory_low_mib: float | None
     memory_high_mib: float | None
     gpu_memory_mib: float
     fits: bool | None
@@ -110,6 +91,7 @@ def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], spec
                 float(step.high[at]),
                 float(step.middle[at]) * work.steps / 1e3,
                 None if memory is None else float(memory.middle[at]),
+                None if memory is None else float(memory.low[at]),
                 high,
                 room,
                 None if high is None else high + CONTEXT_MIB <= room,

@@ -81,6 +81,8 @@ class TaskFields(TypedDict, total=False):
     on_lost: OnLost | Literal["rerun", "fence", "wait"] | None
     estimated_seconds: float | None
     model: str | None
+    work: Mapping[str, Any] | None
+    """What it computes, such as {"model": "resnet50", "batch": 64, "steps": 1000}."""
     link: Link | Literal["any", "numa", "nvlink"] | None
     require_fit: bool | None
 

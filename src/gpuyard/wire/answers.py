@@ -23,7 +23,7 @@ from gpuyard.wire.limits import (
     Title,
 )
 from gpuyard.wire.strict import Strict
-from gpuyard.wire.tasks import TaskAnswer, TaskRequest
+from gpuyard.wire.tasks import ForecastAnswer, TaskAnswer, TaskRequest
 
 Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
 """Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""
@@ -101,6 +101,8 @@ class ExplainAnswer(Struct, frozen=True):
     """From how many runs of its kind that was predicted."""
     model_ran_on: list[str] = []
     """Nodes that could hold it where its model ran last; of equally good places one there is taken."""
+    forecasts: list[ForecastAnswer] = []
+    """What its work is foreseen to take, on each GPU model of the yard."""
 
 
 # --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.validation import check_spec
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.domain.work import Work
 from gpuyard.wire.limits import (
     AbsolutePath,
     CpuCount,
@@ -79,6 +80,29 @@ class ArrayRequest(Struct, frozen=True, forbid_unknown_fields=True):
     count: Annotated[int, Meta(ge=1, le=10_000)]
 
 
+class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a task computes: steps of a machine-learning model."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)]
+    """As `gpuyard predict` knows it, such as resnet50; or any other, with its totals."""
+    mode: Literal["train", "infer"] = "train"
+    batch: Annotated[int, Meta(ge=1, le=10_000_000)] = 32
+    """Samples in a step, on each GPU."""
+    precision: Literal["fp32", "tf32", "bf16", "amp", "fp16", "amp_fp16", "amp_bf16"] = "fp32"
+    compiled: bool = False
+    size: Annotated[int, Meta(ge=1, le=10_000_000)] = 224
+    """Of the input: pixels a side, or tokens."""
+    family: Annotated[str, Meta(max_length=200)] = ""
+    steps: Annotated[int, Meta(ge=1, le=1_000_000_000_000)] = 1
+    """How many; 1: memory and speeds are foreseen, and no run time."""
+    flops: Annotated[float, Meta(gt=0, le=1e21)] | None = None
+    """Of one sample in inference, for a model nobody has counted; so are the next two."""
+    activations: Annotated[float, Meta(gt=0, le=1e18)] | None = None
+    parameters: Annotated[float, Meta(gt=0, le=1e18)] | None = None
+    torch: Annotated[float, Meta(ge=1, le=10_000)] = 211.0
+    """Its version, in hundredths."""
+
+
 class TaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task to be run. A field that is null counts as left out."""
 
@@ -126,6 +150,8 @@ class TaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     estimated_seconds: PositiveSeconds | None = None
     model: Title | None = None
     """Which machine-learning model it trains or serves, in your own words."""
+    work: WorkRequest | None = None
+    """What it computes: run time, memory and speeds are foreseen from that."""
     link: Link | None = None
     require_fit: bool | None = None
     """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
@@ -199,6 +225,7 @@ def specs_of(
         require_fit=bool(request.require_fit),
         secrets=tuple(sorted(request.secrets)) if request.secrets else (),
         model_name=request.model or "",
+        work=work_of(request),
     )
     if request.command is None:
         _check_lease(request)
@@ -207,6 +234,16 @@ def specs_of(
     if request.array is None:
         return [spec]
     return [replace(spec, array_index=index) for index in range(request.array.count)]
+
+
+def work_of(request: TaskRequest) -> Work | None:
+    """What a request says that it computes; only whole GPUs can be foreseen."""
+    if request.work is None:
+        return None
+    if request.gpu_fraction not in {None, 1} or request.gpu_count == 0 or request.command is None:
+        message = "work says what a command computes on whole GPUs; give a command and at least one whole GPU."
+        raise WrongInput("Contradiction", message, "work")
+    return Work(**asdict(request.work))
 
 
 def class_and_priority(
@@ -391,6 +428,21 @@ def spoken_task_id(task: TaskId) -> str:
 # --- answered -----------------------------------------------------------------------------------------------------------
 
 
+class ForecastAnswer(Struct, frozen=True, kw_only=True):
+    """What work is foreseen to take on one model of GPU, each with a band that four of five stay in."""
+
+    gpu_model: str
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    memory_mib: float | None
+    """On each GPU, with what CUDA itself takes."""
+    memory_low_mib: float | None
+    memory_high_mib: float | None
+    utilization: float | None
+    """In percent."""
+
+
 class TaskAnswer(Struct, frozen=True, kw_only=True):
     """A task as /api/v1 tells it. Some things have two names, because 003's documents and its code did."""
 
@@ -457,6 +509,11 @@ class TaskAnswer(Struct, frozen=True, kw_only=True):
     """The most its last attempt was seen to have on one of its GPUs, once that is over; null: nobody has measured it."""
     gpu_utilization: float | None = None
     """How busy that attempt kept its GPUs, in percent, on average."""
+    ran_on: str | None = None
+    """The GPU model it has, or had last."""
+    work: WorkRequest | None = None
+    forecasts: list[ForecastAnswer] = []
+    """What its work was foreseen to take on each GPU model of the yard, when it came."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -483,6 +540,7 @@ def answer_of(
     created_by: str,
     run_seconds: float | None = None,
     actual: Actual | None = None,
+    ran_on: str | None = None,
 ) -> TaskAnswer:
     """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
     ask, name = spec.resources, spoken_task_id(id)
@@ -542,6 +600,9 @@ def answer_of(
         run_seconds=run_seconds,
         gpu_memory_peak_mib=actual.gpu_memory_peak_mib if actual else None,
         gpu_utilization=actual.gpu_utilization if actual else None,
+        ran_on=ran_on,
+        work=WorkRequest(**asdict(spec.work)) if spec.work else None,
+        forecasts=[ForecastAnswer(**asdict(one)) for one in spec.forecasts],
         model=spec.model_name or None,
         require_fit=spec.require_fit,
     )

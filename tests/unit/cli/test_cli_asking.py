@@ -42,6 +42,13 @@ def test_a_line_for_the_shell(monkeypatch: pytest.MonkeyPatch, words: tuple[str,
     assert submitted(monkeypatch, *words)["command"] == "make | tee log"
 
 
+def test_what_it_computes_is_said_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "model=resnet50,batch=64,precision=amp,compiled=true,flops=4.1e9"
+    assert submitted(monkeypatch, "--work", said, "--", "true")["work"] == {
+        "model": "resnet50", "batch": 64, "precision": "amp", "compiled": True, "flops": 4.1e9,
+    }  # fmt: skip
+
+
 def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE", "from me")
     monkeypatch.setenv("API_KEY", "hush")

@@ -12,7 +12,7 @@ from gpuyard.control_plane.rest.errors import Refused
 from gpuyard.control_plane.rest.lookup import tenant_of_task
 from gpuyard.control_plane.views import TaskView
 from gpuyard.control_plane.yard import Submission
-from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency
+from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency, WorkDoesNotFit
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import TenantId
 from gpuyard.engine.state import State
@@ -150,6 +150,8 @@ async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submissi
             return (spec.tenant, ask.all_gpus) == (refusal.tenant, refusal.needed)
         if isinstance(refusal, UnknownDependency):
             return refusal.dependency in spec.after_success + spec.after_any
+        if isinstance(refusal, WorkDoesNotFit):
+            return spec.work is not None and (spec.work.model, spec.work.batch) == (refusal.model, refusal.batch)
         return spec.require_fit and Shape(ask).never(state.index) == refusal
 
     def find(state: State, now: float) -> int | None:  # noqa: ARG001

@@ -131,6 +131,8 @@ async def explain_task(desk: Desk, call: Call) -> Answer:
         reason, code = told.reason, told.reason_code
     else:
         reason, code = found.reason.sentence(), found.reason.code
+        if told.attempts and told.status is TaskStatus.PENDING:
+            reason = told.reason or reason  # with what became of its last attempt
     return say(
         ExplainAnswer(
             spoken_task_id(task),
@@ -148,6 +150,7 @@ async def explain_task(desk: Desk, call: Call) -> Answer:
             told.estimated_high_seconds,
             told.predicted_from,
             list(found.model_ran_on) if found else [],
+            told.forecasts,
         )
     )
 
