@@ -36,6 +36,7 @@ VERBS = {
     "gpus": "gpus:gpus",
     "nodes": "nodes:app",
     "quota": "quota:quota",
+    "predictions": "predictions:predictions",
     "tenants": "tenants:app",
     "users": "users:app",
     "tokens": "tokens:app",

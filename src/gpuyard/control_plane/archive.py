@@ -18,11 +18,12 @@ Reading has connections of its own and never waits for a writer. All calls may c
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Self, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -126,6 +127,20 @@ class SubmitKey(Value, frozen=True):
     at: float
 
 
+def ended_in(path: Path, count: int) -> list[tuple[float, bytes]]:
+    """So many tasks that ended last, of an archive that somebody else may be using: it is only read."""
+    with speaking(path, _WHAT), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+        return _newest(database, count)
+
+
+def _newest(database: sqlite3.Connection, count: int) -> list[tuple[float, bytes]]:
+    found = database.execute(
+        "SELECT finished_at, answer FROM tasks JOIN answers USING (id) ORDER BY finished_at DESC, id DESC LIMIT ?",
+        (count,),
+    ).fetchall()
+    return found[::-1]
+
+
 class Archive:
     """The ended tasks of a yard. Made by `open`."""
 
@@ -201,11 +216,7 @@ class Archive:
     def newest(self, count: int) -> list[tuple[float, bytes]]:
         """So many tasks at the most that ended last, in the order in which they ended: when, and the answer."""
         with self._read() as database:
-            found = database.execute(
-                "SELECT finished_at, answer FROM tasks JOIN answers USING (id) ORDER BY finished_at DESC, id DESC LIMIT ?",
-                (count,),
-            ).fetchall()
-        return found[::-1]
+            return _newest(database, count)
 
     def statuses(self, tasks: Iterable[TaskId]) -> dict[TaskId, TaskStatus]:
         """How these ended; those that are not here are left out."""

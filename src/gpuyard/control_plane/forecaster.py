@@ -5,15 +5,18 @@ never foreseen again. After a restart the archive says what has ended; without i
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
 
 from gpuyard.control_plane.foreteller import estimate_of
+from gpuyard.control_plane.scores import Scores
 from gpuyard.control_plane.views import TaskView
+from gpuyard.domain.actual import Actual
 from gpuyard.domain.causes import Why
 from gpuyard.domain.task import Estimate, TaskSpec
-from gpuyard.domain.work import Forecast, forecast_for
+from gpuyard.domain.work import Forecast, Work, forecast_for
 from gpuyard.predictor.history import Asked, History, asked_of, known_of
 from gpuyard.predictor.outlook import Outlooks
 
@@ -41,6 +44,8 @@ class Kept(msgspec.Struct):
     predicted_from: int | None = None
     run_seconds: float | None = None
     ran_on: str | None = None
+    gpu_memory_peak_mib: int | None = None
+    work: Work | None = None
     forecasts: list[Forecast] = []
 
 
@@ -50,6 +55,7 @@ class Forecaster:
     def __init__(self) -> None:
         self._history = History()
         self._outlooks = Outlooks()
+        self.scores = Scores()
 
     def foreseen(self, spec: TaskSpec, now: float) -> TaskSpec:
         """The task with how long it is thought to run. What its user says counts, with a band by how right that was before."""
@@ -65,19 +71,21 @@ class Forecaster:
 
     def ended(self, view: TaskView, now: float) -> None:
         """A task is over."""
-        spec, seconds = view.spec, view.run_seconds
-        if view.cause is not None and view.cause.why in ENDS and seconds > 0.0:
-            well = view.cause.why is Why.SUCCEEDED
-            self._learn(
+        spec, cause = view.spec, view.cause
+        if cause is not None and cause.why in ENDS and view.run_seconds > 0.0:
+            over = Over(
                 asked_of(spec),
-                seconds,
+                view.run_seconds,
                 now,
                 spec.estimate,
-                spec.command is None,
+                spec.work,
                 spec.forecasts,
                 view.ran_on,
-                well=well,
+                view.actual,
+                lease=spec.command is None,
+                well=cause.why is Why.SUCCEEDED,
             )
+            self._learn(over)
 
     def remember(self, ended: Iterable[tuple[float, bytes]]) -> None:
         """Tasks of the archive, in the order in which they ended. What does not say all that is needed is passed over."""
@@ -88,30 +96,48 @@ class Forecaster:
                 continue
             if kept.reason_code in ENDS and kept.run_seconds:
                 gpus = kept.gpu_fraction if kept.gpu_fraction is not None else float(kept.gpu_count * kept.nodes)
-                asked = known_of(kept.tenant_id, kept.user, kept.project, kept.name, kept.command, gpus)
-                well = kept.reason_code == Why.SUCCEEDED
-                lease, forecasts = kept.command is None, tuple(kept.forecasts)
-                self._learn(asked, kept.run_seconds, at, _told(kept), lease, forecasts, kept.ran_on, well=well)
+                over = Over(
+                    known_of(kept.tenant_id, kept.user, kept.project, kept.name, kept.command, gpus),
+                    kept.run_seconds,
+                    at,
+                    _told(kept),
+                    kept.work,
+                    tuple(kept.forecasts),
+                    kept.ran_on,
+                    Actual(kept.gpu_memory_peak_mib),
+                    lease=kept.command is None,
+                    well=kept.reason_code == Why.SUCCEEDED,
+                )
+                self._learn(over)
 
-    def _learn(
-        self,
-        asked: Asked,
-        seconds: float,
-        now: float,
-        told: Estimate | None,
-        lease: bool,
-        forecasts: tuple[Forecast, ...],
-        ran_on: str | None,
-        *,
-        well: bool,
-    ) -> None:
+    def _learn(self, over: "Over") -> None:
         """A task that was foretold says nothing of what users say, and only a whole run how right that was."""
-        self._history.ended(asked, seconds, now, None if forecasts else told)
-        if not lease:
+        asked, seconds = over.asked, over.seconds
+        self._history.ended(asked, seconds, over.at, None if over.forecasts else over.told)
+        if not over.lease:
             self._outlooks.observe(asked, seconds)
-        foretold = forecast_for(forecasts, ran_on or "")
-        if well and foretold is not None:
+        foretold = forecast_for(over.forecasts, over.ran_on or "")
+        if over.well and foretold is not None:
             self._history.learn_correction(asked, foretold.seconds, seconds)
+        self.scores.ended(
+            seconds, over.told, over.forecasts, over.work, over.ran_on, over.actual, well=over.well
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A task that has ended by itself, or by its user."""
+
+    asked: Asked
+    seconds: float
+    at: float
+    told: Estimate | None
+    work: Work | None
+    forecasts: tuple[Forecast, ...]
+    ran_on: str | None
+    actual: Actual | None
+    lease: bool
+    well: bool
 
 
 def _told(kept: Kept) -> Estimate | None:

@@ -6,15 +6,13 @@ replay asks nobody. Without LightGBM nothing is foretold; such tasks are accepte
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from math import ceil
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec.structs import replace
 
+from gpuyard.control_plane.model_file import ModelFile
 from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.refusals import WorkDoesNotFit
@@ -24,7 +22,6 @@ from gpuyard.domain.work import Forecast, Work
 if TYPE_CHECKING:
     from gpuyard.predictor.performance import Performance
 
-NEEDS_LEARN = "Tasks say what they compute, and nothing is foretold of them: pip install 'gpuyard[learn]'."
 NINE_OVER_FOUR = 1.645 / 1.2816
 """How much wider a band is that nine of ten stay in than one that four of five do."""
 STEP_MIB = 256
@@ -32,22 +29,18 @@ STEP_MIB = 256
 KEPT = 4096
 """Answers that are remembered: tasks often come in swarms."""
 
+Asked = tuple[Work, tuple[str, ...]]
 Cards = Mapping[str, int]
 """The yard's GPU models, and how much memory the largest of each has, in MiB."""
-
-log = structlog.get_logger()
 
 
 class Foreteller:
     """Asks the model, once it is needed. Its methods may be called from any thread."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        """The file of the model; none: the one that ships."""
-        self._model: Performance | None = None
-        self._missing = False
-        self._lock = Lock()
-        self._told = lru_cache(KEPT)(self._ask)
+        self.models = ModelFile(path)
+        self._before: tuple[Performance | None, dict[Asked, tuple[Forecast, ...]]] = (None, {})
+        """What was asked before, and the model that has answered: another one is asked anew."""
 
     def foretold(self, spec: TaskSpec, cards: Cards) -> TaskSpec | WorkDoesNotFit:
         """The task with what is foretold of it. What its user said counts; wrong work is a `WrongInput`."""
@@ -69,42 +62,37 @@ class Foreteller:
 
     def tell(self, work: Work, cards: Cards) -> tuple[Forecast, ...]:
         """For each of these GPU models that the model knows; nothing where it can not be asked."""
-        return self._told(work, tuple(sorted(cards))) if self.performance() is not None else ()
+        model = self.models.current()
+        if model is None:
+            return ()
+        by, answers = self._before
+        if by is not model or len(answers) >= KEPT:
+            self._before = (model, answers := {})
+        asked = (work, tuple(sorted(cards)))
+        if asked not in answers:
+            answers[asked] = _ask(model, *asked)
+        return answers[asked]
 
-    def performance(self) -> "Performance | None":
-        """The model; none: what it needs is not installed."""
-        with self._lock:
-            if self._model is None and not self._missing:
-                try:
-                    from gpuyard.predictor import performance
 
-                    self._model = performance.load(self.path or performance.SHIPPED)
-                except ImportError:
-                    self._missing = True
-                    log.warning("nothing_foretold", message=NEEDS_LEARN)
-            return self._model
+def _ask(model: "Performance", work: Work, gpus: tuple[str, ...]) -> tuple[Forecast, ...]:
+    from gpuyard.predictor.question import CONTEXT_MIB, ask, made_of
 
-    def _ask(self, work: Work, gpus: tuple[str, ...]) -> tuple[Forecast, ...]:
-        from gpuyard.predictor.question import CONTEXT_MIB, ask, made_of
-
-        model = self.performance()
-        assert model is not None
-        made = made_of(work)
-        known = {name: chip for name in gpus if (chip := _chip(model, name)) is not None}
-        answers = ask(model, work, made, list(known.values()), model.specs) if known else []
-        return tuple(
-            Forecast(
-                gpu_model=name,
-                seconds=one.seconds,
-                low_seconds=one.step_low_ms * work.steps / 1e3,
-                high_seconds=one.step_high_ms * work.steps / 1e3,
-                memory_mib=_with(one.memory_mib, CONTEXT_MIB),
-                memory_low_mib=_with(one.memory_low_mib, CONTEXT_MIB),
-                memory_high_mib=_with(one.memory_high_mib, CONTEXT_MIB),
-                utilization=None if one.utilisation is None else 100.0 * one.utilisation,
-            )
-            for name, one in zip(known, answers, strict=True)
+    made = made_of(work)
+    known = {name: chip for name in gpus if (chip := _chip(model, name)) is not None}
+    answers = ask(model, work, made, list(known.values()), model.specs) if known else []
+    return tuple(
+        Forecast(
+            gpu_model=name,
+            seconds=one.seconds,
+            low_seconds=one.step_low_ms * work.steps / 1e3,
+            high_seconds=one.step_high_ms * work.steps / 1e3,
+            memory_mib=_with(one.memory_mib, CONTEXT_MIB),
+            memory_low_mib=_with(one.memory_low_mib, CONTEXT_MIB),
+            memory_high_mib=_with(one.memory_high_mib, CONTEXT_MIB),
+            utilization=None if one.utilisation is None else 100.0 * one.utilisation,
         )
+        for name, one in zip(known, answers, strict=True)
+    )
 
 
 def cards_of(nodes: Iterable[NodeSpec]) -> dict[str, int]:

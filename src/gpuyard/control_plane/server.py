@@ -245,7 +245,7 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         retired_folder=settings.retired_dir,
         keep_seconds=float(settings.storage.retention),
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
-        foreteller=Foreteller() if settings.prediction.enabled else None,
+        foreteller=_foreteller(settings) if settings.prediction.enabled else None,
     )
     return yard, access
 
@@ -258,6 +258,11 @@ def _forecaster(archive: Archive) -> Forecaster:
     except StoreError as error:
         log.warning("forecasts_begin_anew", message=str(error))
     return forecaster
+
+
+def _foreteller(settings: ServerSettings) -> Foreteller:
+    """Who says what tasks take, from what they compute."""
+    return Foreteller(Path(settings.prediction.model).expanduser() if settings.prediction.model else None)
 
 
 def _catch_up(archive: Archive, views: Views) -> None:

@@ -159,6 +159,8 @@ class Prediction(Section, frozen=True):
     """Run times of tasks that come without one."""
 
     enabled: bool = True
+    model: str = ""
+    """A file of `gpuyard train predictor`, taken whenever it is new and not worse; empty: the model that ships."""
 
 
 class Pool(Section, frozen=True):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import structlog
@@ -45,10 +45,17 @@ from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.wire.strict import WrongInput
 
+if TYPE_CHECKING:
+    from gpuyard.predictor.ended import Ran
+
 T = TypeVar("T")
 ARCHIVE_SECONDS = 1.0
 KEEP_KEYS_SECONDS = 86_400.0
 """How long a request that is sent again is recognised."""
+MODEL_SECONDS = 5.0
+"""How often it is looked whether there is a new performance model."""
+MOST_JUDGED = 10_000
+"""Ended tasks among which those are looked for that a model is judged by."""
 STOP_SECONDS = 10.0
 PATIENCE_MARGIN_SECONDS = 5.0
 """Nodes count their patience from when they hear of it, which is later than the fact."""
@@ -130,8 +137,8 @@ class Yard:
         self._request_key = request_key
         """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
         self._keep_seconds = keep_seconds
-        self._forecaster = forecaster
-        self._foreteller = foreteller
+        self.forecaster = forecaster
+        self.foreteller = foreteller
         self._snapshot_at = journal.head.seq
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
@@ -144,7 +151,13 @@ class Yard:
         """Until `stop`."""
         try:
             async with asyncio.TaskGroup() as group:
-                works = (self.agents.watch(), self._keep_archive(), self._keep_snapshots(), self._begin(version))
+                works = (
+                    self.agents.watch(),
+                    self._keep_archive(),
+                    self._keep_snapshots(),
+                    self._keep_model(),
+                    self._begin(version),
+                )
                 beside = [group.create_task(work) for work in works]
                 with suppress(StorageFull):  # it was told to stop while it waited for room
                     await self.loop.run()
@@ -186,8 +199,8 @@ class Yard:
             event = record.fact
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._note_key(event, record.at)
-            elif isinstance(event, fact.TaskEnded) and self._forecaster is not None:
-                self._forecaster.ended(views.tasks[event.task], record.at)
+            elif isinstance(event, fact.TaskEnded) and self.forecaster is not None:
+                self.forecaster.ended(views.tasks[event.task], record.at)
         self.stream.publish(records)
         self._chronicle.hear(records)
 
@@ -206,7 +219,7 @@ class Yard:
         if key:
             self._keys[tenant, key] = (digest, answer)
         given: list[TaskId] = []
-        forecaster = self._forecaster
+        forecaster = self.forecaster
 
         def make(state: State) -> command.Command:
             given.clear()  # asked again, should another request of its batch have broken the engine
@@ -250,7 +263,7 @@ class Yard:
 
     async def _foretold(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
         """The same with what is foretold of those that say what they compute; a refusal where one can not fit."""
-        foreteller = self._foreteller
+        foreteller = self.foreteller
         if foreteller is None or not any(submission.specs[0].work for submission in submissions):
             return submissions
         cards = cards_of(view.spec for view in self.views.nodes.values())
@@ -415,6 +428,23 @@ class Yard:
         if keys:
             self.archive.remember(keys)
         self.archive.add(rows, seq)
+
+    async def _keep_model(self) -> None:
+        """Take a new model when there is one."""
+        models = None if self.foreteller is None else self.foreteller.models
+        while models is not None and models.path is not None:
+            await asyncio.to_thread(models.renew, self._ended_after)
+            await asyncio.sleep(MODEL_SECONDS)
+
+    def _ended_after(self, instant: float) -> "list[Ran]":
+        """Tasks that ended after an instant and say how right a model is."""
+        from gpuyard.predictor.ended import ran_of
+
+        try:
+            return [one for one in ran_of(self.archive.newest(MOST_JUDGED)) if one.ended_at > instant]
+        except StoreError as error:
+            log.warning("model_not_judged", message=str(error))
+            return []
 
     async def _keep_snapshots(self) -> None:
         while True:

@@ -44,6 +44,7 @@ class _File(msgspec.Struct):
     trained_on: dict[str, int]
     gpus: list[Gpu]
     specialities: dict[str, _Speciality]
+    seen_until: float = 0.0
 
 
 class _Beginning(msgspec.Struct):
@@ -61,12 +62,14 @@ class Performance:
     specs: Specs
     trained_on: Mapping[str, int]
     """Rows of each kind."""
+    seen_until: float = 0.0
+    """Of tasks of a yard it has learnt from those that had ended by then; 0: from none."""
 
     @staticmethod
-    def learnt(kinds: Mapping[str, Rows], specs: Specs, seed: int = 1) -> "Performance":
+    def learnt(kinds: Mapping[str, Rows], specs: Specs, seed: int = 1, seen_until: float = 0.0) -> "Performance":
         """From rows, by kind."""
         made = {kind: speciality.fit(rows, specs, seed) for kind, rows in kinds.items()}
-        return Performance(made, specs, {kind: len(rows) for kind, rows in kinds.items()})
+        return Performance(made, specs, {kind: len(rows) for kind, rows in kinds.items()}, seen_until)
 
     def predict(self, rows: Rows, specs: Specs | None = None) -> Prediction:
         """For rows of one kind."""
@@ -82,6 +85,7 @@ class Performance:
             dict(self.trained_on),
             list(self.specs.gpus.values()),
             {kind: _written(one) for kind, one in self.specialities.items()},
+            self.seen_until,
         )
         beside = path.with_name(f".{path.name}.new")
         beside.write_bytes(zlib.compress(msgspec.msgpack.encode(said), 6))
@@ -126,7 +130,7 @@ def load(path: Path) -> Performance:
         )
         for kind, one in said.specialities.items()
     }
-    return Performance(specialities, Specs(said.gpus), said.trained_on)
+    return Performance(specialities, Specs(said.gpus), said.trained_on, said.seen_until)
 
 
 def _trees(text: str) -> Any:

@@ -75,10 +75,10 @@ def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], spec
     """How long, how much memory, how busy: on each of these GPUs."""
     _check(work)
     chips = [specs.find(name) for name in gpus]
-    rows = {kind: _rows(kind, work, made, chips) for kind in ("network", "memory", "utilisation")}
-    step = model.predict(rows["network"], specs)
-    memory = model.predict(rows["memory"], specs) if "memory" in model.specialities and made.parameter_bytes else None
-    busy = model.predict(rows["utilisation"], specs) if "utilisation" in model.specialities else None
+    asked = {kind: rows(kind, work, made, chips) for kind in ("network", "memory", "utilisation")}
+    step = model.predict(asked["network"], specs)
+    memory = model.predict(asked["memory"], specs) if "memory" in model.specialities and made.parameter_bytes else None
+    busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.specialities else None
     answers = []
     for at, chip in enumerate(chips):
         room = chip.memory_gb * MIB_OF_GB
@@ -112,7 +112,8 @@ def _check(work: Work) -> None:
             raise WrongInput(f"{name} must be at least 1")
 
 
-def _rows(kind: str, work: Work, made: Anatomy, chips: list[Gpu]) -> Rows:
+def rows(kind: str, work: Work, made: Anatomy, chips: list[Gpu]) -> Rows:
+    """Rows of one kind in which nothing is measured yet: this work on each of these GPUs."""
     count = len(chips)
     batch = np.full(count, float(work.batch))
     numbers, mode = ones(work.precision, count), ones(work.mode, count)

@@ -29,6 +29,7 @@ from gpuyard.wire.answers import (
     LeaseList,
     NodeAnswer,
     NodeList,
+    PredictionsAnswer,
     QuotaAnswer,
     TenantAnswer,
     TenantList,
@@ -471,6 +472,10 @@ class Client:
     def remove_node(self, node: str) -> None:
         """Forget a node. It may come back."""
         self.connection.send("DELETE", f"/api/v1/nodes/{_quoted(node)}")
+
+    def predictions(self) -> PredictionsAnswer:
+        """How right predictions were over the tasks that ended last, and which model makes them."""
+        return self.connection.ask("GET", "/api/v1/predictions", PredictionsAnswer)
 
     def quota(self) -> QuotaAnswer:
         """How the yard is split between online and batch work."""

@@ -105,6 +105,42 @@ class ExplainAnswer(Struct, frozen=True):
     """What its work is foreseen to take, on each GPU model of the yard."""
 
 
+# --- predictions --------------------------------------------------------------------------------------------------------
+
+
+class PredictionScore(Struct, frozen=True):
+    """How right one way of predicting was, over the tasks that ended last; errors are parts of what came."""
+
+    predictor: str
+    about: str
+    tasks: int
+    median_ape: float | None
+    mape: float | None
+    band_coverage: float | None
+
+
+class ModelStanding(Struct, frozen=True):
+    """Which performance model is used, and why."""
+
+    file: str | None
+    """Null: the one that ships."""
+    since: Instant | None
+    why: str
+    refused: int
+    """Files that were not taken."""
+    refused_why: str | None
+    trained_on: dict[str, int]
+    """Rows of each kind; empty: no task has said yet what it computes, so it was not read."""
+
+
+class PredictionsAnswer(Struct, frozen=True):
+    """What a yard knows of its own foresight."""
+
+    enabled: bool
+    scores: list[PredictionScore]
+    model: ModelStanding | None
+
+
 # --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
+from gpuyard.control_plane.yard import row_of
+from gpuyard.predictor.ended import ran_of, wrong_by
+from gpuyard.predictor.performance import SHIPPED, load
+from tests.unit.control_plane.yards_that_learn import archive_of, ended
 from tests.unit.predictor.worlds import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
 
 Said = pytest.CaptureFixture[str]
@@ -203,3 +207,41 @@ def test_a_script_that_makes_nothing_is_answered_with_a_sentence(
     script.write_text(text)
     assert gpuyard("predict", "--script", script, "--gpu", "H200") == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_ended_tasks_of_a_yard_are_learnt_from_but_for_the_newest(
+    gpuyard: Gpuyard, tmp_path: Path, capsys: Said
+) -> None:
+    views = ended(140, 2.0)
+    archive = archive_of(tmp_path, views)
+    out = tmp_path / "yard.model"
+    assert gpuyard("train", "predictor", "--journal", tmp_path, "--out", out, "--threads", 1, "--json") == 0
+    archive.close()
+    said = json.loads(capsys.readouterr().out)
+    assert (said["tasks"], said["kept_back"]) == (112, 28)
+    assert said["rows"] == {"network": 112, "memory": 112, "utilisation": 112}
+    learnt = load(out)
+    assert learnt.seen_until == views[111].finished_at
+    newest = ran_of([(row.finished_at, row.answer) for row in map(row_of, views[112:])])
+    before, after = wrong_by(load(SHIPPED), newest), wrong_by(learnt, newest)
+    assert before is not None
+    assert after is not None
+    assert before > 0.4
+    assert after < 0.2
+
+
+@pytest.mark.parametrize(
+    ("tasks", "sentence"),
+    [(None, "There is no file"), (0, "0 tasks have ended well"), (50, "40 tasks have ended well")],
+)
+def test_a_yard_that_tells_too_little_is_wrong_use(
+    gpuyard: Gpuyard, tmp_path: Path, capsys: Said, tasks: int | None, sentence: str
+) -> None:
+    if tasks is not None:
+        archive_of(tmp_path, ended(tasks, 2.0)).close()
+    out = tmp_path / "yard.model"
+    assert gpuyard("train", "predictor", "--journal", tmp_path, "--out", out) == 2
+    assert sentence in capsys.readouterr().err
+    assert not out.exists()
+    assert gpuyard("train", "predictor", "--out", out) == 2
+    assert "--journal DIR" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typer.main import get_command
 GROUPS = {
     "a yard": ("up", "down", "server", "agent"),
     "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
-    "the yard's own": ("gpus", "nodes", "quota", "tenants", "users", "tokens", "login"),
+    "the yard's own": ("gpus", "nodes", "quota", "predictions", "tenants", "users", "tokens", "login"),
     "without a yard": ("plan", "analyze", "profile", "train", "predict", "simulate", "demo", "docs", "bench"),
 }
 

@@ -1,5 +1,7 @@
 """Files that verbs about predictions read, and what is said when they are not there."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,10 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all th
 Threads = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="Cores to use (0: all).")]
 What = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilisation, where files have several (default: the first they have).")]  # fmt: skip
 
+KEPT_BACK = 0.2
+ENOUGH_ALONE = 100
+MOST_TASKS = 1_000_000
+
 UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
 
 
@@ -29,11 +35,39 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
     return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
 
 
-def read_profiles(files: list[Path]) -> dict[str, "Rows"]:
+def read_profiles(files: list[Path], more: "Iterable[Rows]" = ()) -> dict[str, "Rows"]:
     """All rows, by kind."""
     from gpuyard.predictor import dataset
 
-    return dataset.together([rows for file in files for rows in dataset.read(there(file))])
+    return dataset.together([*(rows for file in files for rows in dataset.read(there(file))), *more])
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a yard's ended tasks say."""
+
+    rows: "tuple[Rows, ...]"
+    tasks: int
+    """How many of them are in it."""
+    kept_back: int
+    """So many later ones are not: a scheduler judges by them whether the model is better than its own."""
+    seen_until: float
+
+
+def read_journal(folder: Path, specs: "Specs", *, alone: bool) -> Ended:
+    """What tasks took that said what they compute, but for the newest fifth of them. The yard may be running."""
+    from gpuyard.control_plane.archive import ended_in
+    from gpuyard.predictor.ended import ran_of, rows_of
+
+    ran = ran_of(ended_in(there(folder / "archive.sqlite"), MOST_TASKS))
+    learnt = ran[: len(ran) - int(KEPT_BACK * len(ran))]
+    rows = rows_of(learnt, specs)
+    if not rows or (alone and len(learnt) < ENOUGH_ALONE):
+        least = f"; without --profiles it takes {ENOUGH_ALONE}" if rows else ""
+        raise WrongInput(
+            f"In {folder} {len(learnt)} tasks have ended well that said what they compute and ran long enough on one known GPU{least}"
+        )
+    return Ended(tuple(rows.values()), len(learnt), len(ran) - len(learnt), learnt[-1].ended_at)
 
 
 def only(kinds: dict[str, "Rows"], what: str | None) -> dict[str, "Rows"]:

@@ -11,17 +11,18 @@ from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads
 
 
 def predictor(
-    profiles: Annotated[list[Path], typer.Option("--profiles", metavar="FILE", help="Measured rows; one or more files.")],
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Where the model is written.")],
+    profiles: Annotated[list[Path] | None, typer.Option("--profiles", metavar="FILE", help="Measured rows; one or more files.")] = None,
+    journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="The data folder of a yard: what its tasks that said their work took.")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     seed: Seed = 1,
     threads: Threads = 1,
     as_json: Annotated[bool, json_option("Print what was learnt from as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Learn from measured rows how long tasks take, how much memory they need and how busy they keep a GPU."""
+    """Learn from measured rows, and from tasks that have ended in a yard, how long tasks take, how much memory they need and how busy they keep a GPU."""
     from gpuyard.cli.printing import print_json, print_pairs
-    from gpuyard.cli.train.files import read_profiles, read_specs
+    from gpuyard.cli.train.files import read_journal, read_profiles, read_specs
     from gpuyard.domain.errors import WrongInput
     from gpuyard.predictor import speciality
     from gpuyard.predictor.performance import Performance
@@ -30,12 +31,18 @@ def predictor(
         raise WrongInput(f"There is no folder {out.parent}")
     speciality.THREADS = threads
     began = perf_counter()
-    model = Performance.learnt(read_profiles(profiles), read_specs(specs, calibration), seed)
+    if not profiles and journal is None:
+        raise WrongInput("Say --profiles FILE, --journal DIR, or both")
+    known = read_specs(specs, calibration)
+    ended = None if journal is None else read_journal(journal, known, alone=not profiles)
+    kinds = read_profiles(profiles or [], () if ended is None else ended.rows)
+    model = Performance.learnt(kinds, known, seed, 0.0 if ended is None else ended.seen_until)
     model.save(out)
     gpus = sorted({gpu for one in model.specialities.values() for gpu in one.vocabulary["gpu"]})
     said = {
         "model": str(out),
         "rows": dict(model.trained_on),
+        **({} if ended is None else {"tasks": ended.tasks, "kept_back": ended.kept_back}),
         "gpus": gpus,
         "bytes": out.stat().st_size,
         "seconds": round(perf_counter() - began, 1),
