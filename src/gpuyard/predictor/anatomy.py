@@ -16,13 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import frexp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from gpuyard.predictor.flops import Counts
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.str_]
@@ -31,6 +28,26 @@ KEPT, LARGEST = 0.35, 1.5
 """Medians over the models of our zoo, which were counted both ways: what is kept over what inference moves (a quarter of
 them below 0.31, a quarter above 0.38), and the largest operation over the largest mean of a group."""
 SHIPPED = Path(__file__).parent / "data" / "anatomy.csv.gz"
+
+
+class Counted(Protocol):
+    """A step, or a part of one, as it was counted with one batch."""
+
+    @property
+    def operations(self) -> Sequence[tuple[str, int, float, float]]:
+        """Each in its turn: kind, kernels, FLOPs, bytes."""
+
+    @property
+    def activation_bytes(self) -> float:
+        """What the backward pass needs."""
+
+    @property
+    def largest_bytes(self) -> float:
+        """Of the largest operation."""
+
+    @property
+    def parameter_bytes(self) -> float:
+        """Whatever the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +101,7 @@ class Anatomy:
         )
 
     @staticmethod
-    def counted(few: "Counts", many: "Counts", few_batch: int, many_batch: int) -> "Anatomy":
+    def counted(few: Counted, many: Counted, few_batch: int, many_batch: int) -> "Anatomy":
         """From the same step counted with two batches: what grows belongs to a sample, what stays to the model.
 
         The operations come in the same order both times. Those alike, within a factor of two in what they do for a byte
@@ -104,6 +121,16 @@ class Anatomy:
         kept = (many.activation_bytes - few.activation_bytes) / more
         largest = (many.largest_bytes - few.largest_bytes) / more
         return Anatomy.of(lines, kept, largest, few.parameter_bytes)
+
+    @staticmethod
+    def joined(parts: Sequence["Anatomy"]) -> "Anatomy":
+        """Of a step that is made of these, one after the other."""
+        return Anatomy(
+            np.concatenate([part.groups for part in parts]),
+            sum(part.kept_bytes for part in parts),
+            max(part.largest_bytes for part in parts),
+            sum(part.parameter_bytes for part in parts),
+        )
 
     def step(self, batch: int) -> dict[str, float]:
         """The sums of a step of so many samples, by the names that columns of profiles have (`totals` reads them)."""

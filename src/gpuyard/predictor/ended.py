@@ -100,11 +100,13 @@ def _measured(work: Work, made: Anatomy, chip: Gpu, some: list[Ran]) -> list[Row
         ],
         "utilisation": [max(one.utilization / 100.0, 0.01) for one in some if one.utilization is not None],
     }
-    return [
-        replace(rows(kind, work, made, [chip] * len(values)), measured=np.array(values))
-        for kind, values in took.items()
-        if values
-    ]
+    return [_rows(kind, work, made, chip, values) for kind, values in took.items() if values]
+
+
+def _rows(kind: str, work: Work, made: Anatomy, chip: Gpu, values: list[float]) -> Rows:
+    count = len(values)
+    asked = rows(kind, work, [made] * count, np.full(count, float(work.batch)), [chip.gpu] * count)
+    return replace(asked, measured=np.array(values))
 
 
 def wrong_by(model: Performance, ran: Sequence[Ran]) -> float | None:

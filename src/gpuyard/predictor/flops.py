@@ -10,8 +10,9 @@ attention, whose scores never reach memory, and recurrent layers, whose steps cu
 they fall apart and counted whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
+
+Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +48,55 @@ class Counts:
     """Each in its turn: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = {"matmul": 0.0, "convolution": 0.0, "attention": 0.0}
-        self.bytes = self.heavy_bytes = self.largest = 0.0
-        self.kernels = self.heavy = 0
-        self.operations: list[tuple[str, int, float, float]] = []
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Of one model. Storages are told apart by their address, so a model has to be held while it is counted."""
 
-    def whole(self, kind: str, flops: float, kernels: int, tensors: tuple[Any, ...]) -> None:
-        """Add an operation that is not seen by itself."""
-        moved = float(sum(x.numel() * x.element_size() for x in tensors))
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.model = model
+        self.operations: list[tuple[str, int, float, float]] = []
+        """Each in its turn: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
+        self.parameters = {storage_of(p): p for p in model.parameters()}
+        self.kept: dict[int, int] = {}
+        """Bytes of storages that autograd keeps."""
+
+    def step(self, given: Sequence[Any], *, training: bool) -> None:
+        """One, forward and, in training, back from a plain loss."""
+        hooks = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda x: x)
+        with torch.set_grad_enabled(training), self, _Catch(self), hooks:
+            out = self.model(*given)
+            if training:
+                self.forward_is_over()
+                loss = reduce(torch.add, [x.float().square().mean() for x in _learnable(out)])
+                loss.backward()  # type: ignore[no-untyped-call]
+
+    def add(self, kind: str, kernels: int, flops: float, moved: float, given: Tensors, made: Tensors) -> None:  # noqa: ARG002 - of use to those who add more
+        """One operation: what it costs, what goes in and what comes out."""
         self.operations.append((kind, kernels, flops, moved))
-        self.flops[kind] += flops
-        self.kernels += kernels
-        self.heavy += kernels
-        self.bytes += moved
-        self.heavy_bytes += moved
-        self.largest = max(self.largest, moved)
+
+    def forward_is_over(self) -> None:
+        """What comes now is the loss, and the way back."""
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Autograd needs this later."""
+        if storage_of(tensor) not in self.parameters:
+            self.kept[storage_of(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Every operation comes by here."""
         out = func(*args, **(kwargs or {}))
-        if func.is_view or func.overloadpacket in _FREE:
+        operation = func.overloadpacket
+        if func.is_view or operation in _FREE:
             return out
-        touched = (out, out) if func.overloadpacket is torch.ops.aten.embedding else (args, kwargs, out)
-        moved = float(sum(x.numel() * x.element_size() for x in tree_iter(touched) if isinstance(x, torch.Tensor)))
-        self.kernels += 1
-        self.bytes += moved
-        self.largest = max(self.largest, moved)
-        name = str(func.overloadpacket)
-        if func.overloadpacket not in flop_registry:
-            self.operations.append(("norm" if "norm" in name else "light", 1, 0.0, moved))
-            return out
-        flops = float(_flops(func.overloadpacket, args, kwargs or {}, out))
-        self.heavy += 1
-        self.heavy_bytes += moved
-        self.flops[_kind(name)] += flops
-        self.operations.append(("grouped" if _is_grouped(name, args) else _kind(name), 1, flops, moved))
+        given, made = _tensors((args, kwargs)), _tensors(out)
+        moved = _bytes((*made, *made) if operation is torch.ops.aten.embedding else (*given, *made))
+        name = str(operation)
+        if operation not in flop_registry:
+            self.add("norm" if "norm" in name else "light", 1, 0.0, moved, given, made)
+        else:
+            kind = "grouped" if _is_grouped(name, args) else _kind(name)
+            self.add(kind, 1, _flops(operation, args, kwargs or {}, out), moved, given, made)
         return out
 
 
@@ -89,12 +104,12 @@ class _Whole(torch.autograd.Function):
     """Stands for an operation that is one kernel on a GPU: remembers its cost, gives back tensors of the right shape."""
 
     @staticmethod
-    def forward(context: Any, seen: _Counter, kind: str, flops: float, kernels: int, shape: Any, *tensors: Any) -> Any:
+    def forward(context: Any, seen: Counter, kind: str, flops: float, kernels: int, shape: Any, *tensors: Any) -> Any:
         """`shape` is of what comes out."""
         context.cost = seen, kind, flops, kernels
         context.save_for_backward(*tensors)
         out = tensors[0].new_empty(shape)
-        seen.whole(kind, flops, kernels, (*tensors, out))
+        seen.add(kind, kernels, flops, _bytes((*tensors, out)), tensors, (out,))
         return out
 
     @staticmethod
@@ -102,21 +117,16 @@ class _Whole(torch.autograd.Function):
         """Twice the arithmetic; attention computes its scores once more."""
         seen, kind, flops, kernels = context.cost
         tensors = context.saved_tensors
-        seen.whole(kind, flops * (2.5 if kind == "attention" else 2), 2 * kernels, (*tensors, *tensors, *grads))
-        return (
-            None,
-            None,
-            None,
-            None,
-            None,
-            *(torch.empty_like(x) if x.is_floating_point() else None for x in tensors),
-        )
+        made = tuple(torch.empty_like(x) if x.is_floating_point() else None for x in tensors)
+        more, moved = (2.5 if kind == "attention" else 2.0), _bytes((*tensors, *tensors, *_tensors(grads)))
+        seen.add(kind, 2 * kernels, flops * more, moved, (*tensors, *_tensors(grads)), _tensors(made))
+        return (None, None, None, None, None, *made)
 
 
 class _Catch(TorchFunctionMode):
     """Hands attention and recurrent layers to `_Whole`."""
 
-    def __init__(self, seen: _Counter) -> None:
+    def __init__(self, seen: Counter) -> None:
         super().__init__()
         self.seen = seen
 
@@ -139,7 +149,7 @@ class _Catch(TorchFunctionMode):
     def _recurrent(self, name: str, x: Any, hidden: Any, weights: Any, *more: Any) -> Any:
         layers = more[1]
         steps, rows = (x.shape[1], x.shape[0]) if more[-1] else (x.shape[0], x.shape[1])
-        width = (hidden[0] if name == "lstm" else hidden).shape[-1]
+        width = (hidden[0] if name == "lstm" else hidden).shape[-1] * (2 if more[-2] else 1)
         work = 2.0 * steps * rows * sum(w.numel() for w in weights if w.dim() == 2)
         out = _Whole.apply(  # type: ignore[no-untyped-call]
             self.seen, "matmul", work, layers * (steps + 1), (*x.shape[:-1], width), x, *weights
@@ -191,33 +201,44 @@ def count(
     model = _on_meta(build).to(getattr(torch, dtype)).train(training)
     with torch.device("meta"):
         given = tuple(x.to(getattr(torch, dtype)) if x.is_floating_point() else x for x in inputs())
-    kept: dict[int, int] = {}
-    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+    seen = Counter(model)
+    seen.step(given, training=training)
+    heavy = [operation for operation in seen.operations if operation[0] not in {"norm", "light"}]
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in parameters:
-            kept[storage._cdata] = storage.nbytes()
-        return tensor
+    def flops(*kinds: str) -> float:
+        return sum(flops for kind, _, flops, _ in heavy if kind in kinds)
 
-    with _Counter() as seen, _Catch(seen), torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        if training:
-            loss = model(*given).float().square().mean()
-            loss.backward()
-        else:
-            with torch.no_grad():
-                model(*given)
     return Counts(
-        sum(seen.flops.values()),
-        seen.flops["matmul"],
-        seen.flops["convolution"],
-        seen.flops["attention"],
-        seen.bytes,
-        seen.heavy_bytes,
-        seen.kernels,
-        seen.heavy,
-        float(sum(p.numel() * p.element_size() for p in model.parameters())),
-        float(sum(kept.values())),
-        seen.largest,
+        sum(flops for _, _, flops, _ in heavy),
+        flops("matmul"),
+        flops("convolution", "grouped"),
+        flops("attention"),
+        sum(moved for *_, moved in seen.operations),
+        sum(moved for *_, moved in heavy),
+        sum(kernels for _, kernels, _, _ in seen.operations),
+        sum(kernels for _, kernels, _, _ in heavy),
+        _bytes(model.parameters()),
+        float(sum(seen.kept.values())),
+        max((moved for *_, moved in seen.operations), default=0.0),
         tuple(seen.operations),
     )
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """What tells memory apart: views of a tensor have the same."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _learnable(out: Any) -> Tensors:
+    found = [x for x in _tensors(out) if x.is_floating_point() and x.requires_grad]
+    if not found:
+        raise ValueError("nothing that comes out of it can be learnt from")
+    return found
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> float:
+    return float(sum(x.numel() * x.element_size() for x in tensors))

@@ -48,6 +48,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
     mem_bw_gbs: float
     l2_mb: float
     tdp_w: float
+    pcie_gen: int = 4
+    nvlink_gbs: float | None = None
+    """Both ways together, to all others of a node; 0 or nothing where there is none."""
     launch_us: float | None = None
     """Of the smallest kernel, where somebody measured it."""
     calibrated: bool = False
@@ -56,6 +59,11 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
     def names(self) -> set[str]:
         """All it goes by, as `_plain` writes them."""
         return {_plain(name) for name in (self.gpu, *self.aliases.split("|")) if name}
+
+    @property
+    def link_gbs(self) -> float:
+        """One way between two GPUs of a node: NVLink, else PCIe as it is in practice."""
+        return self.nvlink_gbs / 2 if self.nvlink_gbs else 12.5 * 2.0 ** (self.pcie_gen - 3)
 
     def tflops(self, precision: str) -> float:
         """Its peak at this type of numbers; a type it does not know is computed in the next wider one."""

@@ -10,8 +10,8 @@ from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.work import Work
 from gpuyard.predictor import anatomy
 from gpuyard.predictor.anatomy import Anatomy, Works, memory_shape
-from gpuyard.predictor.dataset import Rows, families, ones
-from gpuyard.predictor.gpus import Gpu, Specs
+from gpuyard.predictor.dataset import Floats, Rows, families, ones
+from gpuyard.predictor.gpus import Specs
 from gpuyard.predictor.performance import Performance
 
 MODES = ("train", "infer")
@@ -75,7 +75,8 @@ def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], spec
     """How long, how much memory, how busy: on each of these GPUs."""
     _check(work)
     chips = [specs.find(name) for name in gpus]
-    asked = {kind: rows(kind, work, made, chips) for kind in ("network", "memory", "utilisation")}
+    names, batch = [chip.gpu for chip in chips], np.full(len(chips), float(work.batch))
+    asked = {kind: rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilisation")}
     step = model.predict(asked["network"], specs)
     memory = model.predict(asked["memory"], specs) if "memory" in model.specialities and made.parameter_bytes else None
     busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.specialities else None
@@ -102,6 +103,16 @@ def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], spec
     return answers
 
 
+def steps_ms(
+    model: Performance, work: Work, steps: Sequence[tuple[Anatomy, int]], gpu: str, specs: Specs
+) -> list[float]:
+    """How long each of many steps takes on one GPU: what it is made of, and with how many samples; the rest says `work`."""
+    _check(work)
+    made, batch = [anatomy for anatomy, _ in steps], np.array([float(samples) for _, samples in steps])
+    asked = rows("network", work, made, batch, [specs.find(gpu).gpu] * len(steps))
+    return [float(ms) for ms in model.predict(asked, specs).middle]
+
+
 def _check(work: Work) -> None:
     if work.mode not in MODES:
         raise WrongInput(f"mode can be {' or '.join(MODES)}, not {work.mode!r}")
@@ -112,10 +123,9 @@ def _check(work: Work) -> None:
             raise WrongInput(f"{name} must be at least 1")
 
 
-def rows(kind: str, work: Work, made: Anatomy, chips: list[Gpu]) -> Rows:
-    """Rows of one kind in which nothing is measured yet: this work on each of these GPUs."""
-    count = len(chips)
-    batch = np.full(count, float(work.batch))
+def rows(kind: str, work: Work, made: Sequence[Anatomy], batch: Floats, gpus: Sequence[str]) -> Rows:
+    """Rows of one kind in which nothing is measured yet: this work with each anatomy, batch and GPU."""
+    count = len(gpus)
     numbers, mode = ones(work.precision, count), ones(work.mode, count)
     words = {
         "source": ones("gpuyard", count),
@@ -126,19 +136,18 @@ def rows(kind: str, work: Work, made: Anatomy, chips: list[Gpu]) -> Rows:
         "model": ones(work.model, count),
     }
     shape = (
-        memory_shape([made] * count, batch, numbers, mode)
+        memory_shape(made, batch, numbers, mode)
         if kind == "memory"
         else {"batch": batch, "torch": np.full(count, work.torch)}
     )
     family = ones(work.family, count) if work.family else families(ones(work.model.split("/")[-1], count))
-    gpu = np.array([chip.gpu for chip in chips])
     return Rows(
         kind,
-        gpu,
+        np.array(gpus),
         family,
         ones(PRECISIONS[work.precision], count),
         np.full(count, np.nan),
         shape,
         words,
-        Works.of([made] * count),
+        Works.of(made),
     )

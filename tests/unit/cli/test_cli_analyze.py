@@ -1,6 +1,7 @@
 """`gpuyard analyze`, from its options to what it prints."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,13 +123,13 @@ def test_a_model_is_divided_and_the_fastest_way_that_fits_comes_first(
     analyze: Analyze, source: Path, capsys: Said
 ) -> None:
     source.write_text(
-        "from torch import nn\ndef deep():\n    return nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)])\n"
+        "from torch import nn\ndef deep():\n    return nn.Sequential(*[nn.Linear(8192, 8192) for _ in range(8)])\n"
     )
-    options = ("--model", "deep", "--input", "8192x512", "--gpus", 4, "--gpu", "a100", "--micro-batches", 1)
+    options = ("--model", "deep", "--input", "8192x8192", "--gpus", 4, "--gpu", "a100", "--micro-batches", 1)
     assert analyze(source, *options, "--link", 1e5, "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["model"], told["batch"], told["gpu"], told["gpus"]) == ("deep", 8192, "A100", 4)
-    assert told["forward_flops"] == 8 * 2 * 8192 * 512 * 512
+    assert (told["model"], told["batch"], told["gpu"], told["gpus"]) == ("deep", 8192, "A100-40GB-PCIe", 4)
+    assert told["flops"] == (3 * 8 - 1) * 2 * 8192**3  # the input needs no gradient
     assert sorted(len(plan["stages"]) * plan["replicas"] for plan in told["plans"]) == [4, 4, 4]
     four = next(plan for plan in told["plans"] if len(plan["stages"]) == 4)
     assert [(stage["first"], stage["last"]) for stage in four["stages"]] == [
@@ -143,8 +144,8 @@ def test_a_model_is_divided_and_the_fastest_way_that_fits_comes_first(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--model", "Net", "--gpu", "H1000"), "There is no GPU 'H1000' in the table; nearest:"),
-        (("--model", "Net", "--precision", "int4"), "'int4' is no precision; known: fp32, tf32, bf16, fp16."),
+        (("--model", "Net", "--gpu", "H1000"), "Unknown GPU 'H1000'; near to it: H100"),
+        (("--model", "Net", "--precision", "int4"), "'int4' is no precision; known: fp32, tf32, bf16, amp,"),
         (("--model", "Net"), "Which inputs does the model get? Say --input SHAPE, such as --input 32x3x224x224."),
         (("--model", "a b", "--input", "1x1"), "'a b' does not name a model"),
         (
@@ -165,3 +166,11 @@ def test_a_model_that_can_not_be_meant_gets_a_sentence(
     said = capsys.readouterr()
     assert sentence in said.err
     assert said.err.count("\n") == 1
+
+
+def test_dividing_a_model_without_lightgbm_says_what_to_install(
+    analyze: Analyze, source: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    assert analyze(source, "--model", "Net", "--input", "1x1") == 2
+    assert capsys.readouterr().err.endswith("needs LightGBM: pip install 'gpuyard[learn]'.\n")

@@ -62,3 +62,14 @@ def test_specs_without_a_column_or_with_nonsense_are_refused_with_the_place(tmp_
     nothing = write(tmp_path / "nothing.csv", SPEC_COLUMNS, [["x", 1, 1, 0, 1, 1, 1, 1]])
     with pytest.raises(WrongInput, match=r"line 2: fp32_tflops of x must be above 0"):
         read_specs(nothing)
+
+
+def test_two_gpus_speak_over_nvlink_or_pcie_one_way() -> None:
+    specs = shipped()
+    assert [specs.find(name).link_gbs for name in ("H200", "A100-80GB-SXM", "T4", "L4", "RTX5090")] == [
+        450,
+        300,
+        12.5,
+        25,
+        50,
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuyard.analysis.splitting.counts import Counts
+from gpuyard.analysis.splitting.counts import Counts, Part, parts
 from gpuyard.domain.errors import WrongInput
 
 DTYPES = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"}
@@ -27,9 +27,23 @@ def read_input(text: str) -> tuple[list[int], str]:
     return shape, dtype
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """A model, ready to be divided."""
+
+    name: str
+    batch: int
+    parts: list[Part]
+    shared: tuple[tuple[str, str], ...]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    few: Counts
+    many: Counts
+
+
 def counted(
     path: Path, model: str, inputs: Sequence[str], *, training: bool, python: str, limit_seconds: float
-) -> Counts:
+) -> Counted:
     """Count a model of a file, or `module:Name` of a module beside it, in a process of its own."""
     module, _, name = model.rpartition(":")
     folder = path if path.is_dir() else path.parent
@@ -39,10 +53,10 @@ def counted(
     if not inputs:
         raise WrongInput("Which inputs does the model get? Say --input SHAPE, such as --input 32x3x224x224.")
     with tempfile.TemporaryDirectory() as place:
-        answer = Path(place) / "answer.json"
+        file = Path(place) / "answer.json"
         asked = {
             "folder": str(folder.resolve()), "module": module, "name": name, "inputs": [read_input(text) for text in inputs],
-            "spoken": " ".join(inputs), "training": training, "answer": str(answer),
+            "spoken": " ".join(inputs), "training": training, "answer": str(file),
         }  # fmt: skip
         try:
             done = subprocess.run(  # noqa: S603 - the user named the program and the model
@@ -53,12 +67,13 @@ def counted(
             raise WrongInput(f"{model} was not counted within {limit_seconds:g} s; allow more with --limit.") from None
         except OSError as error:
             raise WrongInput(f"{python}: {error.strerror}.") from None
-        if not answer.exists():
+        if not file.exists():
             last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
             raise WrongInput(f"{model} could not be counted: {last[0]}.")
-        content = answer.read_bytes()
+        content = file.read_bytes()
     said = msgspec.json.decode(content)
     if "error" in said:
         sentence = said["error"] if said["error"].endswith((".", "?")) else f"{said['error']}."
         raise WrongInput(f"{path}: {sentence}")
-    return msgspec.convert(said, Counts)
+    answer, batch = msgspec.convert(said, _Answer), read_input(inputs[0])[0][0]
+    return Counted(name, batch, parts(answer.few, answer.many, batch, 2 * batch), answer.few.shared)

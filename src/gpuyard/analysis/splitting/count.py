@@ -1,8 +1,8 @@
-"""`python -m gpuyard.analysis.splitting.count`: count one forward pass of somebody's model. The only place that runs user code.
+"""`python -m gpuyard.analysis.splitting.count`: count a step of somebody's model. The only place that runs user code.
 
-The model is made on torch's meta device, where tensors have shapes and no contents: no GPU is needed, and no memory. Every
-operation that PyTorch dispatches is seen with the module it runs in, the storages it reads and writes, and what autograd keeps.
-Attention and recurrent layers, one kernel on a GPU and many operations here, are caught before they fall apart.
+The model is made on torch's meta device, where tensors have shapes and no contents: no GPU is needed, and no memory. It is
+counted as `predictor.flops` does, and of every operation the module it belongs to, the storages it reads and writes, and
+what autograd keeps are noted. Twice, for a batch and for two of them: what grows belongs to a sample, what stays to the model.
 
 What is asked comes as JSON on standard input. The answer goes to the file that is named there, since a model may print
 what it likes.
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def count(asked: dict[str, Any]) -> dict[str, Any]:
-    """The columns of `Counts`."""
+    """`Counts` for the batch, and for twice as large a one."""
     try:
         import torch
     except ImportError:
@@ -46,17 +46,24 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
             raise Refused(f"{asked['name']} can not be made without arguments: {_line(error)}") from None
     if not isinstance(model, torch.nn.Module):
         raise Refused(f"{asked['name']} gives a {type(model).__name__}, not a torch.nn.Module.")
-    inputs = [torch.zeros(shape, dtype=getattr(torch, dtype), device="meta") for shape, dtype in asked["inputs"]]
     model.train(asked["training"])
-    counter = Counter(model)
-    try:
-        with counter.running(training=asked["training"]), torch.device("meta"):
-            model(*inputs)
-    except Exception as error:
-        raise Refused(f"{asked['name']} can not run with inputs {asked['spoken']}: {_line(error)}") from None
-    if counter.saw_nothing:
-        raise Refused(f"{asked['name']} does nothing with its inputs.")
-    return {"model": asked["name"], "batch": inputs[0].shape[0], **counter.answer()}
+    found = []
+    for times, spoken in ((1, "inputs"), (2, "a batch twice as large as in")):
+        inputs = [
+            torch.zeros((times * batch, *shape), dtype=getattr(torch, dtype), device="meta")
+            for (batch, *shape), dtype in asked["inputs"]
+        ]
+        model.zero_grad()  # else the second step would add to the gradients of the first
+        counter = Counter(model)
+        try:
+            with torch.device("meta"):
+                counter.step(inputs, training=asked["training"])
+        except Exception as error:
+            raise Refused(f"{asked['name']} can not run with {spoken} {asked['spoken']}: {_line(error)}") from None
+        if counter.saw_nothing:
+            raise Refused(f"{asked['name']} does nothing with its inputs.")
+        found.append(counter.answer())
+    return {"few": found[0], "many": found[1]}
 
 
 def _maker(folder: str, module: str, name: str) -> Any:

@@ -1,207 +1,157 @@
-"""Sees every operation of a forward pass on torch's meta device; see `count`. Imported only where torch is."""
+"""Sees which part of a model every operation of a step belongs to; see `count`. Imported only where torch is.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+On the way forward that is the module which runs. On the way back it is the one whose forward operation made the node of
+autograd that runs: nodes have numbers in the order they were made in, so it is enough to know the number at each change.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
-from torch.utils.flop_counter import flop_registry
+from torch._C._autograd import _get_sequence_nr
 
-_aten = torch.ops.aten
-FREE = {_aten.empty, _aten.empty_like, _aten.new_empty, _aten.detach, _aten._reshape_alias, _aten.lift_fresh}
-"""They take no time on a GPU."""
+from gpuyard.predictor import flops
+from gpuyard.predictor.flops import Tensors, storage_of
+
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+Operation = tuple[str, int, float, float]
 
 
-class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Of one model. Storages are told apart by their address, so what was made is held until the end."""
+class Counter(flops.Counter):  # type: ignore[no-untyped-call]
+    """Of one model."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._model = model
+        super().__init__(model)
         self._path = [""]
         """Modules that are running, the innermost last."""
-        self._parameters = {_storage(tensor): tensor for tensor in model.parameters()}
-        self._buffers = {_storage(tensor) for tensor in model.buffers()}
-        self._held: list[torch.Tensor] = []
+        self._changed: int | None = 0
+        """The number of the next node of autograd when another module began, if nothing was done since."""
+        self._is_forward = True
         self._blocks: list[str] = []
-        self._rows: list[tuple[float, float, float, float]] = []
-        """FLOPs, bytes of activations, bytes of parameters, bytes of parameters seen for the first time."""
+        self._starts: list[int] = []
+        """Of each unit (operations of one block that follow each other): its block, its first node of autograd."""
+        self._done: list[list[Operation]] = []
+        self._owned: list[float] = []
+        """What it does on both ways, the bytes of parameters that are used there first."""
+        self._buffers = {storage_of(tensor) for tensor in model.buffers()}
         self._made: dict[int, int] = {}
         self._used: dict[int, int] = {}
         self._sizes: dict[int, float] = {}
-        """For each storage: which operation made it (-1: it came from outside), which used it last, its bytes."""
-        self._kept: dict[int, int] = {}
-        """For each storage that autograd keeps: at which operation."""
+        """Of each storage: the unit that made it (-1: it came from outside), the one that used it last, its bytes."""
+        self._kept_at: dict[int, int] = {}
         self._users: dict[int, list[str]] = {}
-        """For each parameter: the blocks that use it."""
+        """The unit at which autograd kept a storage; the blocks that use a parameter."""
+        self._held: list[torch.Tensor] = []
+        """A storage that is gone could lend its address to another."""
 
-    def note(self, flops: float, given: list[torch.Tensor], made: list[torch.Tensor]) -> None:
+    def step(self, given: Sequence[Any], *, training: bool) -> None:
+        """See `flops.Counter`; with an eye on modules."""
+        hooks = []
+        for name, module in self.model.named_modules():
+            hooks.append(module.register_forward_pre_hook(self._enters(name)))
+            hooks.append(module.register_forward_hook(self._leaves, always_call=True))
+        self._changed = _get_sequence_nr()
+        super().step(given, training=training)
+        for hook in hooks:
+            hook.remove()
+
+    def _enters(self, name: str) -> Any:
+        return lambda *_: self._change(lambda: self._path.append(name))
+
+    def _leaves(self, *_: Any) -> None:
+        self._change(self._path.pop)
+
+    def _change(self, path: Any) -> None:
+        if self._changed is None:
+            self._changed = _get_sequence_nr()
+        path()
+
+    def forward_is_over(self) -> None:
+        """Modules no longer tell."""
+        self._is_forward = False
+
+    def add(self, kind: str, kernels: int, flops: float, moved: float, given: Tensors, made: Tensors) -> None:
         """One operation."""
-        place, block = len(self._rows), self._block(self._path[-1])
-        fixed = owned = 0.0
+        unit = self._forward(given, made) if self._is_forward else self._backward()
+        self._done[unit].append((kind, kernels, flops, moved))
+
+    def _backward(self) -> int:
+        """The unit whose way back this is; the loss belongs to the last."""
+        node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # torch forgets the None
+        return len(self._starts) - 1 if node is None else max(bisect_right(self._starts, node._sequence_nr()) - 1, 0)
+
+    def _forward(self, given: Tensors, made: Tensors) -> int:
+        block = self._block(self._path[-1])
+        if not self._blocks or self._blocks[-1] != block:
+            self._blocks.append(block)
+            self._starts.append(_get_sequence_nr() - 1 if self._changed is None else self._changed)
+            self._done.append([])
+            self._owned.append(0.0)
+        self._changed = None
+        unit = len(self._blocks) - 1
         for tensor in given:
-            key = _storage(tensor)
-            if key in self._parameters:
-                fixed += _bytes(tensor)
+            key = storage_of(tensor)
+            if key in self.parameters:
+                self._owned[unit] += 0.0 if key in self._users else float(self.parameters[key].nbytes)
                 users = self._users.setdefault(key, [])
-                owned += 0.0 if users else _bytes(self._parameters[key])
                 if block not in users:
                     users.append(block)
             elif key not in self._buffers:
                 self._made.setdefault(key, -1)
                 self._sizes[key] = float(tensor.untyped_storage().nbytes())
-                self._used[key] = place
+                self._used[key] = unit
         for tensor in made:
-            key = _storage(tensor)
-            self._made.setdefault(key, place)
-            self._sizes[key] = float(tensor.untyped_storage().nbytes())
+            self._made.setdefault(storage_of(tensor), unit)
+            self._sizes[storage_of(tensor)] = float(tensor.untyped_storage().nbytes())
             self._held.append(tensor)
-        moved = float(sum(map(_bytes, [*given, *made]))) - fixed
-        self._rows.append((flops, moved, fixed, owned))
-        self._blocks.append(block)
+        return unit
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Every operation comes by here."""
-        out = func(*args, **(kwargs or {}))
-        if func.is_view or func.overloadpacket in FREE:
-            return out
-        table = flop_registry.get(func.overloadpacket)
-        flops = float(table(*args, **(kwargs or {}), out_val=out)) if table else 0.0
-        self.note(flops, _tensors((args, kwargs)), _tensors(out))
-        return out
-
-    @contextmanager
-    def running(self, *, training: bool) -> Iterator[None]:
-        """Around the forward pass."""
-        hooks = []
-        for name, module in self._model.named_modules():
-            hooks.append(module.register_forward_pre_hook(self._enters(name)))
-            hooks.append(module.register_forward_hook(self._leaves, always_call=True))
-        saved = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
-        with torch.set_grad_enabled(training), saved, self, _Catch(self):
-            yield
-        for hook in hooks:
-            hook.remove()
-
-    def _enters(self, name: str) -> Any:
-        return lambda *_: self._path.append(name)
-
-    def _leaves(self, *_: Any) -> None:
-        self._path.pop()
-
-    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        key = _storage(tensor)
-        if key not in self._parameters and key not in self._kept:
-            self._kept[key] = len(self._rows)
-            self._sizes[key] = float(tensor.untyped_storage().nbytes())
-            self._held.append(tensor)
-        return tensor
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Autograd needs this later."""
+        self._kept_at.setdefault(storage_of(tensor), max(len(self._blocks) - 1, 0))
+        self._held.append(tensor)
+        return super().keep(tensor)
 
     def _block(self, path: str) -> str:
         """The part of the model that is not divided: an element of a list of layers, else the module itself."""
-        module, name = self._model, ""
+        module, name = self.model, ""
         for part in path.split(".") if path else ():
             is_element = isinstance(module, LISTS)
             module, name = module.get_submodule(part), f"{name}.{part}".lstrip(".")
             if is_element and not isinstance(module, LISTS):
                 break
-        return name or type(self._model).__name__
+        return name or type(self.model).__name__
 
     @property
     def saw_nothing(self) -> bool:
         """Whether no operation came by."""
-        return not self._rows
+        return not self._blocks
 
     def answer(self) -> dict[str, Any]:
-        """The columns of `Counts`."""
-        flops, moved, fixed, owned = (list(column) for column in zip(*self._rows, strict=True))
-        kept = [0.0] * len(self._rows)
-        for key, place in self._kept.items():
-            kept[min(place, len(kept) - 1)] += self._sizes[key]
-        return {
-            "blocks": self._blocks,
-            "flops": flops,
-            "activation_bytes": moved,
-            "parameter_bytes": fixed,
-            "crossing_bytes": self._crossing(),
-            "kept_bytes": kept,
-            "owned_bytes": owned,
-            "shared": sorted({(users[0], other) for users in self._users.values() for other in users[1:]}),
-        }
+        """The units, as `Counts` has them."""
+        kept = [0.0] * len(self._blocks)
+        for key, size in self.kept.items():
+            kept[self._kept_at[key]] += size
+        units = [
+            {
+                "block": block, "operations": done, "largest_bytes": max(moved for *_, moved in done),
+                "parameter_bytes": owned, "crossing_bytes": crossing, "activation_bytes": activations,
+            }
+            for block, done, owned, crossing, activations in zip(
+                self._blocks, self._done, self._owned, self._crossing(), kept, strict=True
+            )
+        ]  # fmt: skip
+        shared = {(users[0], other) for users in self._users.values() for other in users[1:]}
+        return {"units": units, "shared": sorted(shared)}
 
     def _crossing(self) -> list[float]:
-        """Before each operation: the bytes that are there and still needed."""
-        change = [0.0] * (len(self._rows) + 1)
+        """Before each unit: the bytes that are there and needed by it or later ones."""
+        change = [0.0] * (len(self._blocks) + 1)
         for key, last in self._used.items():
             if self._made[key] < last:
                 change[self._made[key] + 1] += self._sizes[key]
                 change[last + 1] -= self._sizes[key]
-        now, found = 0.0, []
-        for size in change[:-1]:
-            now += size
-            found.append(now)
-        return found
-
-
-class _Whole(torch.autograd.Function):
-    """Stands for an operation that is one kernel on a GPU: gives back a tensor of the right shape."""
-
-    @staticmethod
-    def forward(context: Any, counter: Counter, flops: float, shape: Any, *tensors: Any) -> Any:
-        context.save_for_backward(*tensors)
-        out = tensors[0].new_empty(shape)
-        counter.note(flops, list(tensors), [out])
-        return out
-
-    @staticmethod
-    def backward(context: Any, *_: Any) -> Any:
-        raise NotImplementedError("nothing runs backward here")
-
-
-class _Catch(TorchFunctionMode):
-    """Catches attention and recurrent layers before they fall apart."""
-
-    def __init__(self, counter: Counter) -> None:
-        super().__init__()
-        self._counter = counter
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Every function of torch comes by here."""
-        name = getattr(func, "__name__", "")
-        if name == "scaled_dot_product_attention":
-            return self._attention(*args, **(kwargs or {}))
-        if name in {"lstm", "gru"} and len(args) == 9:
-            return self._recurrent(name, *args)
-        return func(*args, **(kwargs or {}))
-
-    def _attention(self, q: Any, k: Any, v: Any, *_: Any, is_causal: bool = False, **__: Any) -> Any:
-        work = 2.0 * q.numel() * k.shape[-2] + 2.0 * q.numel() / q.shape[-1] * k.shape[-2] * v.shape[-1]
-        return _whole(self._counter, work / (2 if is_causal else 1), (*q.shape[:-1], v.shape[-1]), q, k, v)
-
-    def _recurrent(self, name: str, x: Any, hidden: Any, weights: Any, *more: Any) -> Any:
-        steps, rows = (x.shape[1], x.shape[0]) if more[-1] else (x.shape[0], x.shape[1])
-        width = (hidden[0] if name == "lstm" else hidden).shape[-1] * (2 if more[-2] else 1)
-        work = 2.0 * steps * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
-        out = _whole(self._counter, work, (*x.shape[:-1], width), x, *weights)
-        return (out, *hidden) if name == "lstm" else (out, hidden)
-
-
-def _whole(counter: Counter, flops: float, shape: tuple[int, ...], *tensors: Any) -> Any:
-    return _Whole.apply(counter, flops, shape, *tensors)  # type: ignore[no-untyped-call]
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+        return list(accumulate(change[:-1]))

@@ -1,61 +1,68 @@
-"""What one step of a model does, operation by operation, as the process that counted it tells."""
+"""What one step of a model does, as the process that counted it tells, and what follows for any number of samples."""
 
-from itertools import groupby
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-
-class Counts(Struct, frozen=True):
-    """Columns with one entry for each operation of the forward pass, in the order in which they ran."""
-
-    model: str
-    batch: int
-    blocks: list[str]
-    """The block of the model it belongs to: the part that is never divided."""
-    flops: list[float]
-    activation_bytes: list[float]
-    """Read and written, what grows with the batch."""
-    parameter_bytes: list[float]
-    """Read of parameters."""
-    crossing_bytes: list[float]
-    """What was made before this operation and is needed by it or later ones."""
-    kept_bytes: list[float]
-    """What the backward pass will need of it."""
-    owned_bytes: list[float]
-    """Parameters that are used here first."""
-    shared: list[tuple[str, str]] = []
-    """Blocks that use the same parameters."""
-
-
-def in_half(counts: Counts) -> Counts:
-    """The same with activations and the weights that are read in 16 bits; weights that are kept stay as they are."""
-
-    def half(column: list[float]) -> list[float]:
-        return [size / 2 for size in column]
-
-    return replace(
-        counts,
-        activation_bytes=half(counts.activation_bytes),
-        parameter_bytes=half(counts.parameter_bytes),
-        crossing_bytes=half(counts.crossing_bytes),
-        kept_bytes=half(counts.kept_bytes),
-    )
+from gpuyard.domain.errors import WrongInput
+from gpuyard.predictor.anatomy import Anatomy
 
 
 class Unit(Struct, frozen=True):
-    """Operations of one block that follow each other."""
+    """Operations of one block that follow each other, and their way back. Between two units a model can be cut."""
 
     block: str
-    first: int
-    last: int
-    """One behind."""
+    """The part of the model that is never divided."""
+    operations: tuple[tuple[str, int, float, float], ...]
+    """Each: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
+    activation_bytes: float
+    """What the backward pass will need of it."""
+    largest_bytes: float
+    """Of its largest operation."""
+    parameter_bytes: float
+    """Parameters that are used here first."""
+    crossing_bytes: float
+    """What was made before and is needed here or later."""
 
 
-def units(counts: Counts) -> list[Unit]:
-    """Between two of them a model can be cut."""
-    made = []
-    for block, group in groupby(range(len(counts.blocks)), key=counts.blocks.__getitem__):
-        places = list(group)
-        made.append(Unit(block, places[0], places[-1] + 1))
-    return made
+class Counts(Struct, frozen=True):
+    """Of one step."""
+
+    units: tuple[Unit, ...]
+    shared: tuple[tuple[str, str], ...] = ()
+    """Blocks that use the same parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A unit, for any number of samples; in fp32."""
+
+    block: str
+    anatomy: Anatomy
+    crossing_bytes: float
+    crossing_bytes_each: float
+    """What crosses into it: whatever the batch, and for each sample."""
+
+    def crossing(self, samples: int) -> float:
+        """Bytes from the part before, for so many samples."""
+        return self.crossing_bytes + self.crossing_bytes_each * samples
+
+
+def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[Part]:
+    """From the same model counted with two batches."""
+    if [(u.block, len(u.operations)) for u in few.units] != [(u.block, len(u.operations)) for u in many.units]:
+        raise WrongInput(
+            f"The model does other things for a batch of {many_batch} than for {few_batch}: it can not be divided."
+        )
+    found = []
+    for one, other in zip(few.units, many.units, strict=True):
+        each = (other.crossing_bytes - one.crossing_bytes) / (many_batch - few_batch)
+        fixed = max(one.crossing_bytes - each * few_batch, 0.0)
+        found.append(Part(one.block, Anatomy.counted(one, other, few_batch, many_batch), fixed, each))
+    return found
+
+
+def together(some: Sequence[Part]) -> Anatomy:
+    """Parts that run one after the other."""
+    return Anatomy.joined([part.anatomy for part in some])

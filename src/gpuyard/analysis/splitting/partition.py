@@ -1,38 +1,54 @@
 """Stages and replicas for a counted model: every way to use some GPUs, and how long a step takes.
 
+**Time** of a part of a model, for some samples, is what a `Cost` says: the model of `predictor` as it ships. What it was taught
+is a whole step, so the optimizer's part is taken out and counted once, however many micro-batches there are. Nor is a sample
+believed to take less time among few than among all.
+
 **A pipeline** cuts the model into stages, the batch into micro-batches. A stage works on one micro-batch after the other,
 forward and backward. Micro-batches are alike, so the line takes what one needs for all stages, and then, for each other one, what
 the slowest stage needs:
 
     step = Σ stage + (micro-batches − 1) × slowest stage            bubble = 1 − micro-batches × Σ stage / (stages × step)
 
-A stage's time is that of its operations, and of sending what crosses into it, forward and (as gradients) back. Cuts
-are chosen so that the slowest stage is as fast as can be, by dynamic programming over the places where a model can be cut: exact.
+A stage's time is that of its operations, and of sending what crosses into it, forward and (as gradients) back. Cuts are
+chosen so that the slowest stage is as fast as can be: by dynamic programming over the places where a model can be cut, exact where
+times add up. Predicted ones nearly do (a unit's is that of a model made of nothing else, divided by how many it has); so the
+stages that were found are predicted, each as a whole, their units set right by the difference, and it is done again.
 
 **Replicas** each take a part of the batch and add up gradients in a ring, 2 (n − 1) / n of their bytes, while the last backward
 pass runs; what takes longer than that is waited for.
 
-**Memory** of a stage in training is 16 bytes for each parameter (weights, gradients, both moments of Adam, at four
-bytes) and what the backward pass needs of each micro-batch that is under way there: as many as there are stages from here on.
+**Memory** of a stage in training is four times its parameters (weights, gradients, both moments of Adam) and what the backward
+pass needs of each micro-batch that is under way there: as many as there are stages from here on.
 
 A backward pass takes twice as long as the forward pass: two products for each one. Predicted is one step, without loading data.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from gpuyard.analysis.splitting.counts import Counts, Unit, units
-from gpuyard.analysis.splitting.roofline import LINK_SECONDS, OF_LINK, Cost, Gpu
+from gpuyard.analysis.splitting.counts import Part, together
+from gpuyard.predictor.anatomy import Anatomy
+from gpuyard.predictor.gpus import Gpu
+from gpuyard.predictor.question import CONTEXT_MIB, MIB_OF_GB
 
+Cost = Callable[[Sequence[tuple[Anatomy, int]]], Sequence[float]]
+"""Seconds of a step of each of these, with so many samples."""
 BACKWARD = 2.0
-TRAINING_BYTES_A_PARAMETER = 4.0
-"""For each byte of weights in fp32: weights, gradients and two moments."""
-UPDATE_ACCESSES = 7.0
-"""Of the bytes of the weights, by Adam: four read, three written."""
-CONTEXT_BYTES = 1e9
-OF_MEMORY = 0.92
+COPIES = 4.0
+"""Of the weights in training: weights, gradients and two moments."""
+UPDATE_ACCESSES, LEAST_ACCESSES = 7.0, 3.0
+"""Of the bytes of the weights: four read and three written by Adam; read forward and back and written as gradients besides."""
+OF_LINK = 0.8
+LINK_SECONDS = 1e-5
+"""Before the first byte of a message arrives."""
+ROUNDS = 4
+"""How often stages are set right."""
+MIB = 2.0**20
+HALF = {"bf16", "fp16", "amp", "amp_bf16", "amp_fp16"}
+"""Precisions in which activations have 16 bits; without `amp` weights have, too."""
 
 
 class Stage(Struct, frozen=True):
@@ -76,25 +92,25 @@ class Setting(Struct, frozen=True):
     gpu: Gpu
     gpus: int
     training: bool = True
+    precision: str = "amp"
     micro_batches: int | None = None
     """The best number unless it is said."""
     link_gbs: float | None = None
 
 
-def plans(counts: Counts, cost: Cost, setting: Setting) -> list[Plan]:
+def plans(parts: Sequence[Part], batch: int, cost: Cost, setting: Setting) -> list[Plan]:
     """Every way to use the GPUs, the fastest that fits first."""
-    model = _Model(counts, cost, setting)
-    alone = model.seconds_alone()
+    model = _Model(parts, batch, cost, setting)
+    alone = model.step_alone()
     found = []
     for stages in range(1, setting.gpus + 1):
-        if setting.gpus % stages or stages > len(model.units):
+        if setting.gpus % stages or stages > len(parts):
             continue
         replicas = setting.gpus // stages
-        if counts.batch % replicas:
+        if batch % replicas:
             continue
-        options = [
-            model.plan(stages, replicas, micro, alone) for micro in _micro(counts.batch // replicas, stages, setting)
-        ]
+        each = batch // replicas
+        options = [model.plan(stages, replicas, micro, each // micro, alone) for micro in _micro(each, stages, setting)]
         if options:
             found.append(min(options, key=lambda plan: (not plan.fits, plan.seconds)))
     return sorted(found, key=lambda plan: (not plan.fits, plan.seconds))
@@ -112,61 +128,73 @@ def _micro(batch: int, stages: int, setting: Setting) -> Iterator[int]:
 
 
 class _Model:
-    """A counted model, with sums over its units."""
+    """A counted model on GPUs of one sort, with sums over its parts."""
 
-    def __init__(self, counts: Counts, cost: Cost, setting: Setting) -> None:
-        self.counts, self.cost, self.setting = counts, cost, setting
-        self.units: list[Unit] = units(counts)
-        self.passes = 1 + BACKWARD if setting.training else 1.0
-        self.owned = _sums([sum(counts.owned_bytes[u.first : u.last]) for u in self.units])
-        self.kept = _sums([sum(counts.kept_bytes[u.first : u.last]) for u in self.units])
-        self.crossing = [counts.crossing_bytes[u.first] for u in self.units]
+    def __init__(self, parts: Sequence[Part], batch: int, cost: Cost, setting: Setting) -> None:
+        self.parts, self.batch, self.cost, self.setting = parts, batch, cost, setting
+        narrow = 0.5 if setting.precision in HALF else 1.0
+        stored = narrow if setting.precision in {"bf16", "fp16"} else 1.0
+        self.narrow = narrow
+        self.owned = _sums([part.anatomy.parameter_bytes * stored for part in parts])
+        self.kept = _sums([part.anatomy.kept_bytes * narrow for part in parts])
         self.link = (setting.link_gbs or setting.gpu.link_gbs) * 1e9 * OF_LINK
-        self._times: dict[float, list[float]] = {}
-        self._cuts: dict[tuple[int, float], list[int]] = {}
+        self._weights: dict[int, list[float]] = {}
+        self._spans: dict[tuple[int, int, int], float] = {}
+        self._cuts: dict[tuple[int, int], list[int]] = {}
 
-    def times(self, part: float) -> list[float]:
-        """Sums of seconds over units, for this part of the batch; forward and backward."""
-        if part not in self._times:
-            counts = self.counts
-            columns = zip(counts.flops, counts.activation_bytes, counts.parameter_bytes, strict=True)
-            each = [self.passes * self.cost(flops * part, active * part + fixed) for flops, active, fixed in columns]
-            self._times[part] = _sums([sum(each[u.first : u.last]) for u in self.units])
-        return self._times[part]
+    def passes(self, spans: Sequence[tuple[int, int]], samples: int) -> list[float]:
+        """Predicted seconds of each of these stages for so many samples, forward and backward."""
+        new = [span for span in spans if (*span, samples) not in self._spans]
+        if new:
+            stages = [together(self.parts[first:last]) for first, last in new]
+            said = self.cost([(stage, many) for many in (samples, self.batch) for stage in stages])
+            for span, few, all_ in zip(new, said[: len(new)], said[len(new) :], strict=True):
+                least = self._without_update(all_, span) * samples / self.batch
+                self._spans[*span, samples] = max(self._without_update(few, span), least)
+        return [self._spans[*span, samples] for span in spans]
+
+    def _without_update(self, step: float, span: tuple[int, int]) -> float:
+        if not self.setting.training:
+            return step
+        return max(step - self.update(*span), step * LEAST_ACCESSES / (LEAST_ACCESSES + UPDATE_ACCESSES))
 
     def update(self, first: int, last: int) -> float:
-        """Seconds the optimizer needs for the parameters of these units."""
+        """Seconds the optimizer needs for the parameters of these parts."""
         if not self.setting.training:
             return 0.0
-        size = (self.owned[last] - self.owned[first]) * UPDATE_ACCESSES
-        return size / (self.setting.gpu.bandwidth_gbs * 1e9)
+        return (self.owned[last] - self.owned[first]) * UPDATE_ACCESSES / (self.setting.gpu.mem_bw_gbs * 1e9)
 
-    def seconds_alone(self) -> float:
+    def step_alone(self) -> float:
         """One GPU, whether it fits or not."""
-        return self.times(1.0)[-1] + self.update(0, len(self.units))
+        return self.passes([(0, len(self.parts))], self.batch)[0] + self.update(0, len(self.parts))
 
-    def sends(self, place: int, part: float) -> float:
+    def crossing(self, place: int, samples: int) -> float:
+        """Bytes that come into the part that begins here from those before."""
+        return self.parts[place].crossing(samples) * self.narrow if 0 < place < len(self.parts) else 0.0
+
+    def sends(self, place: int, samples: int) -> float:
         """Seconds to send what crosses here, there and back."""
-        if place in {0, len(self.units)}:
+        if place in {0, len(self.parts)}:
             return 0.0
         ways = 2 if self.setting.training else 1
-        return ways * (self.crossing[place] * part / self.link + LINK_SECONDS)
+        return ways * (self.crossing(place, samples) / self.link + LINK_SECONDS)
 
-    def plan(self, stages: int, replicas: int, micro: int, alone: float) -> Plan:
+    def plan(self, stages: int, replicas: int, micro: int, samples: int, alone: float) -> Plan:
         """This one way."""
-        part = 1.0 / (replicas * micro)
-        times, cuts = self.times(part), self.cuts(stages, part)
-        spans = list(pairwise(cuts))
-        each = [times[last] - times[first] + self.sends(first, part) for first, last in spans]
+        spans = list(pairwise(self.cuts(stages, samples)))
+        work = self.passes(spans, samples)
+        each = [seconds + self.sends(first, samples) for seconds, (first, _) in zip(work, spans, strict=True)]
         line = sum(each) + (micro - 1) * max(each)
-        waits = max(self._exposed(first, last, replicas, part) for first, last in spans)
+        waits = max(
+            self._exposed(first, last, replicas, seconds) for seconds, (first, last) in zip(work, spans, strict=True)
+        )
         seconds = line + waits + max(self.update(first, last) for first, last in spans)
         made = tuple(
-            self._stage(first, last, each[number], part, min(micro, stages - number))
+            self._stage(first, last, each[number], samples, min(micro, stages - number))
             for number, (first, last) in enumerate(spans)
         )
         memory = max(stage.memory_bytes for stage in made)
-        sending = sum(self.sends(first, part) for first, _ in spans)
+        sending = sum(self.sends(first, samples) for first, _ in spans)
         return Plan(
             stages=made,
             replicas=replicas,
@@ -176,36 +204,54 @@ class _Model:
             bubble=1 - micro * sum(each) / (stages * line),
             communication=(micro * sending / stages + waits) / seconds,
             memory_bytes=memory,
-            fits=memory <= self.setting.gpu.memory_gb * 1e9 * OF_MEMORY,
+            fits=memory <= self.setting.gpu.memory_gb * MIB_OF_GB * MIB,
         )
 
-    def _exposed(self, first: int, last: int, replicas: int, part: float) -> float:
+    def _exposed(self, first: int, last: int, replicas: int, work: float) -> float:
         """Seconds of adding up gradients that the last backward pass does not hide."""
         if replicas == 1 or not self.setting.training:
             return 0.0
-        times = self.times(part)
-        behind = (times[last] - times[first]) * BACKWARD / (1 + BACKWARD)
+        behind = work * BACKWARD / (1 + BACKWARD)
         size = self.owned[last] - self.owned[first]
         ring = 2 * (replicas - 1) / replicas * size / self.link + 2 * (replicas - 1) * LINK_SECONDS
         return max(0.0, ring - behind)
 
-    def _stage(self, first: int, last: int, seconds: float, part: float, under_way: int) -> Stage:
+    def _stage(self, first: int, last: int, seconds: float, samples: int, under_way: int) -> Stage:
         owned = self.owned[last] - self.owned[first]
-        kept = (self.kept[last] - self.kept[first]) * part
-        crossing = self.crossing[first] * part if first else 0.0
-        memory = CONTEXT_BYTES + (
-            owned * TRAINING_BYTES_A_PARAMETER + kept * under_way if self.setting.training else owned + crossing
-        )
-        return Stage(self.units[first].block, self.units[last - 1].block, seconds, owned, memory, crossing)
+        kept = (self.kept[last] - self.kept[first]) * samples
+        largest = max(part.anatomy.largest_bytes for part in self.parts[first:last]) * samples * self.narrow
+        memory = CONTEXT_MIB * MIB + largest + (owned * COPIES + kept * under_way if self.setting.training else owned)
+        crossing = self.crossing(first, samples)
+        return Stage(self.parts[first].block, self.parts[last - 1].block, seconds, owned, memory, crossing)
 
-    def cuts(self, stages: int, part: float) -> list[int]:
+    def cuts(self, stages: int, samples: int) -> list[int]:
         """Where to cut, from 0 to the end, so that the slowest stage is as fast as can be."""
-        key = (stages, part)
-        if key not in self._cuts:
-            times = self.times(part)
-            sends = [self.sends(place, part) for place in range(len(self.units) + 1)]
-            self._cuts[key] = best_cuts(times, sends, stages)
-        return self._cuts[key]
+        if (stages, samples) not in self._cuts:
+            self._cuts[stages, samples] = self._balanced(stages, samples)
+        return self._cuts[stages, samples]
+
+    def _balanced(self, stages: int, samples: int) -> list[int]:
+        sends = [self.sends(place, samples) for place in range(len(self.parts) + 1)]
+        weights, found, slowest = list(self.weights(samples)), [0, len(self.parts)], float("inf")
+        for _ in range(ROUNDS if stages > 1 else 0):
+            cuts = best_cuts(_sums(weights), sends, stages)
+            spans = list(pairwise(cuts))
+            times = self.passes(spans, samples)
+            now = max(seconds + sends[first] for seconds, (first, _) in zip(times, spans, strict=True))
+            if now < slowest:
+                found, slowest = cuts, now
+            for seconds, (first, last) in zip(times, spans, strict=True):
+                right = seconds / sum(weights[first:last])
+                weights[first:last] = [weight * right for weight in weights[first:last]]
+        return found
+
+    def weights(self, samples: int) -> list[float]:
+        """Seconds of each part, as that of a whole model made of nothing else."""
+        if samples not in self._weights:
+            count = len(self.parts)
+            asked = [(part.anatomy.times(count), samples) for part in self.parts]
+            self._weights[samples] = [seconds / count for seconds in self.cost(asked)]
+        return self._weights[samples]
 
 
 def best_cuts(times: Sequence[float], sends: Sequence[float], stages: int) -> list[int]:
@@ -236,7 +282,4 @@ def best_cuts(times: Sequence[float], sends: Sequence[float], stages: int) -> li
 
 
 def _sums(values: Sequence[float]) -> list[float]:
-    made = [0.0]
-    for value in values:
-        made.append(made[-1] + value)
-    return made
+    return list(accumulate(values, initial=0.0))

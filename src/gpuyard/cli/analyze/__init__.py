@@ -36,7 +36,7 @@ def analyze(
     inputs: Annotated[list[str] | None, typer.Option("--input", metavar="SHAPE", help="With --model: an input, such as 32x3x224x224 or 8x1024:int64, the batch first.")] = None,
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=1024, help="With --model: how many GPUs.")] = 4,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --model: which.")] = "H100",
-    precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16|fp16", help="With --model: of its arithmetic.")] = "bf16",
+    precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16|amp|…", help="With --model: of its arithmetic; amp is autocast to bf16.")] = "amp",
     micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", min=1, help="With --model: how many (default: the best number).")] = None,
     inference: Annotated[bool, typer.Option("--inference", help="With --model: forward only.")] = False,
     link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="With --model: one way between two GPUs (default: as the data sheet says).")] = None,

@@ -1,15 +1,19 @@
 """`gpuyard analyze --model`: a PyTorch model divided over GPUs, and what that would bring."""
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.analysis.splitting.counts import Counts
+    from collections.abc import Sequence
+
+    from gpuyard.analysis.splitting.asking import Counted
     from gpuyard.analysis.splitting.partition import Plan
+    from gpuyard.predictor.anatomy import Anatomy
 
 SHOWN = 6
 
@@ -19,22 +23,31 @@ def split(
     training: bool, link: float | None, limit: float, python: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Count it, plan it, tell."""
+    if find_spec("lightgbm") is None or find_spec("numpy") is None:
+        raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
     from gpuyard.analysis.splitting.asking import counted
-    from gpuyard.analysis.splitting.counts import in_half
     from gpuyard.analysis.splitting.partition import Setting, plans
-    from gpuyard.analysis.splitting.roofline import Precision, gpu_named, roofline
     from gpuyard.cli.printing import print_json
+    from gpuyard.predictor.gpus import shipped
+    from gpuyard.predictor.performance import SHIPPED, load
+    from gpuyard.domain.work import Work
+    from gpuyard.predictor.question import PRECISIONS, steps_ms
 
-    if precision not in get_args(Precision):
-        raise WrongInput(f"{precision!r} is no precision; known: {', '.join(get_args(Precision))}.")
-    card = gpu_named(gpu)
+    if precision not in PRECISIONS:
+        raise WrongInput(f"{precision!r} is no precision; known: {', '.join(PRECISIONS)}.")
+    specs = shipped()
+    card = specs.find(gpu)
     if not source.exists():
         raise WrongInput(f"{source}: there is no such file or folder.")
     counts = counted(source, model, inputs, training=training, python=python, limit_seconds=limit)
-    if precision in {"bf16", "fp16"}:
-        counts = in_half(counts)
-    setting = Setting(card, gpus, training, micro_batches, link)
-    found = plans(counts, roofline(card, precision), setting)  # type: ignore[arg-type]
+    learnt = load(SHIPPED)
+    work = Work(model=counts.name, mode="train" if training else "infer", precision=precision)
+
+    def cost(steps: "Sequence[tuple[Anatomy, int]]") -> list[float]:
+        return [ms / 1e3 for ms in steps_ms(learnt, work, steps, card.gpu, specs)]
+
+    setting = Setting(card, gpus, training, precision, micro_batches, link)
+    found = plans(counts.parts, counts.batch, cost, setting)
     if not found:
         raise WrongInput(
             f"A batch of {counts.batch} can not be divided so: {gpus} GPUs, {micro_batches or 'any'} micro-batches."
@@ -45,28 +58,36 @@ def split(
         _show(counts, setting, precision, found)
 
 
-def _told(counts: "Counts", setting: Any, precision: str, found: "list[Plan]") -> dict[str, Any]:
+def _told(counts: "Counted", setting: Any, precision: str, found: "list[Plan]") -> dict[str, Any]:
     return {
-        "model": counts.model,
+        "model": counts.name,
         "batch": counts.batch,
-        "gpu": setting.gpu.name,
+        "gpu": setting.gpu.gpu,
         "gpus": setting.gpus,
         "precision": precision,
         "training": setting.training,
-        "forward_flops": sum(counts.flops),
-        "parameter_bytes": sum(counts.owned_bytes),
+        "flops": _flops(counts),
+        "parameters": _parameters(counts),
         "shared": counts.shared,
         "plans": found,
     }
 
 
-def _show(counts: "Counts", setting: Any, precision: str, found: "list[Plan]") -> None:
+def _flops(counts: "Counted") -> float:
+    return sum(float(part.anatomy.groups[:, 2].sum()) for part in counts.parts) * counts.batch
+
+
+def _parameters(counts: "Counted") -> float:
+    return sum(part.anatomy.parameter_bytes for part in counts.parts) / 4
+
+
+def _show(counts: "Counted", setting: Any, precision: str, found: "list[Plan]") -> None:
     from gpuyard.cli.printing import print_table
 
     does = "training" if setting.training else "inference"
     typer.echo(
-        f"{counts.model}: {sum(counts.owned_bytes) / 4e6:.1f} M parameters, {sum(counts.flops) / 1e12:.3g} TFLOP forward; {does} "
-        f"with a batch of {counts.batch} in {precision} on {setting.gpus} {setting.gpu.name}.\n"
+        f"{counts.name}: {_parameters(counts) / 1e6:.1f} M parameters, {_flops(counts) / 1e12:.3g} TFLOP a step; {does} "
+        f"with a batch of {counts.batch} in {precision} on {setting.gpus} {setting.gpu.gpu}.\n"
     )
     rows = [
         (
