@@ -73,6 +73,13 @@ def stateful_names(module: Module) -> set[str]:
     return {name for name, origin in module.imports.items() if origin in STATEFUL}
 
 
+def seen_from(here: Module, there: Module, name: str) -> str:
+    """What a name of one file is called in another: names of files are told apart by the file."""
+    if ":" in name:
+        return name.removeprefix(f"{here.shown}:")
+    return name if here is there else f"{there.shown}:{name}"
+
+
 def base_name(node: ast.expr) -> str | None:
     """`a` of `a.b[c].d()`."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Await | ast.Call):
@@ -184,8 +191,7 @@ class _Look:
     def _call(self, call: ast.Call, *, discarded: bool) -> None:
         dotted = resolved(call.func, self._found.module) or ""
         inner = self._surveyor.target(call, self._found.module, self._owner, self._makers)
-        for function, given in handed_over(call, dotted):
-            made = ast.Call(function, given, [])
+        for made in handed_over(call, dotted):
             handed = self._surveyor.target(made, self._found.module, self._owner, self._makers)
             if handed is not None:
                 self._apply(made, handed)
@@ -221,9 +227,8 @@ class _Look:
         for holder, held in done.holds:
             if holder in given and held in given:
                 self._keep(given[holder], self._of(given[held]))
-        if inner.module is self._found.module:
-            self._changed |= done.globals_changed
-            self._globals |= done.globals_read
+        self._changed |= {seen_from(self._found.module, inner.module, name) for name in done.globals_changed}
+        self._globals |= {seen_from(self._found.module, inner.module, name) for name in done.globals_read}
 
     def _is_module(self, dotted: str) -> bool:
         imports = self._found.module.imports

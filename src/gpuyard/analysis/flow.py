@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from gpuyard.analysis.changes import Changing, base_name, calls_of, may_change, may_refer, stateful_names
+from gpuyard.analysis.changes import Changing, base_name, calls_of, may_change, may_refer, seen_from, stateful_names
 from gpuyard.analysis.objects import NOBODY, NOTHING, State, Value, together
 from gpuyard.analysis.shapes import (
     base,
@@ -56,6 +56,7 @@ from gpuyard.analysis.steps import (
     When,
     exclusive,
     shared_files,
+    unseen_effects,
 )
 from gpuyard.analysis.survey import (
     BATCHES,
@@ -64,6 +65,7 @@ from gpuyard.analysis.survey import (
     bound_arguments,
     bound_texts,
     handed_over,
+    leaving,
     makers_of,
     parameters,
 )
@@ -181,9 +183,12 @@ class Flow:
                 self._contexts.append(self._surveyor.look([item.context_expr for item in node.items], self._scope))
                 self._each(node.body)
                 self._contexts.pop()
-            case ast.Try():
+                for call in leaving(node, self._module, self._makers):
+                    self._value(call)
+            case ast.Try() | ast.TryStar():
                 before = self._state.copy()
                 self._each([*node.body, *node.orelse])
+                before.join(self._state)  # it may have come as far as it goes before something went wrong
                 for handler in node.handlers:
                     self._side(before, handler.body)
                 self._each(node.finalbody)
@@ -373,7 +378,9 @@ class Flow:
             case None | ast.Constant():
                 return NOTHING
             case ast.Name():
-                return Value(self._objects_of(node.id))
+                return Value(self._objects_of(node.id) or self._elsewhere(node))
+            case ast.Attribute() if elsewhere := self._elsewhere(node):
+                return Value(elsewhere)
             case ast.Attribute() | ast.Starred() | ast.Await() | ast.FormattedValue():
                 return self._value(node.value)
             case ast.Subscript():
@@ -434,8 +441,7 @@ class Flow:
 
     def _call(self, node: ast.Call) -> Value:
         dotted = resolved(node.func, self._module) or ""
-        for function, arguments in handed_over(node, dotted):
-            made = ast.copy_location(ast.Call(function, arguments, []), node)
+        for made in handed_over(node, dotted):
             found = self._target(made)
             if found is not None:
                 return self._handed_call(node, made, found)
@@ -450,11 +456,13 @@ class Flow:
         """Others will call it: in processes of their own, or for each of many."""
         rest = [value for value in [*node.args, *(word.value for word in node.keywords)] if value is not made.func]
         values = [self._value(value) for value in rest]
-        if isinstance(node.func, ast.Attribute) and changes_object(node.func.attr, discarded=self._discarded is node):
-            owner = self._value(node.func.value)  # an optimizer that is given a closure steps, too
-            result = self._project_call(made, found, [*values, owner], whole=node)
-            self._change(owner, result.steps, self._numbered(result))
-            return result
+        if isinstance(node.func, ast.Attribute):
+            owner = self._value(node.func.value)  # table.map(f) goes through the table
+            values.append(owner)
+            if changes_object(node.func.attr, discarded=False):  # an optimizer that is given a closure steps, too
+                result = self._project_call(made, found, values, whole=node)
+                self._change(owner, result.steps, self._numbered(result))
+                return result
         if not made.args and rest and not isinstance(node.func, ast.Name):
             loop = self._loop(node, f"for each of {code(rest[0], 40)}", self._count(rest[0]))
             each = ast.copy_location(ast.Call(made.func, [ast.Constant(loop.mark)], []), node)
@@ -478,10 +486,13 @@ class Flow:
         if found.is_method and own and isinstance(node.func, ast.Attribute):
             arguments[own[0]] = self._value(node.func.value)
             spoken[own[0]] = code(node.func.value, 30)
-        if found.module is self._module:
-            for name in self._free(found, done.globals_read):
-                arguments.setdefault(f"{name} ", Value(self._objects_of(name)))
-                spoken[f"{name} "] = name
+        read = {seen_from(self._module, found.module, name) for name in done.globals_read}
+        changed = {seen_from(self._module, found.module, name) for name in done.globals_changed}
+        for name in self._free(found, read) if found.module is self._module else read:
+            if name not in self._state.names[0] and ":" in name:
+                self._state.names[0][name] = self._new(NOBODY, frozenset())
+            arguments.setdefault(f"{name} ", Value(self._objects_of(name)))
+            spoken[f"{name} "] = name.rpartition(":")[2]
         step: Step | None = None
         if self._inside is None and not self._is_quick(found):
             seen = Seen()
@@ -497,12 +508,11 @@ class Flow:
             steps |= self._look_at(value, actor, "an argument")
         author = steps if actor is None else frozenset({actor.number})
         for name, value in arguments.items():
-            if name in done.changed or name.strip() in done.globals_changed:
+            if name in done.changed or name.strip() in changed:
                 self._change(value, author, actor)
-        for name in done.globals_changed:
-            if found.module is self._module:
-                before = self._state.names[0].get(name, frozenset())
-                self._state.names[0][name] = before | self._new(author, before)
+        for name in changed:
+            before = self._state.names[0].get(name, frozenset())
+            self._state.names[0][name] = before | self._new(author, before)
         named = {name.strip(): value for name, value in arguments.items()}
         for holder, held in done.holds:
             for thing in named[holder].objects if holder in named and held in named else ():
@@ -544,7 +554,7 @@ class Flow:
             steps |= self._look_at(value, self._inside, code(receiver, 30))
             author = steps if self._inside is None else author
             if state or changes_object(node.func.attr, discarded=self._discarded is node):
-                self._change(value, author, self._inside, only_itself=node.func.attr in COLLECTS)
+                self._change(value, author, self._inside, only_itself=state or node.func.attr in COLLECTS)
                 for thing in value.objects:
                     for _, one in values:
                         self._hold(thing, one.objects)
@@ -607,7 +617,7 @@ class Flow:
         dotted = resolved(call.func, self._module)
         if dotted is None:
             return False
-        if any(self._names_task(function) for function, _ in handed_over(call, dotted)):
+        if any(self._names_task(made) for made in handed_over(call, dotted)):
             return True
         first, _, rest = dotted.partition(".")
         last = dotted.rpartition(".")[2]
@@ -619,8 +629,8 @@ class Flow:
             return dotted.lstrip(".").split(".")[0] not in KNOWN
         return not rest and first not in self._module.classes
 
-    def _names_task(self, function: ast.expr) -> bool:
-        found = self._target(ast.Call(function, [], []))
+    def _names_task(self, call: ast.Call) -> bool:
+        found = self._target(call)
         return found is not None and not self._is_quick(found)
 
     def _is_quick(self, found: Found) -> bool:
@@ -643,8 +653,7 @@ class Flow:
 
     def _is_entered(self, call: ast.Call) -> bool:
         dotted = resolved(call.func, self._module) or ""
-        calls = [call, *(ast.Call(function, [], []) for function, _ in handed_over(call, dotted))]
-        targets = (self._target(one) for one in calls)
+        targets = (self._target(one) for one in [call, *handed_over(call, dotted)])
         return any(found is not None and id(found.function) in self._entered for found in targets)
 
     def _divides(self, node: ast.stmt) -> bool:
@@ -654,7 +663,7 @@ class Flow:
         if self._is_over_batches(node):
             return False
         working = [inner for inner in below(node) if self._look(inner).works]
-        if len(working) == 1 and isinstance(node, ast.If | ast.Try | ast.With):
+        if len(working) == 1 and isinstance(node, ast.If | ast.Try | ast.TryStar | ast.With):
             return self._divides(working[0])
         return len(working) > 1 and any(below(inner) for inner in working)
 
@@ -710,6 +719,20 @@ class Flow:
             if name in names:
                 return names[name]
         return frozenset()
+
+    def _elsewhere(self, node: ast.Name | ast.Attribute) -> frozenset[int]:
+        """What a name of another file of the project refers to."""
+        dotted = resolved(node, self._module)
+        if dotted is None or not self._is_library(dotted):
+            return frozenset()
+        there, rest = self._project.leads_to(self._module, dotted)
+        name = rest.partition(".")[0]
+        if there is None or there is self._module or name not in there.variables:
+            return frozenset()
+        key = seen_from(self._module, there, name)
+        if key not in self._state.names[0]:
+            self._state.names[0][key] = self._new(NOBODY, frozenset())
+        return self._state.names[0][key]
 
     def _bind(self, name: str, objects: frozenset[int]) -> None:
         self._state.names[-1][name] = objects
@@ -828,11 +851,13 @@ class Flow:
             for earlier in self.steps[: later.number]:
                 if exclusive(earlier, later):
                     continue
-                for why in shared_files(earlier.seen, later.seen):
+                for why in [*shared_files(earlier.seen, later.seen), *unseen_effects(earlier.seen, later.seen)]:
                     self.edges.setdefault((earlier.number, later.number), set()).add(why)
         for step in self.steps:
             for loop in step.loops:
                 loop.carried |= {f"file {unmarked(path)}" for path in step.seen.writes if loop.mark not in path}
+                if "waits" in step.seen.effects:
+                    loop.carried.add("programs that it starts")
             for later in self.steps[step.number :]:
                 for loop in self._common(later.number, step):
                     theirs = Seen(writes={path for path in later.seen.writes if loop.mark not in path})

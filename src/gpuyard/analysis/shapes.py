@@ -102,7 +102,7 @@ def name_of(node: ast.AST, found: Found | None, seen: Seen) -> str:
     """What people would call a step."""
     if found is not None:
         owner, _, last = found.name.rpartition(".")
-        return owner if last == "__init__" else last
+        return owner if last in {"__init__", "__exit__", "__aexit__"} else last
     match node:
         case ast.Call():
             return (dotted_name(node.func) or "call").rpartition(".")[2]
@@ -111,7 +111,7 @@ def name_of(node: ast.AST, found: Found | None, seen: Seen) -> str:
         case ast.Expr(value=ast.Call(func=func)) | ast.Assign(value=ast.Call(func=func)):
             return (dotted_name(func) or (func.attr if isinstance(func, ast.Attribute) else "call")).rpartition(".")[2]
     told = _heaviest(seen)
-    if isinstance(node, ast.If | ast.With | ast.Try) and told is not None:
+    if isinstance(node, ast.If | ast.With | ast.Try | ast.TryStar) and told is not None:
         return told
     kind = seen.kind()
     return f"line_{getattr(node, 'lineno', 0)}" if kind == "other" else kind

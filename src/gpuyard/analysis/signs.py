@@ -226,6 +226,8 @@ METHODS: Final[dict[str, Sign]] = {
     "write_csv": _WRITES,
     "save_pretrained": _WRITES,
     "save_to_disk": _WRITES,
+    "save_model": _WRITES,
+    "push_to_hub": Sign("data", "io", 5, "sends over the network"),
     "from_pretrained": Sign(None, "io", 1, "loads a model", gpu=True),
     "savefig": _WRITES,
     "write_text": _WRITES,
@@ -245,6 +247,11 @@ METHODS: Final[dict[str, Sign]] = {
     "extractall": Sign("data", "io", 4, "unpacks files"),
 }
 
+MPI_METHODS: Final = frozenset({
+    "allgather", "allreduce", "alltoall", "barrier", "bcast", "gather", "irecv", "isend", "recv", "reduce", "scan", "scatter",
+    "send", "sendrecv",
+})  # fmt: skip
+"""Of a communicator, in any case of letters: others have methods of these names, too."""
 TRAINERS: Final = ("Trainer",)
 """Names of classes whose `train` is training; of other objects `train()` only sets a switch."""
 STEPPERS: Final = ("optim", "opt", "scheduler", "sched", "scaler", "engine")

@@ -36,6 +36,8 @@ class Module:
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
     """What a name stands for, dotted."""
+    stars: list[str] = field(default_factory=list)
+    """What it imports all names of."""
     variables: set[str] = field(default_factory=set)
     """Names the file gives values to, outside of functions."""
     texts: dict[str, str] | None = None
@@ -73,7 +75,21 @@ class Project:
         known = self._modules.get(path)
         if known is None:
             known = self._modules[path] = read_module(path, _shown(path, self.root))
+            self._spell_out_stars(known)
         return known
+
+    def _spell_out_stars(self, module: Module) -> None:
+        """`from helpers import *`, where helpers is a file of the project, imports its public names."""
+        for origin in module.stars:
+            there, rest = self.leads_to(module, origin)
+            if there is None or there is module or rest:
+                continue
+            joint = "" if origin.endswith(".") else "."
+            public = {name for name in (*there.functions, *there.classes, *there.variables) if name.isidentifier()}
+            meant = {name: there.imports[name] for name in there.imports if there.imports[name][0] != "."}
+            meant |= {name: f"{origin}{joint}{name}" for name in public}
+            own = {*module.imports, *module.functions, *module.classes, *module.variables}
+            module.imports |= {name: meant[name] for name in meant if not name.startswith("_") and name not in own}
 
     def find(self, module: Module, dotted: str) -> Found | None:
         """The function a dotted name stands for, as seen from a file; a class is its constructor's."""
@@ -156,6 +172,9 @@ def read_module(path: Path, shown: str) -> Module:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module.imports |= _imported(node)
+            module.stars += [
+                _origin(node) for one in node.names if one.name == "*" and isinstance(node, ast.ImportFrom)
+            ]
     _learn(module, tree.body, "")
     for function in [node for node in ast.walk(tree) if isinstance(node, Function)]:
         for inner in statements(function.body):  # functions inside of functions go by their names, too
@@ -223,9 +242,13 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
             one.asname or one.name.split(".")[0]: one.name if one.asname else one.name.split(".")[0]
             for one in node.names
         }
-    origin = "." * node.level + (node.module or "")
+    origin = _origin(node)
     joint = "" if origin.endswith(".") or not origin else "."
-    return {one.asname or one.name: f"{origin}{joint}{one.name}" for one in node.names}
+    return {one.asname or one.name: f"{origin}{joint}{one.name}" for one in node.names if one.name != "*"}
+
+
+def _origin(node: ast.ImportFrom) -> str:
+    return "." * node.level + (node.module or "")
 
 
 def dotted_name(node: ast.expr) -> str | None:
@@ -282,7 +305,7 @@ def code(node: ast.AST, most: int = 60) -> str:
             text = f"if {ast.unparse(node.test)}"
         case ast.With() | ast.AsyncWith():
             text = f"with {', '.join(ast.unparse(item) for item in node.items)}"
-        case ast.Try():
+        case ast.Try() | ast.TryStar():
             text = "try"
         case ast.Match():
             text = f"match {ast.unparse(node.subject)}"

@@ -87,6 +87,16 @@ def shared_files(earlier: Seen, later: Seen, *, only_results: bool = False) -> I
                 yield f"file {unmarked(wrote)}, before it changes"
 
 
+def unseen_effects(earlier: Seen, later: Seen) -> Iterator[str]:
+    """Why one has to be before the other, because nobody can see what code that is made at run time, or a program, does."""
+    if "runs text" in earlier.effects | later.effects:
+        yield "text that is run as code"
+    if ("starts programs" in earlier.effects and later.touches_files) or (
+        "starts programs" in later.effects and earlier.touches_files and earlier.effects | earlier.writes
+    ):
+        yield "a program is started"
+
+
 def exclusive(one: Step, other: Step) -> bool:
     """Whether they stand on different sides of a condition."""
     sides = {when.condition: when.side for when in one.whens}

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from gpuyard.analysis.graph import Bound, Evidence, Kind
-from gpuyard.analysis.signs import FILE_METHODS, METHODS, STEPPERS, TRAINERS, FileUse, Sign, files_of, sign_of
+from gpuyard.analysis.signs import (
+    CALLS,
+    FILE_METHODS,
+    METHODS,
+    MPI_METHODS,
+    STEPPERS,
+    TRAINERS,
+    FileUse,
+    Sign,
+    files_of,
+    sign_of,
+)
 from gpuyard.analysis.sources import Found, Function, Module, Project, code, dotted_name, resolved, statements
 from gpuyard.analysis.texts import Scope, is_known, text
 
@@ -22,6 +33,10 @@ LOOPS_COUNT = 3
 """Signs in more loops than these count no more."""
 SURE = 8.0
 """The weight of a sign of training that nothing else outweighs: whoever computes gradients trains."""
+RUNS_A_MODEL = 5.0
+"""The weight of a sign of inference that no reading of files outweighs: whoever asks a model has to read what to ask."""
+PRODUCT = Sign("hpc", "compute", 1.5, "a matrix product")
+IN_SLICES = Sign("hpc", "memory", 1.5, "works through arrays")
 MOST_EVIDENCE = 8
 NUMBERS = Sign("hpc", "compute", 2, "loops over numbers")
 IN_BATCHES = Sign(None, "compute", 2, "works through batches")
@@ -49,6 +64,8 @@ class Seen:
     writes: set[str] = field(default_factory=set)
     runs: list[str] = field(default_factory=list)
     """Command lines that it starts."""
+    effects: set[str] = field(default_factory=set)
+    """What can not be seen: it "runs text" as code, it "starts programs" and perhaps "waits" for their end."""
     processes: int = 1
     """That it starts of itself, one for each GPU."""
 
@@ -59,6 +76,7 @@ class Seen:
         self.reads |= other.reads
         self.writes |= other.writes
         self.runs += [line for line in other.runs if line not in self.runs]
+        self.effects |= other.effects
         self.processes = max(self.processes, other.processes)
 
     def note(self, key: tuple[str, int, str], clue: Clue) -> None:
@@ -73,16 +91,26 @@ class Seen:
         return any(clue.sign.gpu for clue in self.clues.values())
 
     @property
+    def touches_files(self) -> bool:
+        """Whether it reads or writes any, here or in programs that it starts."""
+        told = any(clue.sign.bound == "io" and clue.sign.work for clue in self.clues.values())
+        return bool(self.reads or self.writes or self.runs or self.effects) or told
+
+    @property
     def works(self) -> bool:
         """Whether it is work, and no preparation only."""
         signs = (clue.sign for clue in self.clues.values())
-        return bool(self.runs) or any(sign.work and sign.kind is not None and sign.weight >= 2 for sign in signs)
+        if self.runs or "starts programs" in self.effects:
+            return True
+        return any(sign.work and sign.kind is not None and sign.weight >= 2 for sign in signs)
 
     def kind(self) -> Kind:
         """The kind with most weight; gradients decide."""
         scores = _scores(self.clues.values(), KINDS, lambda clue: clue.sign.kind)
         if any(clue.sign.kind == "training" and clue.sign.weight >= SURE for clue in self.clues.values()):
             return "training"
+        if any(clue.sign.kind == "inference" and clue.sign.weight >= RUNS_A_MODEL for clue in self.clues.values()):
+            scores["data"] = 0.0
         best = max(KINDS, key=lambda kind: scores[kind])
         return best if scores[best] >= 1 else "other"
 
@@ -200,6 +228,26 @@ class _Visit(ast.NodeVisitor):
 
     visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp  # noqa: N815
 
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
+        self.generic_visit(node)
+        for call in leaving(node, self._scope.module, self._makers):
+            if self._surveyor.target(call, self._scope.module, self._owner, self._makers) is not None:
+                self.visit_Call(call)
+
+    visit_AsyncWith = visit_With  # noqa: N815
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        if isinstance(node.op, ast.MatMult):
+            self._note(node, PRODUCT, code(node))
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Subscript(slice=place)], value=ast.BinOp()):
+                if any(isinstance(part, ast.Slice) for part in ast.walk(place)):
+                    self._note(node, IN_SLICES, code(node))
+        self.generic_visit(node)
+
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and (node.value == "cuda" or node.value.startswith("cuda:")):
             self._note(node, NAMES_GPU, repr(node.value))
@@ -207,7 +255,7 @@ class _Visit(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Decorators without brackets tell as much as calls do."""
         sign = sign_of(resolved(node, self._scope.module) or "")
-        if sign is not None and sign.weight >= 3 and sign.kind in {"hpc", "inference"}:
+        if sign is not None and sign.weight >= 3 and sign.kind in {"hpc", "inference"} and not node.attr.isupper():
             self._note(node, sign, code(node))
         self.generic_visit(node)
 
@@ -225,10 +273,10 @@ class _Visit(ast.NodeVisitor):
             self.seen.add(inner, self._loops)
         else:
             self._tell(node, dotted)
-        for function, given in handed_over(node, dotted):
-            handed = self._surveyor.target(ast.Call(function, given, []), self._scope.module, self._owner, self._makers)
+        for left in handed_over(node, dotted):
+            handed = self._surveyor.target(left, self._scope.module, self._owner, self._makers)
             if handed is not None:
-                names = bound_texts(ast.Call(function, given, []), handed, self._scope)
+                names = bound_texts(left, handed, self._scope)
                 self.seen.add(self._surveyor.function(handed, names, self._scope), self._loops)
         self.generic_visit(node)
 
@@ -250,6 +298,10 @@ class _Visit(ast.NodeVisitor):
             self._use(node, use)
         if dotted.startswith(("subprocess.", "os.system", "os.popen")):
             self.seen.runs += filter(None, [command_line(node, self._scope)])
+            self.seen.effects.add("starts programs")
+            self.seen.effects |= {"waits"} if dotted != "subprocess.Popen" else set()
+        if dotted == "exec":
+            self.seen.effects.add("runs text")
         if dotted == "torch.multiprocessing.spawn":
             count = next((word.value for word in node.keywords if word.arg == "nprocs"), None)
             count = count or (node.args[2] if len(node.args) > 2 else None)
@@ -262,8 +314,12 @@ class _Visit(ast.NodeVisitor):
         maker = self._makers.get(dotted_name(func.value) or "", "")
         if func.attr == "step" and (any(word in owner for word in STEPPERS) or maker.startswith("torch.optim")):
             return Sign("training", None, 2, "a step of training", gpu=True, work=False)
+        if func.attr.lower() in MPI_METHODS and ("comm" in owner or maker.startswith("mpi4py")):
+            return CALLS["mpi4py"]
+        trains = maker.endswith(TRAINERS) or "trainer" in owner
+        if trains and func.attr in {"evaluate", "predict", "test", "validate"}:
+            return CALLS["torch.no_grad"]
         if func.attr == "train":
-            trains = maker.endswith(TRAINERS) or "trainer" in owner
             return METHODS["train_on_batch"] if trains else Sign("training", None, 1, "a model in training", gpu=True)
         return None
 
@@ -357,23 +413,30 @@ def defaults(function: Function) -> dict[str, ast.expr]:
     return known | {arg.arg: value for arg, value in named if value is not None}
 
 
-def handed_over(call: ast.Call, dotted: str) -> list[tuple[ast.expr, list[ast.expr]]]:
-    """Functions that a call lets others call, with what they are given: spawn(f, args=(…)), submit(f, …), map(f, …)."""
+def handed_over(call: ast.Call, dotted: str) -> list[ast.Call]:
+    """Calls that a call leaves to others: of f in spawn(f, args=(…)), submit(f, …), map(f, …), partial(f, …)."""
+    return [
+        ast.copy_location(ast.Call(function, given, named), call) for function, given, named in _left_to(call, dotted)
+    ]
+
+
+def _left_to(call: ast.Call, dotted: str) -> list[tuple[ast.expr, list[ast.expr], list[ast.keyword]]]:
     last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
     words = {word.arg: word.value for word in call.keywords}
     given = words.get("args")
     listed = list(given.elts) if isinstance(given, ast.Tuple | ast.List) else []
     if last in {"Process", "Thread"} and "target" in words:
-        return [(words["target"], listed)]
+        return [(words["target"], listed, [])]
     if last == "spawn" and call.args:  # the worker gets its number first
-        return [(call.args[0], [ast.Constant(None), *listed])]
+        return [(call.args[0], [ast.Constant(None), *listed], [])]
     if last in {"submit", "step", "apply", "apply_async", "apply_sync", "to_thread", "partial"} and call.args:
-        return [(call.args[0], call.args[1:] or listed)]
+        named = call.keywords if last in {"submit", "to_thread", "partial"} else []
+        return [(call.args[0], call.args[1:] or listed, named)]
     if (
         last in {"map", "imap", "imap_unordered", "map_async", "starmap", "filter", "run", "Fire", "remote"}
         and call.args
     ):
-        return [(call.args[0], [])] if not isinstance(call.args[0], ast.Call) else []
+        return [(call.args[0], [], [])] if not isinstance(call.args[0], ast.Call) else []
     return []
 
 
@@ -387,6 +450,28 @@ def makers_of(nodes: Iterable[ast.AST], module: Module) -> dict[str, str]:
                 if name is not None and made is not None:
                     found[name] = made
     return found
+
+
+def leaving(node: ast.With | ast.AsyncWith, module: Module, makers: dict[str, str]) -> list[ast.Call]:
+    """Calls of `__exit__` at the end of a `with`, where it is known of which class: each a node that stays the same."""
+    calls = []
+    for item in node.items:
+        named = item.optional_vars or item.context_expr
+        if isinstance(item.context_expr, ast.Call) and isinstance(item.optional_vars, ast.Name):
+            makers.setdefault(item.optional_vars.id, resolved(item.context_expr.func, module) or "")
+        elif isinstance(item.context_expr, ast.Name):
+            named = item.context_expr
+        if isinstance(named, ast.Name) and named.id in makers:
+            made: ast.Call | None = getattr(item, "leaving", None)
+            if made is None:
+                owner = ast.copy_location(ast.Name(named.id, ast.Load()), node)
+                method = ast.copy_location(
+                    ast.Attribute(owner, "__exit__" if isinstance(node, ast.With) else "__aexit__", ast.Load()), node
+                )
+                made = ast.copy_location(ast.Call(method, [], []), node)
+                item.leaving = made  # type: ignore[attr-defined]
+            calls.append(made)
+    return calls
 
 
 def command_line(call: ast.Call, scope: Scope) -> str | None:

@@ -7,7 +7,7 @@ the command line, else with their default.
 import ast
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -41,21 +41,40 @@ class Scope:
         """Names that get one text and no other."""
         seen: dict[str, str | None] = {}
         for node in statements(body):
-            match node:
-                case (
-                    ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value)
-                ):
-                    name = _spoken(target)
-                    if name is None:
-                        continue
-                    found = text(value, self)
-                    seen[name] = found if name not in seen else None
-                    if seen[name] is not None:
-                        self.names[name] = seen[name] or ""
-                    else:
-                        self.names.pop(name, None)
-                case ast.For(target=ast.Name(id=name)):
+            for target, value in _given(node):
+                name = _spoken(target)
+                if name is None:
+                    continue
+                found = text(value, self)
+                seen[name] = found if name not in seen else None
+                if found is not None and seen[name] is not None:
+                    self.names[name] = found
+                else:
                     self.names.pop(name, None)
+
+
+def _given(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """What gets which value; nothing where only a run would tell."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield from _matched(target, value)
+        case ast.AnnAssign(target=target, value=value) if value is not None:
+            yield target, value
+        case ast.AugAssign(target=target) | ast.For(target=target) | ast.AsyncFor(target=target):
+            yield from _matched(target, None)
+
+
+def _matched(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """`a, b = x, y` one by one."""
+    if not isinstance(target, ast.Tuple | ast.List):
+        yield target, value
+        return
+    parts: list[ast.expr] | list[None] = [None] * len(target.elts)
+    if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+        parts = value.elts
+    for one, part in zip(target.elts, parts, strict=True):
+        yield from _matched(one, part)
 
 
 def _spoken(node: ast.expr) -> str | None:

@@ -109,3 +109,57 @@ def test_processes_that_are_spawned_are_counted_as_gpus(tmp_path: Path) -> None:
         """,
     )
     assert read["worker"].gpus == 4
+
+
+def test_a_model_that_is_asked_infers_however_much_it_reads_for_that(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import numpy as np, torch
+        def batch(part): return np.memmap(f"data/{part}.bin")
+        @torch.no_grad()
+        def judge(model):
+            for part in ("train", "test"):
+                for _ in range(200):
+                    model(batch(part))
+        judge(model)
+        last(1)
+        """,
+    )
+    assert (read["judge"].kind, read["judge"].gpus) == ("inference", 1)
+
+
+def test_a_trainer_that_is_asked_to_judge_infers_and_what_it_saves_is_data(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        from transformers import Trainer
+        trainer = Trainer(model=model)
+        trainer.train()
+        scores = trainer.evaluate()
+        trainer.save_model("out")
+        """,
+    )
+    assert [(task.kind, task.gpus) for task in read.graph.tasks] == [("training", 1), ("inference", 1), ("data", 0)]
+
+
+def test_a_communicator_is_no_task_and_what_it_does_is_communication(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        from mpi4py import MPI
+        comm = MPI.COMM_WORLD
+        def exchange(u): comm.Sendrecv(u[1], dest=0, recvbuf=u[-1])
+        def sweep(u):
+            new = u.copy()
+            new[1:-1] = 0.25 * (u[:-2] + u[2:])
+            return new
+        exchange(u)
+        v = sweep(u)
+        parts = comm.gather(v)
+        """,
+    )
+    told = {name: (task.kind, task.bound) for name, task in read.tasks.items()}
+    assert told == {
+        "exchange": ("hpc", "communication"), "sweep": ("hpc", "memory"), "parts": ("hpc", "communication"),
+    }  # fmt: skip

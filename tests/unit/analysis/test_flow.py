@@ -413,3 +413,109 @@ def test_a_method_whose_result_is_used_is_one_of_values(tmp_path: Path) -> None:
     assert read.needs("look") == set()
     assert read.needs("change") == {"judge", "look"}
     assert read.needs("look-2") == {"change"}
+
+
+def test_who_goes_through_a_table_needs_whoever_made_it(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        from datasets import load_dataset
+        def divide(batch): return batch["text"].split()
+        raw = load_dataset("texts")
+        words = raw.map(divide)
+        """,
+    )
+    assert read.needs("divide") == {"raw"}
+
+
+def test_tasks_that_are_only_handed_to_a_pool_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    source = """
+    from multiprocessing import Pool
+    def one(): return open("a").read()
+    def other(): return open("b").read()
+    pool = Pool(2)
+    pool.apply_async(one)
+    pool.apply_async(other)
+    """
+    assert script(tmp_path, source).needs("other") == set()
+
+
+def test_what_is_done_when_something_goes_wrong_needs_what_was_done_before(tmp_path: Path) -> None:
+    for star in ("", "*"):
+        source = f"a = load()\ntry:\n    grow(a)\nexcept{star} KeyboardInterrupt:\n    report(a)\nclean(a)\n"
+        read = script(tmp_path, FUNCTIONS + source)
+        assert read.needs("report") == {"load", "grow"}
+        assert read.needs("clean") == {"load", "grow"} or read.needs("clean") == {"grow"}
+
+
+def test_names_that_a_star_imports_from_a_file_beside_are_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(
+        "import json\nimport numpy as np\ndef solve(x): return np.linalg.inv(x)\ndef _own(x): return x\n"
+    )
+    read = script(tmp_path, "import json as np\nfrom beside import *\nx = solve([1])\ny = np.load(x)\nlast(y)\n")
+    assert read["solve"].kind == "hpc"
+    assert read.names == ["solve", "last"]  # its own np is json, which is quick, and not that of the other file
+
+
+def test_a_name_of_another_file_carries_what_one_function_does_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "store.py").write_text(
+        "KEPT = {}\ndef put(x):\n    KEPT['x'] = open(x).read()\ndef total():\n    return len(open(KEPT['x']).read())\n"
+    )
+    read = script(tmp_path, "import store\nfrom store import put\nput('a')\nprint(store.total())\n")
+    assert read.needs("total") == {"put"}
+    read = script(tmp_path, FUNCTIONS + "import store\nstore.put('a')\nreport(store.KEPT)\n")
+    assert read.needs("report") == {"put"}
+
+
+def test_leaving_a_with_is_a_step_where_it_works(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import numpy as np
+        class Store:
+            def __init__(self): self.items = []
+            def __enter__(self): return self
+            def __exit__(self, *_): np.save("all.npy", self.items)
+        def heavy(x): return np.linalg.inv(x)
+        with Store() as store:
+            store.items.append(heavy([[1]]))
+        result = np.load("all.npy")
+        """,
+    )
+    assert read.needs("Store") == {"heavy"}
+    assert read.needs("result") == {"Store"}
+
+
+def test_programs_of_which_nothing_is_known_keep_their_order(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        import shlex, subprocess
+        import numpy as np
+        def run(*words): subprocess.run(words, check=True)
+        a = np.load("a.npy")
+        run("fetch", "x")
+        b = np.load("b.npy")
+        c = np.linalg.inv(3)
+        np.save("c.npy", c)
+        subprocess.check_call(shlex.split("pack c.npy"))
+        """,
+    )
+    assert read.needs("run") == set()  # who only read before does not matter to it
+    assert read.needs("b") == {"run"}
+    assert read.needs("c") == set()
+    assert read.needs("check_call") == {"run", "save"}
+
+
+def test_text_that_is_run_as_code_may_use_and_change_anything(tmp_path: Path) -> None:
+    read = script(tmp_path, FUNCTIONS + "a = load()\nexec(open('more.py').read())\nb = report(3)\n")
+    assert read.needs("exec") == {"load"}
+    assert read.needs("report") == {"load", "exec"} or read.needs("report") == {"exec"}
+
+
+def test_a_picture_does_not_change_what_is_drawn(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        FUNCTIONS + "import matplotlib.pyplot as plt\na = load()\nplt.hist(a)\nplt.savefig('a.png')\nreport(a)\n",
+    )
+    assert read.needs("report") == {"load"}

@@ -15,6 +15,11 @@ from pathlib import Path
 OUT = "runs"
 TWICE = "a"
 TWICE = "b"
+LEFT, (RIGHT, _) = "l", (Path("r"), 3)
+ONE = OTHER = "same"
+GROWN = "g"
+GROWN += "h"
+for LEFT_OVER in ("x", "y"): pass
 """
 
 
@@ -37,6 +42,10 @@ TWICE = "b"
         ("os.environ.get('DATA', '/data')", "/data"),
         ("unknown", None),
         ("TWICE", None),
+        ("LEFT + '/' + OTHER", "l/same"),
+        ("RIGHT / ONE", "r/same"),
+        ("GROWN", None),
+        ("LEFT_OVER", None),
         ("f'{a}/{b}'", None),
     ],
 )
