@@ -847,18 +847,23 @@ class Flow:
 
     def _files(self) -> None:
         """Steps that use the same files keep the order of the code."""
-        for later in self.steps:
-            for earlier in self.steps[: later.number]:
-                if exclusive(earlier, later):
-                    continue
-                for why in [*shared_files(earlier.seen, later.seen), *unseen_effects(earlier.seen, later.seen)]:
-                    self.edges.setdefault((earlier.number, later.number), set()).add(why)
+        using = [step for step in self.steps if step.seen.touches_files]
+        unseen = [step for step in self.steps if "runs text" in step.seen.effects]
+        pairs = {(one.number, other.number) for one in using for other in using if one.number < other.number}
+        pairs |= {tuple(sorted((one.number, two.number))) for one in unseen for two in self.steps if one is not two}  # type: ignore[misc]
+        for pair in sorted(pairs):
+            earlier, later = self.steps[pair[0]], self.steps[pair[1]]
+            if exclusive(earlier, later):
+                continue
+            whys = {*shared_files(earlier.seen, later.seen), *unseen_effects(earlier.seen, later.seen)}
+            if whys:
+                self.edges.setdefault(pair, set()).update(whys)
         for step in self.steps:
             for loop in step.loops:
                 loop.carried |= {f"file {unmarked(path)}" for path in step.seen.writes if loop.mark not in path}
                 if "waits" in step.seen.effects:
                     loop.carried.add("programs that it starts")
-            for later in self.steps[step.number :]:
+            for later in self.steps[step.number :] if step.loops and step.seen.reads else ():
                 for loop in self._common(later.number, step):
                     theirs = Seen(writes={path for path in later.seen.writes if loop.mark not in path})
                     loop.carried |= set(shared_files(theirs, step.seen, only_results=True))

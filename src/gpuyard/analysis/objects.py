@@ -37,10 +37,14 @@ class State:
         """Either way may have been taken."""
         for mine, theirs in zip(self.names, other.names, strict=True):
             for name, objects in theirs.items():
-                mine[name] = mine.get(name, frozenset()) | objects
+                known = mine.get(name, NOBODY)
+                if known is not objects:  # mostly both are what they were before the ways parted
+                    mine[name] = known | objects
         for mine_of, theirs_of in ((self.writers, other.writers), (self.readers, other.readers)):
             for thing, steps in theirs_of.items():
-                mine_of[thing] = mine_of.get(thing, NOBODY) | steps
+                known = mine_of.get(thing, NOBODY)
+                if known is not steps:
+                    mine_of[thing] = known | steps
 
 
 def together(values: Iterable[Value]) -> Value:

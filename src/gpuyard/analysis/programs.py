@@ -120,8 +120,12 @@ class Programs:
         folder = self._shown(path.parent)
         rules = makefile.targets(self._text(path))
         made = []
+        needed = {name for target in rules.values() for name in target.needs}
         for target in rules.values():
             if not target.recipe:
+                continue
+            if target.only_removes and target.name not in needed:
+                self._leave_out(WrongInput(f"{self._shown(path)}:{target.line}: {target.name} only removes things."))
                 continue
             seen = Seen()
             gpus, nodes = None, 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuyard.domain.errors import WrongInput
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+DEEPEST_PACKAGE = 20
 LARGEST_BYTES = 10_000_000
 LEFT_OUT = {"__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "env"}
 """Folders that hold what others wrote, or what was made; those that begin with a dot are left out as well."""
@@ -68,6 +69,7 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._modules: dict[Path, Module | None] = {}
+        self._led: dict[tuple[Path, str], tuple[Module | None, str]] = {}
 
     def module(self, path: Path) -> Module:
         """A file of it, read once."""
@@ -91,22 +93,33 @@ class Project:
             own = {*module.imports, *module.functions, *module.classes, *module.variables}
             module.imports |= {name: meant[name] for name in meant if not name.startswith("_") and name not in own}
 
-    def find(self, module: Module, dotted: str) -> Found | None:
+    def find(self, module: Module, dotted: str, through: int = 0) -> Found | None:
         """The function a dotted name stands for, as seen from a file; a class is its constructor's."""
         if dotted in module.functions:
             return Found(module, module.functions[dotted], dotted)
         if dotted in module.classes:
             maker = module.functions.get(f"{dotted}.__init__")
             return Found(module, maker, f"{dotted}.__init__") if maker else None
-        there, rest = self.leads_to(module, dotted)
-        return None if there is None or there is module or not rest else self.find(there, rest)
+        there, rest = self._defined(module, dotted)
+        return self.find(there, rest, through + 1) if there is not None and through < DEEPEST_PACKAGE else None
 
-    def find_class(self, module: Module, dotted: str) -> tuple[Module, str] | None:
+    def _defined(self, module: Module, dotted: str) -> tuple[Module | None, str]:
+        """Another file that a name may be from: what a file imports, those that import it can import from there."""
+        there, rest = self.leads_to(module, dotted)
+        if there is None or there is module or not rest:
+            return None, ""
+        first, _, more = rest.partition(".")
+        if first not in there.imports or first in there.functions or first in there.classes:
+            return there, rest
+        further, left = self.leads_to(there, there.imports[first])
+        return further, ".".join(filter(None, (left, more)))
+
+    def find_class(self, module: Module, dotted: str, through: int = 0) -> tuple[Module, str] | None:
         """The class a dotted name stands for, and its file."""
         if dotted in module.classes:
             return module, dotted
-        there, rest = self.leads_to(module, dotted)
-        return None if there is None or there is module or not rest else self.find_class(there, rest)
+        there, rest = self._defined(module, dotted)
+        return self.find_class(there, rest, through + 1) if there is not None and through < DEEPEST_PACKAGE else None
 
     def method(self, owner: tuple[Module, str], name: str) -> Found | None:
         """A method of a class, its own or inherited from a class of the project."""
@@ -127,10 +140,16 @@ class Project:
 
     def leads_to(self, module: Module, dotted: str) -> tuple[Module | None, str]:
         """The file of the longest beginning of a dotted name, and what is left of the name."""
+        key = (module.path.parent, dotted)
+        if key not in self._led:
+            self._led[key] = self._leads_to(module, dotted)
+        return self._led[key]
+
+    def _leads_to(self, module: Module, dotted: str) -> tuple[Module | None, str]:
         relative = len(dotted) - len(dotted.lstrip("."))
         parts = dotted.lstrip(".").split(".")
         folder = module.path.parent
-        folders = [folder, self.root if self.root.is_dir() else self.root.parent]
+        folders = [folder, self.root if self.root.is_dir() else self.root.parent, _above_package(folder)]
         if relative:
             for _ in range(relative - 1):
                 folder = folder.parent
@@ -152,6 +171,15 @@ class Project:
             except WrongInput:
                 self._modules[path] = None
         return self._modules[path]
+
+
+def _above_package(folder: Path) -> Path:
+    """Where a package is imported from, by its own files, too."""
+    for _ in range(DEEPEST_PACKAGE):
+        if not (folder / "__init__.py").is_file():
+            break
+        folder = Path(os.path.normpath(folder / ".."))
+    return folder
 
 
 def read_module(path: Path, shown: str) -> Module:

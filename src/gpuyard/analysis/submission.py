@@ -143,20 +143,29 @@ def _glue(script: Script) -> list[tuple[ast.stmt, frozenset[int]]]:
 
 def _named_before(script: Script) -> list[tuple[int, int]]:
     """Steps whose statements use names that statements of other steps give, be it only to a number."""
+    steps = _steps_of(script)
     return [
-        (min(used), step.number)
+        (min(used), number)
         for node, used, is_step in _by_names(script)
         if is_step and used
-        for step in script.flow.steps
-        if step.top is node
+        for number in steps[id(node)]
     ]
+
+
+def _steps_of(script: Script) -> dict[int, list[int]]:
+    """The steps of each statement that has some."""
+    found: dict[int, list[int]] = {}
+    for step in script.flow.steps:
+        found.setdefault(id(step.top), []).append(step.number)
+    return found
 
 
 def _by_names(script: Script) -> Iterator[tuple[ast.stmt, frozenset[int], bool]]:
     """For each statement: the steps whose statements gave the names it uses, and whether it is a step's itself."""
     given: dict[str, frozenset[int]] = {}
+    steps = _steps_of(script)
     for node in script.flow.body:
-        own = frozenset(step.number for step in script.flow.steps if step.top is node)
+        own = frozenset(steps.get(id(node), ()))
         names = [name for name in ast.walk(node) if isinstance(name, ast.Name)]
         stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
         used = frozenset().union(*(given.get(name.id, frozenset()) for name in names if name.id not in stored))

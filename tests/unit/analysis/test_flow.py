@@ -519,3 +519,23 @@ def test_a_picture_does_not_change_what_is_drawn(tmp_path: Path) -> None:
         FUNCTIONS + "import matplotlib.pyplot as plt\na = load()\nplt.hist(a)\nplt.savefig('a.png')\nreport(a)\n",
     )
     assert read.needs("report") == {"load"}
+
+
+def test_what_a_package_hands_on_is_looked_into_also_from_inside_of_it(tmp_path: Path) -> None:
+    package = tmp_path / "tool"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .core import load, Store\n")
+    (package / "core.py").write_text(
+        "import numpy as np\ndef load(path): return np.load(path)\n"
+        "class Store:\n    def keep(self, x): np.save('x.npy', x)\n"
+    )
+    source = "from tool import load, Store\nstore = Store()\nstore.keep(load('a.npy'))\nlast(load('x.npy'))\n"
+    for read in (script(tmp_path, source), script(package, source)):
+        assert read.needs("keep") == {"load"}
+        assert read.needs("load-2") == {"keep"}
+
+
+def test_files_that_import_each_other_in_a_circle_are_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from b import work\n")
+    (tmp_path / "b.py").write_text("from a import work\nfrom a import *\n")
+    assert script(tmp_path, "from a import work\nfrom b import *\nx = work(1)\nlast(x)\n").needs("last") == {"work"}

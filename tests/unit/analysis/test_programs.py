@@ -213,3 +213,23 @@ def test_variables_of_make_are_put_in() -> None:
     assert made["all"].needs == ["x/y", "z", "order"]
     assert made["all"].recipe == [(5, "echo x/y z $HOME all x/y z order")]
     assert made["q"].needs == ["*"]
+
+
+def test_functions_of_make_that_rewrite_words_are_reckoned() -> None:
+    made = makefile.targets(
+        "S := a b\nO = out\nall: $(foreach s,$(S),$(O)/$(s).x) $(S:=.y) $(S:%=%.z) ${addprefix p/,$(S)} $(addsuffix .q, $(S)) \\\n"
+        "  $(patsubst %.c,%.o,m.c n.c) $(wildcard *.w) $(F:.c=.o)\nF := k.c\n"
+    )
+    assert made["all"].needs == [
+        "out/a.x", "out/b.x", "a.y", "b.y", "a.z", "b.z", "p/a", "p/b", "a.q", "b.q", "m.o", "n.o", "*", "*",
+    ]  # fmt: skip
+
+
+def test_targets_that_only_remove_things_are_left_out_unless_somebody_needs_them(tmp_path: Path) -> None:
+    rules = "a.txt:\n\tsort b > a.txt\nclean:\n\trm -f a.txt\ndistclean: \n\tmake clean\nreset:\n\t@rm -rf x\n"
+    (tmp_path / "Makefile").write_text(rules)
+    read = folder_of(tmp_path)
+    assert read.names == ["a.txt"]
+    assert "Left out: Makefile:3: clean only removes things." in read.graph.notes
+    (tmp_path / "Makefile").write_text(f"{rules}fresh: reset\n\tsort b > c\n")
+    assert folder_of(tmp_path).names == ["a.txt", "reset", "fresh"]
