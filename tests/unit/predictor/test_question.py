@@ -2,10 +2,11 @@
 
 import pytest
 
+from gpuyard.domain.work import Work
 from gpuyard.predictor.anatomy import Anatomy
 from gpuyard.predictor.gpus import shipped
 from gpuyard.predictor.performance import SHIPPED, load
-from gpuyard.predictor.question import Work, ask, made_of, steps_ms
+from gpuyard.predictor.question import ask, made_of, steps_ms
 
 
 def test_many_steps_on_one_gpu_take_what_each_is_told_to_take_alone() -> None:

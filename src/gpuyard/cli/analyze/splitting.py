@@ -28,9 +28,9 @@ def split(
     from gpuyard.analysis.splitting.asking import counted
     from gpuyard.analysis.splitting.partition import Setting, plans
     from gpuyard.cli.printing import print_json
+    from gpuyard.domain.work import Work
     from gpuyard.predictor.gpus import shipped
     from gpuyard.predictor.performance import SHIPPED, load
-    from gpuyard.domain.work import Work
     from gpuyard.predictor.question import PRECISIONS, steps_ms
 
     if precision not in PRECISIONS:
