@@ -35,6 +35,6 @@ def test_they_go_where_they_are_fastest_are_refused_where_they_can_not_fit_and_t
         shutil.copyfile(SHIPPED, model)
         until(lambda: (it := client.predictions().model) is not None and it.file == str(model), 40, "it is taken")
         scores = {one.predictor: one.tasks for one in client.predictions().scores}
-        assert scores == {"history": 0, "performance": 1, "memory": 1}
+        assert scores == {"history": 0, "performance": 1, "corrected": 0, "memory": 1}
         with urllib.request.urlopen(f"http://127.0.0.1:{yard.http}/metrics", timeout=10) as answer:
             assert b'gpuyard_prediction_tasks{predictor="performance"} 1' in answer.read()

@@ -5,7 +5,7 @@ it computes. What it says goes into the journal with the task, like every estima
 replay asks nobody. Without LightGBM nothing is foretold; such tasks are accepted as if they had not said it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.refusals import WorkDoesNotFit
 from gpuyard.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.domain.work import Forecast, Work
+from gpuyard.wire.strict import WrongInput as WrongRequest
 
 if TYPE_CHECKING:
     from gpuyard.predictor.performance import Performance
@@ -42,6 +43,23 @@ class Foreteller:
         self._before: tuple[Performance | None, dict[Asked, tuple[Forecast, ...]]] = (None, {})
         """What was asked before, and the model that has answered: another one is asked anew."""
 
+    def all_foretold(
+        self, requests: Sequence[Sequence[TaskSpec]], cards: Cards
+    ) -> "list[Sequence[TaskSpec]] | WorkDoesNotFit":
+        """All tasks of some requests; those of one differ only in their array index."""
+        found: list[Sequence[TaskSpec]] = []
+        for place, specs in enumerate(requests):
+            try:
+                told = self.foretold(specs[0], cards)
+            except WrongInput as error:
+                wrong = WrongRequest("WrongWork", f"{error}.", "work")
+                raise wrong.within("tasks", place) if len(requests) > 1 else wrong from None
+            if isinstance(told, WorkDoesNotFit):
+                return told
+            seen = {"resources": told.resources, "forecasts": told.forecasts}
+            found.append([replace(spec, **seen) for spec in specs] if told.forecasts else specs)
+        return found
+
     def foretold(self, spec: TaskSpec, cards: Cards) -> TaskSpec | WorkDoesNotFit:
         """The task with what is foretold of it. What its user said counts; wrong work is a `WrongInput`."""
         if spec.work is None:
@@ -52,7 +70,7 @@ class Foreteller:
         forecasts = self.tell(spec.work, allowed)
         if not forecasts:
             return spec
-        needs = _needs_mib(forecasts)
+        needs = None if spec.resources.gpu_memory_mib else _needs_mib(forecasts)
         if needs is not None and all(mib < needs for mib in allowed.values()):
             likely = min(one.memory_mib for one in forecasts if one.memory_mib is not None)
             return WorkDoesNotFit(spec.work.model, spec.work.batch, round(likely), max(allowed.values()))

@@ -1,7 +1,8 @@
 """How right predictions were, over the tasks that ended last: what a yard reports of its own foresight.
 
-Three figures are kept apart: run times that history foresaw, run times that were foretold from what tasks compute (on the GPU
-they ran on), and memory that was. What a user said is not judged.
+Four figures are kept apart: run times that history foresaw; run times that were foretold from what tasks compute, on the GPU
+they ran on; the same after history had put them right, where the task ran on the fastest GPU, for which its estimate is; and
+memory that was foretold. What a user said is not judged.
 """
 
 from collections import deque
@@ -54,13 +55,17 @@ class Scores:
         well: bool,
     ) -> None:
         """A task is over, by itself."""
-        foretold = forecast_for(forecasts, ran_on or "")
+        known = tuple(forecasts)
+        foretold = forecast_for(known, ran_on or "")
         if estimate is not None and estimate.runs and work is None:
             self._add("history", estimate.seconds, estimate.low_seconds, estimate.high_seconds, seconds)
         if not well or foretold is None or work is None:
             return
         if work.steps > 1:
             self._add("performance", foretold.seconds, foretold.low_seconds, foretold.high_seconds, seconds)
+            fastest = foretold.seconds == min(one.seconds for one in known)
+            if fastest and estimate is not None and estimate.runs:
+                self._add("corrected", estimate.seconds, estimate.low_seconds, estimate.high_seconds, seconds)
         peak = actual.gpu_memory_peak_mib if actual else None
         low, likely, high = foretold.memory_low_mib, foretold.memory_mib, foretold.memory_high_mib
         if peak is not None and low is not None and likely is not None and high is not None:
@@ -82,6 +87,7 @@ class Scores:
 NAMES = {
     "history": "run times, from tasks like it",
     "performance": "run times, from what tasks compute",
+    "corrected": "the same, put right by runs of its kind",
     "memory": "GPU memory, from what tasks compute",
 }
 """What is judged."""

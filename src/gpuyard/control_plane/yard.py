@@ -34,7 +34,6 @@ from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import JournalError, StorageFull
-from gpuyard.domain.errors import WrongInput as WrongWork
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
@@ -267,22 +266,10 @@ class Yard:
         if foreteller is None or not any(submission.specs[0].work for submission in submissions):
             return submissions
         cards = cards_of(view.spec for view in self.views.nodes.values())
-        seen = []
-        for place, submission in enumerate(submissions):
-            first = submission.specs[0]
-            try:
-                told = await asyncio.to_thread(foreteller.foretold, first, cards) if first.work else first
-            except WrongWork as error:
-                wrong = WrongInput("WrongWork", f"{error}.", "work")
-                raise wrong.within("tasks", place) if len(submissions) > 1 else wrong from None
-            if isinstance(told, Refusal):
-                return told
-            new = {"resources": told.resources, "forecasts": told.forecasts}
-            specs = (
-                [msgspec.structs.replace(spec, **new) for spec in submission.specs] if first.work else submission.specs
-            )
-            seen.append(replace(submission, specs=specs))
-        return seen
+        told = await asyncio.to_thread(foreteller.all_foretold, [one.specs for one in submissions], cards)
+        if isinstance(told, Refusal):
+            return told
+        return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
 
     def _known_request(
         self, tenant: TenantId, key: str, digest: str

@@ -179,3 +179,32 @@ def test_an_agent_does_not_work_in_the_folder_of_somebody_else(work_dir: Path) -
         asyncio.run(
             asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
         )
+
+
+def test_an_end_says_what_the_driver_saw_of_the_attempt(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_smi(work_dir, TWO_CARDS)
+    monkeypatch.setenv("PATH", str(work_dir), prepend=":")
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__DETECTION_METHOD="nvidia-smi")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                await scheduler.heartbeats.get()
+                launch = pb.Launch(shell="while ! [ -e over ]; do sleep 0.05; done", gpus=[0], tenant="t", by_owner=True, work_dir=str(work_dir))  # fmt: skip
+                scheduler.say(pb.Command(task=7, attempt=1, launch=launch))
+                pid = (await scheduler.hears_of(7, "started")).started.pid
+                for mib in (9000, 400):
+                    seen = f"gpu_uuid, pid, used_gpu_memory [MiB]\nGPU-aaaa, {pid}, {mib} MiB\n"
+                    fake_smi(work_dir, TWO_CARDS | {"compute-apps": seen})
+                    while not any(
+                        process.memory_mib == mib
+                        for use in (await scheduler.heartbeats.get()).gpus
+                        for process in use.processes
+                    ):
+                        continue
+                (work_dir / "over").touch()
+                ended = (await scheduler.hears_of(7, "ended")).ended
+                assert (ended.outcome, ended.gpu_memory_peak_mib) == (pb.Ended.SUCCEEDED, 9000)
+                assert ended.gpu_utilization == 97.0
+
+    asyncio.run(story())

@@ -23,7 +23,7 @@ from tests.unit.control_plane.yards import open_yard, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}
 RESNET = Work(model="resnet50", batch=64, precision="amp", steps=10_000)
-LARGE = Work(model="resnet50", batch=1024, precision="fp32", steps=10_000)
+LARGE = Work(model="resnet50", batch=512, precision="fp32", steps=10_000)
 """It needs more than a T4 has."""
 
 
@@ -64,7 +64,7 @@ def test_where_it_fits_nowhere_it_is_refused_in_one_sentence(foreteller: Foretel
     no = foreteller.foretold(spec(work=LARGE, resources=Resources(gpus=1, models=("T4",))), CARDS)
     assert isinstance(no, WorkDoesNotFit)
     assert no.sentence() == (
-        f"resnet50 needs about {no.needed_mib} MiB on each GPU at batch 1024; "
+        f"resnet50 needs about {no.needed_mib} MiB on each GPU at batch 512; "
         "the largest GPU here that it may use has 16384."
     )
     assert no.needed_mib > 16_384
@@ -74,6 +74,8 @@ def test_what_its_user_says_counts(foreteller: Foreteller) -> None:
     speeds = (("H100", 1.0), ("T4", 9.0))
     asked = Resources(gpus=1, speeds=speeds, gpu_memory_mib=1)
     assert foretold(foreteller, spec(work=LARGE, resources=asked)).resources == asked
+    only_small = Resources(gpus=1, models=("T4",), gpu_memory_mib=1)
+    assert foretold(foreteller, spec(work=LARGE, resources=only_small)).resources == only_small
     said = Estimate(60.0, 60.0, 60.0)
     told = Forecaster().foreseen(foretold(foreteller, spec(work=RESNET, estimate=said)), 0.0)
     assert told.estimate == said

@@ -35,7 +35,18 @@ def test_what_was_foretold_is_judged_on_the_gpu_it_ran_on_and_only_where_it_ende
     scores.ended(80.0, told, (ON_H200,), WORK, "T4", Actual(8_000), well=True)
     assert scores.of("performance") == Score(1, 0.25, 0.25, 0.0)
     assert scores.of("memory") == Score(1, 0.25, 0.25, 0.0)
+    assert scores.of("corrected").tasks == 1
     assert scores.of("history").tasks == 0
+
+
+def test_what_history_put_right_is_judged_on_the_fastest_gpu_for_which_it_is() -> None:
+    scores, slow = Scores(), Forecast(gpu_model="T4", seconds=900.0, low_seconds=800.0, high_seconds=1000.0)
+    right = Estimate(80.0, 70.0, 90.0, 5)
+    scores.ended(80.0, right, (ON_H200, slow), WORK, "H200", None, well=True)
+    scores.ended(720.0, right, (ON_H200, slow), WORK, "T4", None, well=True)
+    scores.ended(80.0, Estimate(80.0, 70.0, 90.0), (ON_H200, slow), WORK, "H200", None, well=True)
+    assert scores.of("corrected") == Score(1, 0.0, 0.0, 1.0)
+    assert scores.of("performance").tasks == 3
 
 
 def test_only_the_last_ones_count() -> None:
