@@ -4,6 +4,7 @@ A failing life prints the steps that led to it; Hypothesis shrinks them to the f
 """
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -166,10 +167,16 @@ class Life(RuleBasedStateMachine):
         if nodes := sorted(self.story.state.index.hosts):
             self.story.tells(command.CordonNode(data.draw(st.sampled_from(nodes)), drain=True))
 
-    @rule(place=st.integers(0, 5), gpus=st.integers(0, 4), model=st.sampled_from(MODELS))
-    def join(self, place: int, gpus: int, model: str) -> None:
+    @rule(
+        place=st.integers(0, 5),
+        gpus=st.integers(0, 4),
+        model=st.sampled_from(MODELS),
+        gpu_memory_mib=st.sampled_from((40_960, 40_960, 20_000, 81_920)),
+    )
+    def join(self, place: int, gpus: int, model: str, gpu_memory_mib: int) -> None:
         self.story._limits_lowered = True
-        self.story.tells(command.JoinNode(node(f"n{place}", gpus=gpus, model=model, cpus=8, memory_mib=1000)))
+        cards: dict[str, Any] = {"gpus": gpus, "model": model, "gpu_memory_mib": gpu_memory_mib}
+        self.story.tells(command.JoinNode(node(f"n{place}", **cards, cpus=8, memory_mib=1000)))
 
     @rule(place=st.integers(0, 3), gpu=st.integers(0, 3), health=st.sampled_from(list(GpuHealth)))
     def gpu_changes(self, place: int, gpu: int, health: GpuHealth) -> None:

@@ -63,7 +63,7 @@ class Forecaster:
         if said is not None:
             estimate: Estimate | None = self._history.believed(asked, said)
         elif (foretold := estimate_of(spec)) is not None:
-            estimate = self._history.corrected(asked, foretold)
+            estimate = self._history.corrected(asked, foretold, spec.forecasts[0].by)
         else:
             estimate = self._history.foresee(asked, now)
         outlook = () if spec.command is None else self._outlooks.outlook(asked)
@@ -118,7 +118,7 @@ class Forecaster:
             self._outlooks.observe(asked, seconds)
         foretold = forecast_for(over.forecasts, over.ran_on or "")
         if over.well and foretold is not None:
-            self._history.learn_correction(asked, foretold.seconds, seconds)
+            self._history.learn_correction(asked, foretold.by, foretold.seconds, seconds)
         self.scores.ended(
             seconds, over.told, over.forecasts, over.work, over.ran_on, over.actual, well=over.well
         )  # fmt: skip

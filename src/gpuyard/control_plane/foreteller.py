@@ -57,7 +57,7 @@ class Foreteller:
             if isinstance(told, WorkDoesNotFit):
                 return told
             seen = {"resources": told.resources, "forecasts": told.forecasts}
-            found.append([replace(spec, **seen) for spec in specs] if told.forecasts else specs)
+            found.append(specs if told is specs[0] else [replace(spec, **seen) for spec in specs])
         return found
 
     def foretold(self, spec: TaskSpec, cards: Cards) -> TaskSpec | WorkDoesNotFit:
@@ -76,7 +76,7 @@ class Foreteller:
             return WorkDoesNotFit(spec.work.model, spec.work.batch, round(likely), max(allowed.values()))
         fitting = [one for one in forecasts if needs is None or allowed[one.gpu_model] >= needs]
         resources = _placed_by(spec.resources, fitting, needs, speeds=len(forecasts) > 1)
-        return replace(spec, resources=resources, forecasts=forecasts)
+        return replace(spec, resources=resources, forecasts=tuple(fitting))
 
     def tell(self, work: Work, cards: Cards) -> tuple[Forecast, ...]:
         """For each of these GPU models that the model knows; nothing where it can not be asked."""
@@ -108,6 +108,7 @@ def _ask(model: "Performance", work: Work, gpus: tuple[str, ...]) -> tuple[Forec
             memory_low_mib=_with(one.memory_low_mib, CONTEXT_MIB),
             memory_high_mib=_with(one.memory_high_mib, CONTEXT_MIB),
             utilization=None if one.utilisation is None else 100.0 * one.utilisation,
+            by=model.name,
         )
         for name, one in zip(known, answers, strict=True)
     )

@@ -108,7 +108,7 @@ class TaskSpec(Value, frozen=True):
     work: Work | None = None
     """What it computes."""
     forecasts: tuple[Forecast, ...] = ()
-    """What that was foreseen to take when the task came, on each model of GPU that the yard had."""
+    """What that was foreseen to take when the task came, on each model of GPU of the yard that fits."""
     model_name: str = ""
     """Which machine-learning model it trains or serves, in the user's words."""
 

@@ -42,6 +42,8 @@ class Forecast(Value, frozen=True, kw_only=True):
     memory_high_mib: float | None = None
     utilization: float | None = None
     """In percent."""
+    by: str = ""
+    """Which model said so: what it was wrong by says nothing of another one."""
 
 
 def forecast_for(forecasts: Iterable[Forecast], gpu_model: str) -> Forecast | None:

@@ -48,7 +48,7 @@ LONGEST_LOG = log(1e9)
 SAID = "said"
 """Of a kind that holds by which factor a user's own estimates were wrong."""
 FORETOLD = "foretold"
-"""Of a kind that holds by which factor run times were wrong that were foretold from what tasks compute."""
+"""Of a kind that holds by which factor run times were wrong that one model foretold from what tasks compute."""
 CORRECTED_BY = 2.0
 CORRECTED_AT_LEAST = 0.1
 CORRECTIONS_FADE = 0.9
@@ -159,12 +159,12 @@ class History:
             high_seconds=max(said.high_seconds, said.seconds * exp(high)),
         )
 
-    def corrected(self, asked: Asked, foretold: Estimate) -> Estimate:
+    def corrected(self, asked: Asked, foretold: Estimate, by: str) -> Estimate:
         """What was foretold from what a task computes, put right by what tasks of its kind took over what was foretold.
 
         Two runs of its own weigh as much as what was foretold.
         """
-        kind = self._kinds.get((FORETOLD, *asked))
+        kind = self._kinds.get((FORETOLD, by, *asked))
         if kind is None:
             return foretold
         runs = len(kind.ordered)
@@ -175,10 +175,10 @@ class History:
             low, high = -side, side
         return Estimate(exp(likely), exp(likely + low), exp(likely + high), runs)
 
-    def learn_correction(self, asked: Asked, foretold_seconds: float, seconds: float) -> None:
-        """A task took so long where so long was foretold of it."""
+    def learn_correction(self, asked: Asked, by: str, foretold_seconds: float, seconds: float) -> None:
+        """A task took so long where somebody foretold so long of it."""
         wrong = log(max(seconds, LEAST_SECONDS) / max(foretold_seconds, LEAST_SECONDS))
-        self._kinds.heard_of((FORETOLD, *asked)).add(wrong, CORRECTIONS_FADE)
+        self._kinds.heard_of((FORETOLD, by, *asked)).add(wrong, CORRECTIONS_FADE)
 
     def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
         """Remember it with all its kinds, and judge the band it was given, or how right its user was."""

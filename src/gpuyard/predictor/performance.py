@@ -64,6 +64,8 @@ class Performance:
     """Rows of each kind."""
     seen_until: float = 0.0
     """Of tasks of a yard it has learnt from those that had ended by then; 0: from none."""
+    name: str = ""
+    """That of the file's content: another file, another name."""
 
     @staticmethod
     def learnt(kinds: Mapping[str, Rows], specs: Specs, seed: int = 1, seen_until: float = 0.0) -> "Performance":
@@ -103,7 +105,8 @@ def _written(one: Speciality) -> _Speciality:
 def load(path: Path) -> Performance:
     """Read a file that `save` wrote."""
     try:
-        data = zlib.decompress(path.read_bytes())
+        packed = path.read_bytes()
+        data = zlib.decompress(packed)
         beginning = msgspec.msgpack.decode(data, type=_Beginning)
     except (zlib.error, msgspec.DecodeError):
         raise WrongInput(f"{path} is no model of gpuyard's") from None
@@ -130,7 +133,7 @@ def load(path: Path) -> Performance:
         )
         for kind, one in said.specialities.items()
     }
-    return Performance(specialities, Specs(said.gpus), said.trained_on, said.seen_until)
+    return Performance(specialities, Specs(said.gpus), said.trained_on, said.seen_until, f"{zlib.crc32(packed):08x}")
 
 
 def _trees(text: str) -> Any:

@@ -441,6 +441,8 @@ class ForecastAnswer(Struct, frozen=True, kw_only=True):
     memory_high_mib: float | None
     utilization: float | None
     """In percent."""
+    by: str = ""
+    """Which model said so."""
 
 
 class TaskAnswer(Struct, frozen=True, kw_only=True):
@@ -513,7 +515,7 @@ class TaskAnswer(Struct, frozen=True, kw_only=True):
     """The GPU model it has, or had last."""
     work: WorkRequest | None = None
     forecasts: list[ForecastAnswer] = []
-    """What its work was foreseen to take on each GPU model of the yard, when it came."""
+    """What its work was foreseen to take on each GPU model of the yard that fits, when it came."""
 
 
 class BatchAnswer(Struct, frozen=True):

@@ -1,5 +1,7 @@
 """Why a task waits and when it starts, in words that say what they rest on."""
 
+from typing import Any
+
 import pytest
 
 from gpuyard.cli import explain
@@ -9,6 +11,7 @@ from gpuyard.domain.refusals import REFUSALS
 from gpuyard.domain.values import TaskStatus
 from gpuyard.engine.explain import AHEAD
 from gpuyard.wire.answers import ExplainAnswer
+from gpuyard.wire.tasks import ForecastAnswer
 
 EARLY, LIKELY, LATE = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
 
@@ -113,3 +116,25 @@ def test_the_words_are_about_reasons_there_are() -> None:
 def test_a_task_that_runs_says_where() -> None:
     told = in_words(explanation(status=TaskStatus.RUNNING, reason=None, nodes=["a", "b"]))
     assert told == ["task-7 is running.", "Its GPUs are on a and b."]
+
+
+def test_what_it_computes_says_how_long_it_runs_where_and_what_it_needs() -> None:
+    usual: dict[str, Any] = {
+        "memory_mib": 9_400.4,
+        "memory_low_mib": 9_000.0,
+        "memory_high_mib": 11_000.0,
+        "utilization": 90.0,
+    }
+    forecasts = [
+        ForecastAnswer(gpu_model=model, seconds=seconds, low_seconds=seconds / 2, high_seconds=seconds * 2, **usual)
+        for model, seconds in (("T4", 400.0), ("H100", 100.0))
+    ]
+    band = {"estimated_seconds": 120.0, "estimated_low_seconds": 90.0, "estimated_high_seconds": 150.0}
+    told = in_words(explanation(forecasts=forecasts, predicted_from=3, **band))
+    likely, low, high = map(spoken_seconds, (120.0, 90.0, 150.0))
+    assert told[3:] == [
+        f"By what it computes it is thought to run for {likely} on H100, between {low} and {high}, put right by 3 runs of its kind.",
+        "It is fastest on H100; 0.25 times as fast on T4.",
+        "It is thought to need 9,400 MiB on each GPU.",
+    ]
+    assert in_words(explanation(forecasts=forecasts[1:]))[3:] == ["It is thought to need 9,400 MiB on each GPU."]
