@@ -486,7 +486,7 @@ class Engine:
             self._requeue(task, Cause(why, node=node), self._back_off(task.losses - 1))
         elif cause is not None and why is not Why.MEMBER_FAILED:
             self._requeue(task, cause, delay=0.0)
-        elif outcome is Outcome.OUT_OF_MEMORY:
+        elif outcome is Outcome.OUT_OF_MEMORY and phase.placement.charge_milli:  # type: ignore[attr-defined]
             self._retry_with_more_memory(task, phase.placement)  # type: ignore[attr-defined]
         else:
             self._retry(task, cause or self._failure(task, outcome))

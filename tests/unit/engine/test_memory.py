@@ -8,7 +8,7 @@ from gpuyard.domain.task import NewTask
 from gpuyard.domain.tenant import QuotaMode, Split
 from gpuyard.domain.values import NodeId, Outcome, TaskId, TaskStatus
 from gpuyard.engine.engine import Engine
-from gpuyard.testing import ClusterStory, gang, node, share, task
+from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 
 def cluster() -> ClusterStory:
@@ -124,3 +124,15 @@ def test_a_gang_whose_first_part_only_noticed_is_told_the_real_reason() -> None:
     assert isinstance(facts, list)
     assert fact.AttemptEnded(TaskId(1), 1, Outcome.OUT_OF_MEMORY, 1, actual=Actual(900, 75.0)) in facts
     assert facts[-1] == fact.TaskEnded(TaskId(1), TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
+
+
+def test_a_task_without_gpus_can_not_run_out_of_their_memory_and_is_tried_again_as_it_is() -> None:
+    story = cluster()
+    story.submits(cpu_task("prepare", cpus=1, retries=1))
+    runs_out(story, "prepare")
+    story.passes(10)
+    assert story.is_running("prepare")
+    runs_out(story, "prepare")
+    assert last_of(story, "prepare") == fact.TaskEnded(
+        story.numbers["prepare"], TaskStatus.FAILED, Cause(Why.EXIT_CODE)
+    )
