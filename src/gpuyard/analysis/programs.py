@@ -153,14 +153,21 @@ class Programs:
     def _of_shell(self, path: Path, depth: int) -> list[Program]:
         shown = self._shown(path)
         made = []
-        for command in shell.commands(self._text(path)):
+        text = self._text(path)
+        commands = list(shell.commands(text))
+        home = self._home(path, commands)
+        into = "" if home == "." else f"cd {shlex.quote(home)} && "
+        stays = shell.MOVES_ON.search(text) is None
+        for command in commands:
             seen, started = self._seen(command, path.parent, depth)
+            seen.reads, seen.writes = _in(home, seen.reads), _in(home, seen.writes)
             _tell(seen, started, Evidence(shown, command.line, command.text, "moves files, data, io-bound"))
             line = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in command.env.items()), command.text])
             made.append(
                 Program(
                     Path(started.program).stem or "command", command.text, shown, command.line,
-                    None if "*" in line or command.repeats else line, seen, group=shown, is_known=self._is_known(started, command),
+                    f"{into}{line}" if stays and "*" not in line and not command.repeats else None, seen, group=shown,
+                    is_known=stays and self._is_known(started, command, path.parent),
                     gpus=started.gpus, nodes=started.nodes, repeats=command.repeats, rounds=command.rounds, apart=command.apart,
                 )
             )  # fmt: skip
@@ -223,8 +230,17 @@ class Programs:
             _by_words(seen, started)
         return seen, started
 
-    def _is_known(self, started: shell.Started, command: shell.Command) -> bool:
-        path = self._path(started, self.root)
+    def _home(self, path: Path, commands: Sequence[shell.Command]) -> str:
+        """Where a shell script is meant to be run: in the folder that was asked about, or in its own if its programs are there."""
+        for command in commands:
+            found = self._path(shell.started(command), path.parent)
+            if found is not None:
+                inside = Path(os.path.normpath(self.root / shell.started(command).program)) != found
+                return self._shown(path.parent) if inside else "."
+        return "."
+
+    def _is_known(self, started: shell.Started, command: shell.Command, folder: Path) -> bool:
+        path = self._path(started, folder)
         if path is not None and started.is_python:
             return self._scripts.get((path, started.arguments)) is not None
         return started.program.rsplit("/", 1)[-1] in COPYING or bool(command.writes and not started.arguments)

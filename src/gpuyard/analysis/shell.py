@@ -67,6 +67,12 @@ class Command:
     """With & behind it: the next does not wait for it."""
 
 
+MOVES_ON = re.compile(
+    r"(?:^|[;&|({]|\bthen|\bdo)[ \t]*(?:cd|pushd|popd|source|\.|eval|module|conda|trap|ulimit|umask)[ \t]", re.MULTILINE
+)
+"""Commands after which others do not run as they would alone: such a script is run as a whole."""
+
+
 @dataclass(frozen=True)
 class Started:
     """What a command starts, without what is around it."""

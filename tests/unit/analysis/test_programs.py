@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -233,3 +234,25 @@ def test_targets_that_only_remove_things_are_left_out_unless_somebody_needs_them
     assert "Left out: Makefile:3: clean only removes things." in read.graph.notes
     (tmp_path / "Makefile").write_text(f"{rules}fresh: reset\n\tsort b > c\n")
     assert folder_of(tmp_path).names == ["a.txt", "reset", "fresh"]
+
+
+def test_a_shell_script_in_a_folder_below_runs_where_its_programs_are(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "run.sh").write_text(
+        "python prepare.py --out a.npz\npython train.py --data a.npz --model b.pt\n"
+    )
+    (tmp_path / "below" / "prepare.py").write_text(dedent(PREPARE))
+    (tmp_path / "below" / "train.py").write_text(dedent(TRAIN))
+    read = folder_of(tmp_path)
+    assert read["prepare"].command == "cd below && python prepare.py --out a.npz"
+    assert read["prepare"].writes == ("below/a.npz",)
+    assert read.why("train", "prepare") == "file below/a.npz"
+
+
+@pytest.mark.parametrize(
+    "line", ["cd below", "source env.sh", "mkdir x && cd x", ". ./env.sh", "if true; then cd a; fi"]
+)
+def test_a_shell_script_that_goes_elsewhere_is_run_as_a_whole(tmp_path: Path, line: str) -> None:
+    read = folder_of(tmp_path, run_sh=f"{line}\npython a.py\npython b.py\n", a_py="print(1)", b_py="print(2)")
+    assert {read[name].command for name in ("a", "b")} == {None}
+    assert read.needs("b") == {"a"}
