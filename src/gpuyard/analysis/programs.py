@@ -157,17 +157,17 @@ class Programs:
         commands = list(shell.commands(text))
         home = self._home(path, commands)
         into = "" if home == "." else f"cd {shlex.quote(home)} && "
-        stays = shell.MOVES_ON.search(text) is None
+        alone = shell.stand_alone(text)
         for command in commands:
             seen, started = self._seen(command, path.parent, depth)
             seen.reads, seen.writes = _in(home, seen.reads), _in(home, seen.writes)
             _tell(seen, started, Evidence(shown, command.line, command.text, "moves files, data, io-bound"))
-            line = " ".join([*(f"{name}={shlex.quote(value)}" for name, value in command.env.items()), command.text])
+            line = command.whole_line
             made.append(
                 Program(
                     Path(started.program).stem or "command", command.text, shown, command.line,
-                    f"{into}{line}" if stays and "*" not in line and not command.repeats else None, seen, group=shown,
-                    is_known=stays and self._is_known(started, command, path.parent),
+                    f"{into}{line}" if alone and "*" not in line and not command.repeats else None, seen, group=shown,
+                    is_known=alone and self._is_known(started, command, path.parent),
                     gpus=started.gpus, nodes=started.nodes, repeats=command.repeats, rounds=command.rounds, apart=command.apart,
                 )
             )  # fmt: skip

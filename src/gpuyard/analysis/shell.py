@@ -18,10 +18,18 @@ QUIET = frozenset({
     "apt-get", "sudo", "nvcc",
 })  # fmt: skip
 """Commands that are no tasks."""
+HARMLESS = frozenset({
+    "echo", "printf", "set", "sleep", "wait", "true", ":", "date", "pwd", "ls", "hostname", "nvidia-smi", "which", "shopt",
+})  # fmt: skip
+"""Those of them that others can do without."""
+READY = frozenset({"export", "mkdir", "ulimit", "umask"})
+"""Those that make ready for others: quick, and they can be done before each."""
 WORDS = frozenset({
     "if", "then", "else", "elif", "fi", "do", "done", "while", "until", "case", "esac", "in", "{", "}", "!", "(", ")",
     "function",
 })  # fmt: skip
+PLAIN = re.compile(r"[\w@%+=:,./*?~\[\]{}-]+")
+"""Words that mean the same without quotation marks, or lost none when they were read."""
 BEFORE = {
     "time": 0,
     "nohup": 0,
@@ -65,12 +73,14 @@ class Command:
     rounds: int | None = None
     apart: bool = False
     """With & behind it: the next does not wait for it."""
+    before: tuple[str, ...] = ()
+    """What has to be done first wherever it runs."""
 
-
-MOVES_ON = re.compile(
-    r"(?:^|[;&|({]|\bthen|\bdo)[ \t]*(?:cd|pushd|popd|source|\.|eval|module|conda|trap|ulimit|umask)[ \t]", re.MULTILINE
-)
-"""Commands after which others do not run as they would alone: such a script is run as a whole."""
+    @property
+    def whole_line(self) -> str:
+        """As it would be typed, to be run alone."""
+        env = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        return " && ".join([*self.before, " ".join([*env, self.text])])
 
 
 @dataclass(frozen=True)
@@ -90,9 +100,34 @@ def commands(script: str, given: dict[str, str] | None = None) -> Iterator[Comma
     """Every command of a script that is a task."""
     variables = dict(given or {})
     loops: list[Loop] = []
+    ready: dict[str, None] = {}
     for number, line in _logical_lines(script):
-        for words, apart in _split(line):
-            yield from _command(words, number, variables, loops, apart)
+        for words, ending in _split(line):
+            for made in _command(words, number, variables, loops, ending == "&"):
+                if made.words[0] in READY:
+                    ready[made.text] = None
+                    if made.words[0] == "export":
+                        variables |= {
+                            name: value for name, _, value in (word.partition("=") for word in made.words[1:])
+                        }
+                else:
+                    yield replace(made, before=tuple(ready))
+
+
+def stand_alone(script: str) -> bool:
+    """Whether the commands of a script do the same one by one as together: no pipes, conditions or functions, no going elsewhere."""
+    for _, line in _logical_lines(script):
+        if "<<" in line or re.match(r"\s*(function\s|\w+\s*\(\))", line):
+            return False
+        for words, ending in _split(line):
+            first = next((word for word in words if word not in {"do", "done"}), "")
+            if ending in {"|", "||", "|&"} or first in WORDS:
+                return False
+            if first in QUIET and first not in HARMLESS | READY:
+                return False
+            if first == "mkdir" and "-p" not in words:
+                return False
+    return True
 
 
 def _logical_lines(script: str) -> Iterator[tuple[int, str]]:
@@ -115,8 +150,8 @@ def _logical_lines(script: str) -> Iterator[tuple[int, str]]:
         yield first, kept
 
 
-def _split(line: str) -> Iterator[tuple[list[str], bool]]:
-    """At ; && || | and &; whether & followed."""
+def _split(line: str) -> Iterator[tuple[list[str], str]]:
+    """At ; && || | and &; which of them followed."""
     reader = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
     reader.whitespace_split = True
     reader.commenters = "#"
@@ -124,13 +159,13 @@ def _split(line: str) -> Iterator[tuple[list[str], bool]]:
     try:
         for word in reader:
             if word and set(word) <= set(";&|"):
-                yield words, word == "&"
+                yield words, word
                 words = []
             else:
                 words.append(word)
     except ValueError:  # a quotation that goes on in another line
         words = line.split()
-    yield words, False
+    yield words, ""
 
 
 def _command(
@@ -200,19 +235,20 @@ def _one(words: list[str], number: int, variables: dict[str, str], apart: bool) 
     plain: list[str] = []
     reads: set[str] = set()
     writes: set[str] = set()
+    redirected: list[str] = []
     following = iter(words)
     for word in following:
         if word in {"<", ">", ">>", ">&", "&>", "2>", "<<", "<<<"}:
             name = expanded(next(following, ""), variables)
             if re.search(r"[A-Za-z]", name) and name != "/dev/null":
                 (reads if word == "<" else writes).add(name)
-            if plain and plain[-1] in {"1", "2"}:
-                plain.pop()
+            stream = plain.pop() if plain and plain[-1] in {"1", "2"} else ""
+            redirected.append(f"{stream}{word}{shlex.quote(name)}")
         else:
             plain.append(expanded(word, variables))
-    if not plain or plain[0] in QUIET or not re.match(r"[\w./~$*\"-]", plain[0]):
+    if not plain or plain[0] in QUIET - READY or not re.match(r"[\w./~$*\"-]", plain[0]):
         return None
-    text = " ".join(shlex.quote(word) if " " in word else word for word in plain)
+    text = " ".join([*(word if PLAIN.fullmatch(word) else shlex.quote(word) for word in plain), *redirected])
     return Command(tuple(plain), number, text, env, frozenset(reads), frozenset(writes), apart=apart)
 
 
