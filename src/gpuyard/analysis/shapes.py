@@ -115,3 +115,21 @@ def name_of(node: ast.AST, found: Found | None, seen: Seen) -> str:
         return told
     kind = seen.kind()
     return f"line_{getattr(node, 'lineno', 0)}" if kind == "other" else kind
+
+
+def written_rounds(source: ast.expr, scope: Scope) -> int | None:
+    """How many rounds, where that is written down."""
+    source = unwrapped(source, scope.module)
+    match source:
+        case ast.List() | ast.Tuple() | ast.Set():
+            return len(source.elts)
+        case ast.Dict():
+            return len(source.keys)
+        case ast.Name(id=name):
+            return literal_length(name, scope.module)
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=args) if args:
+            numbers = [number_of(arg, scope) for arg in args]
+            whole = [number for number in numbers if number is not None]
+            if len(whole) == len(args) and not (len(whole) > 2 and whole[2] == 0):
+                return len(range(*whole))
+    return None
