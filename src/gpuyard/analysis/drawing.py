@@ -1,7 +1,8 @@
 """Pictures of tasks and what they need: boxes in columns by level, the critical path in black. SVG, HTML, or PNG.
 
 One layout for all three. Within a level, boxes stand near those they need (two sweeps of their mean). A need that others imply
-is not drawn.
+is not drawn. One that passes levels gets a lane between their boxes, which all that need the same task share, so that no line runs
+behind a box.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Final
 
 from gpuyard.analysis.graph import Bound, Graph, Kind, Task
 
-WIDE, HIGH, GAP_X, GAP_Y, EDGE = 190, 50, 70, 16, 24
+WIDE, HIGH, GAP_X, GAP_Y, EDGE, LANE = 190, 50, 70, 16, 24, 6
 COLOURS: Final[Mapping[Kind, str]] = {
     "training": "#f4b183",
     "inference": "#9dc3e6",
@@ -49,39 +50,94 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A need: from one task to another, through lanes."""
+
+    one: str
+    other: str
+    critical: bool
+    points: tuple[tuple[float, float], ...]
+    """Where it begins, where it comes into and leaves each lane, where it ends."""
+
+
+@dataclass(frozen=True)
 class Layout:
     """Boxes and the needs that are drawn."""
 
     boxes: dict[str, Box]
-    needs: list[tuple[str, str, bool]]
-    """From, to, and whether it is on the critical path."""
+    needs: list[Line]
     width: float
     height: float
+
+
+Item = tuple[str, int]
+"""What stands in a column: a task, or the lane of what needs that task, and the column."""
 
 
 def layout(graph: Graph) -> Layout:
     """Columns by level."""
     before = {task.id: [need.task for need in task.needs] for task in graph.tasks}
-    rows = [list(level) for level in graph.levels]
-    place = {name: float(at) for level in rows for at, name in enumerate(level)}
+    level_of = {name: at for at, level in enumerate(graph.levels) for name in level}
+    drawn = reduced(before, graph.levels)
+    columns = _columns(graph.levels, drawn, level_of)
+    highs = [sum(_high(item, level_of) + GAP_Y for item in column) - GAP_Y for column in columns]
+    tallest = max(highs, default=HIGH)
+    y: dict[Item, float] = {}
+    for column, high in zip(columns, highs, strict=True):
+        down = EDGE + (tallest - high) / 2
+        for item in column:
+            y[item] = down
+            down += _high(item, level_of) + GAP_Y
+    path, steps = set(graph.critical_path), set(zip(graph.critical_path, graph.critical_path[1:], strict=False))
+    boxes = {
+        task.id: Box(task, _left(level_of[task.id]), y[task.id, level_of[task.id]], task.id in path)
+        for task in graph.tasks
+    }
+    needs = [
+        Line(one, other, (one, other) in steps, _points(boxes[one], boxes[other], one, level_of, other, y))
+        for one, other in drawn
+    ]
+    return Layout(boxes, needs, 2 * EDGE + len(columns) * (WIDE + GAP_X) - GAP_X, 2 * EDGE + tallest)
+
+
+def _columns(
+    levels: Sequence[Sequence[str]], drawn: Sequence[tuple[str, str]], level_of: Mapping[str, int]
+) -> list[list[Item]]:
+    """Tasks and lanes of each level, near those they come from."""
+    columns: list[list[Item]] = [[(name, at) for name in level] for at, level in enumerate(levels)]
+    sources: dict[Item, list[Item]] = {}
+    for one, other in drawn:
+        for at in range(level_of[one] + 1, level_of[other] + 1):
+            item = (one if at < level_of[other] else other, at)
+            if item not in sources and item[0] == one:
+                columns[at].append(item)
+            sources.setdefault(item, []).append((one, at - 1))
+    place = {item: float(at) for column in columns for at, item in enumerate(column)}
     for _ in range(2):
-        for level in rows[1:]:
-            means = {name: _mean([place[other] for other in before[name]], place[name]) for name in level}
-            level.sort(key=lambda name, means=means: (means[name], name))  # type: ignore[misc]
-            place |= {name: float(at) for at, name in enumerate(level)}
-    tallest = max((len(level) for level in rows), default=1)
-    path = set(graph.critical_path)
-    tasks = {task.id: task for task in graph.tasks}
-    boxes = {}
-    for column, level in enumerate(rows):
-        down = EDGE + (tallest - len(level)) * (HIGH + GAP_Y) / 2
-        for at, name in enumerate(level):
-            boxes[name] = Box(tasks[name], EDGE + column * (WIDE + GAP_X), down + at * (HIGH + GAP_Y), name in path)
-    steps = set(zip(graph.critical_path, graph.critical_path[1:], strict=False))
-    needs = [(one, other, (one, other) in steps) for one, other in reduced(before, graph.levels)]
-    return Layout(
-        boxes, needs, 2 * EDGE + len(rows) * (WIDE + GAP_X) - GAP_X, 2 * EDGE + tallest * (HIGH + GAP_Y) - GAP_Y
-    )
+        for column in columns[1:]:
+            means = {item: _mean([place[source] for source in sources.get(item, [])], place[item]) for item in column}
+            column.sort(key=lambda item, means=means: (means[item], item))  # type: ignore[misc]
+            place |= {item: float(at) for at, item in enumerate(column)}
+    return columns
+
+
+def _high(item: Item, level_of: Mapping[str, int]) -> float:
+    name, column = item
+    return HIGH if level_of[name] == column else LANE
+
+
+def _left(column: int) -> float:
+    return EDGE + column * (WIDE + GAP_X)
+
+
+def _points(
+    one: Box, other: Box, name: str, level_of: Mapping[str, int], last: str, y: Mapping[Item, float]
+) -> tuple[tuple[float, float], ...]:
+    points = [(one.x + WIDE, one.y + HIGH / 2)]
+    for column in range(level_of[name] + 1, level_of[last]):
+        at = y[name, column] + LANE / 2
+        points += [(_left(column), at), (_left(column) + WIDE, at)]
+    return (*points, (other.x, other.y + HIGH / 2))
 
 
 def reduced(before: Mapping[str, Sequence[str]], levels: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
@@ -119,18 +175,26 @@ def svg(graph: Graph) -> str:
     size = f'width="{width:g}" height="{height:g}"'
     named = 'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif"'
     parts = [f'<svg {named} viewBox="0 0 {width:g} {height:g}" {size}>', f'<rect {size} fill="#ffffff"/>']
-    for one, other, critical in sorted(plan.needs, key=lambda need: need[2]):
-        x1, y1, x2, y2 = _ends(plan.boxes[one], plan.boxes[other])
-        middle = (x1 + x2) / 2
-        look = f'stroke="{PATH}" stroke-width="2.4"' if critical else f'stroke="{NEED}" stroke-width="1.1"'
-        parts.append(f'<path d="M{x1:g} {y1:g}C{middle:g} {y1:g} {middle:g} {y2:g} {x2:g} {y2:g}" fill="none" {look}/>')
+    for line in sorted(plan.needs, key=lambda line: line.critical):
+        look = f'stroke="{PATH}" stroke-width="2.4"' if line.critical else f'stroke="{NEED}" stroke-width="1.1"'
+        begin = "M{:g} {:g}".format(*line.points[0])
+        curves = "".join(
+            "L{:g} {:g}C{:g} {:g} {:g} {:g} {:g} {:g}".format(*(number for point in curve for number in point))
+            for curve in _curves(line)
+        )
+        parts.append(f'<path d="{begin}{curves}" fill="none" {look}/>')
     parts += [_svg_box(box) for box in plan.boxes.values()]
     parts += _svg_legend(graph, plan.height)
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _ends(one: Box, other: Box) -> tuple[float, float, float, float]:
-    return one.x + WIDE, one.y + HIGH / 2, other.x, other.y + HIGH / 2
+def _curves(line: Line) -> list[tuple[tuple[float, float], ...]]:
+    """From box or lane to the next: four points of a curve, which a straight line through the lane leads to."""
+    made: list[tuple[tuple[float, float], ...]] = []
+    for (x1, y1), (x2, y2) in zip(line.points[::2], line.points[1::2], strict=True):
+        middle = (x1 + x2) / 2
+        made.append(((x1, y1), (middle, y1), (middle, y2), (x2, y2)))
+    return made
 
 
 def _svg_box(box: Box) -> str:
@@ -235,15 +299,12 @@ def save_png(graph: Graph, path: Path) -> None:
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     axes.axis("off")
-    for one, other, critical in sorted(plan.needs, key=lambda need: need[2]):
-        x1, y1, x2, y2 = _ends(plan.boxes[one], plan.boxes[other])
-        middle = (x1 + x2) / 2
-        curve = Curve(
-            [(x1, y1), (middle, y1), (middle, y2), (x2, y2)], [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4]
-        )
-        axes.add_patch(
-            PathPatch(curve, fill=False, edgecolor=PATH if critical else NEED, linewidth=1.8 if critical else 0.8)
-        )
+    for line in sorted(plan.needs, key=lambda line: line.critical):
+        curves = _curves(line)
+        codes = [Curve.LINETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4] * len(curves)
+        drawn = Curve([point for curve in curves for point in curve], [Curve.MOVETO, *codes[1:]])
+        colour, thick = (PATH, 1.8) if line.critical else (NEED, 0.8)
+        axes.add_patch(PathPatch(drawn, fill=False, edgecolor=colour, linewidth=thick))
     for box in plan.boxes.values():
         name, words = box.lines
         axes.add_patch(

@@ -26,9 +26,23 @@ def test_every_task_is_drawn_and_the_critical_path_is_black(tmp_path: Path) -> N
 
 
 def test_what_others_imply_is_not_drawn(tmp_path: Path) -> None:
-    assert ("load", "both", False) not in layout(script(tmp_path, SOURCE).graph).needs
+    drawn = layout(script(tmp_path, SOURCE).graph).needs
+    assert [(line.one, line.other) for line in drawn] == [("load", "clean"), ("clean", "both")]
     before = {"a": [], "b": ["a"], "c": ["a", "b"], "d": ["a"]}
     assert reduced(before, [["a"], ["b", "d"], ["c"]]) == [("a", "b"), ("a", "d"), ("b", "c")]
+
+
+def test_no_line_runs_behind_a_box(tmp_path: Path) -> None:
+    source = SOURCE + "d = load()\n" + "".join(f"e{i} = clean({'a' if not i else f'e{i - 1}'})\n" for i in range(4))
+    plan = layout(script(tmp_path, source + "f = both(d, e3)\ng = both(b, e3)\n").graph)
+    long = [line for line in plan.needs if len(line.points) > 2]
+    assert {(line.one, line.other) for line in long} >= {("load-2", "both-2"), ("clean", "both-3")}
+    for line in long:
+        for _, y in line.points[1:-1]:
+            columns = [x for x, at in line.points[1:-1] if at == y]
+            boxes = [box for box in plan.boxes.values() if box.x in columns]
+            assert boxes
+            assert not [box.task.id for box in boxes if box.y <= y <= box.y + 50]
 
 
 def test_boxes_stand_apart(tmp_path: Path) -> None:

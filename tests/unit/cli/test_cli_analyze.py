@@ -145,6 +145,7 @@ def test_a_model_is_divided_and_the_fastest_way_that_fits_comes_first(
     ("words", "sentence"),
     [
         (("--model", "Net", "--gpu", "H1000"), "Unknown GPU 'H1000'; near to it: H100"),
+        (("--model", "Net", "--specs", "nowhere.csv"), "There is no file nowhere.csv"),
         (("--model", "Net", "--precision", "int4"), "'int4' is no precision; known: fp32, tf32, bf16, amp,"),
         (("--model", "Net"), "Which inputs does the model get? Say --input SHAPE, such as --input 32x3x224x224."),
         (("--model", "a b", "--input", "1x1"), "'a b' does not name a model"),
@@ -152,7 +153,10 @@ def test_a_model_is_divided_and_the_fastest_way_that_fits_comes_first(
             ("--model", "Net", "--input", "1x1", "--submit"),
             "--model divides a model; --submit, --out, --takes and WORDS are about tasks.",
         ),
-        (("--input", "1x1"), "--input, --micro-batches, --inference and --link go with --model."),
+        (
+            ("--input", "1x1"),
+            "--input, --micro-batches, --inference, --link, --specs and --calibration go with --model.",
+        ),
         (
             ("--model", "Net", "--input", "1x1", "--python", "/nowhere/python"),
             "/nowhere/python: No such file or directory.",

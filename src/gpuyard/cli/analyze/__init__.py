@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.options import Server, Token, client, finite, json_option
+from gpuyard.cli.train.files import PeaksFile, SpecsFile
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def analyze(
     inference: Annotated[bool, typer.Option("--inference", help="With --model: forward only.")] = False,
     link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="With --model: one way between two GPUs (default: as the data sheet says).")] = None,
     limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", min=1.0, help="With --model: how long counting may take.")] = 120.0,
+    specs: SpecsFile = None,
+    calibration: PeaksFile = None,
     as_json: Annotated[bool, json_option("Print all of it as one JSON object.")] = False,
     server: Server = None,
     token: Token = None,
@@ -58,11 +61,12 @@ def analyze(
             raise WrongUse("--model divides a model; --submit, --out, --takes and WORDS are about tasks.")
         split(
             source, model, inputs or [], gpu=gpu, gpus=gpus, precision=precision, micro_batches=micro_batches,
-            training=not inference, link=link, limit=limit, python=python or sys.executable, as_json=as_json,
+            training=not inference, link=link, limit=limit, python=python or sys.executable, specs=specs,
+            calibration=calibration, as_json=as_json,
         )  # fmt: skip
         return
-    if inputs or micro_batches or inference or link:
-        raise WrongUse("--input, --micro-batches, --inference and --link go with --model.")
+    if inputs or micro_batches or inference or link or specs or calibration:
+        raise WrongUse("--input, --micro-batches, --inference, --link, --specs and --calibration go with --model.")
     if dry_run and not submit:
         raise WrongUse("--dry-run goes with --submit.")
     if out is not None:

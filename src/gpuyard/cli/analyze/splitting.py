@@ -20,7 +20,7 @@ SHOWN = 6
 
 def split(
     source: Path, model: str, inputs: list[str], *, gpu: str, gpus: int, precision: str, micro_batches: int | None,
-    training: bool, link: float | None, limit: float, python: str, as_json: bool,
+    training: bool, link: float | None, limit: float, python: str, specs: Path | None, calibration: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Count it, plan it, tell."""
     if find_spec("lightgbm") is None or find_spec("numpy") is None:
@@ -28,15 +28,15 @@ def split(
     from gpuyard.analysis.splitting.asking import counted
     from gpuyard.analysis.splitting.partition import Setting, plans
     from gpuyard.cli.printing import print_json
+    from gpuyard.cli.train.files import read_specs
     from gpuyard.domain.work import Work
-    from gpuyard.predictor.gpus import shipped
     from gpuyard.predictor.performance import SHIPPED, load
     from gpuyard.predictor.question import PRECISIONS, steps_ms
 
     if precision not in PRECISIONS:
         raise WrongInput(f"{precision!r} is no precision; known: {', '.join(PRECISIONS)}.")
-    specs = shipped()
-    card = specs.find(gpu)
+    known = read_specs(specs, calibration)
+    card = known.find(gpu)
     if not source.exists():
         raise WrongInput(f"{source}: there is no such file or folder.")
     counts = counted(source, model, inputs, training=training, python=python, limit_seconds=limit)
@@ -44,7 +44,7 @@ def split(
     work = Work(model=counts.name, mode="train" if training else "infer", precision=precision)
 
     def cost(steps: "Sequence[tuple[Anatomy, int]]") -> list[float]:
-        return [ms / 1e3 for ms in steps_ms(learnt, work, steps, card.gpu, specs)]
+        return [ms / 1e3 for ms in steps_ms(learnt, work, steps, card.gpu, known)]
 
     setting = Setting(card, gpus, training, precision, micro_batches, link)
     found = plans(counts.parts, counts.batch, cost, setting)
