@@ -83,6 +83,8 @@ class Flow:
         self._whens: tuple[When, ...] = ()
         self._known_loops: dict[int, Loop] = {}
         self._contexts: list[Seen] = []
+        self._rests: dict[ast.Call, ast.Call] = {}
+        """For what begins a `with`: the same call as its end."""
         self._top: ast.stmt | None = None
         self._discarded: ast.expr | None = None
         """The call whose result nobody uses."""
@@ -160,6 +162,8 @@ class Flow:
                 self._contexts.pop()
                 for call in leaving(node, self._place.module, self._place.makers):
                     self._value(call)
+                for item in node.items:
+                    self._finish(item)
             case ast.Try() | ast.TryStar():
                 before = self._following.state.copy()
                 self._each([*node.body, *node.orelse])
@@ -177,6 +181,17 @@ class Flow:
             case _:
                 return False
         return True
+
+    def _finish(self, item: ast.withitem) -> None:
+        """The rest of a function that a `with` began: what stands behind its yield is a step of its own if it works."""
+        begun = item.context_expr
+        found = self._judge.target(begun, self._place) if isinstance(begun, ast.Call) else None
+        if not isinstance(begun, ast.Call) or found is None or not self._judge.works_after_yield(found, self._place):
+            return
+        if begun not in self._rests:
+            named = [item.optional_vars] if isinstance(item.optional_vars, ast.Name) else []
+            self._rests[begun] = ast.copy_location(ast.Call(begun.func, [*begun.args, *named], begun.keywords), begun)
+        self._value(self._rests[begun])
 
     def _each(self, body: Iterable[ast.stmt]) -> None:
         for node in body:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpuyard.analysis.changes import calls_of
 from gpuyard.analysis.shapes import below, unwrapped
-from gpuyard.analysis.sources import Found, Module, dotted_name, resolved
+from gpuyard.analysis.sources import Found, Module, dotted_name, resolved, statements
 from gpuyard.analysis.steps import BUILDERS, KNOWN, QUICK
 from gpuyard.analysis.survey import BATCHES, Seen, Surveyor, handed_over
 from gpuyard.analysis.texts import Scope
@@ -75,6 +75,16 @@ class Judge:
             return not works
         loops = any(isinstance(node, ast.For | ast.While) for node in ast.walk(found.function))
         return found.is_method and not works and not loops
+
+    def works_after_yield(self, found: Found, place: Place) -> bool:
+        """Whether a function that a `with` begins goes on to work when that ends."""
+        marks = {(resolved(mark, found.module) or "").rpartition(".")[2] for mark in found.function.decorator_list}
+        yields = [node.lineno for node in ast.walk(found.function) if isinstance(node, ast.Yield)]
+        if not yields or not marks & {"contextmanager", "asynccontextmanager"}:
+            return False
+        scope = place.scope.inside(found.module, {})
+        rest = [node for node in statements(found.function.body) if node.lineno > max(yields)]
+        return self._surveyor.look(rest, scope).works
 
     def _has_task(self, node: ast.stmt, place: Place) -> bool:
         """Whether there is a step in it that is a call; not looking into loops over batches."""

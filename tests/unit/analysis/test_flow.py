@@ -539,3 +539,29 @@ def test_files_that_import_each_other_in_a_circle_are_read_all_the_same(tmp_path
     (tmp_path / "a.py").write_text("from b import work\n")
     (tmp_path / "b.py").write_text("from a import work\nfrom a import *\n")
     assert script(tmp_path, "from a import work\nfrom b import *\nx = work(1)\nlast(x)\n").needs("last") == {"work"}
+
+
+def test_what_stands_behind_a_yield_is_done_when_a_with_is_left(tmp_path: Path) -> None:
+    read = script(
+        tmp_path,
+        """
+        from contextlib import contextmanager
+        import numpy as np
+        @contextmanager
+        def saving(path):
+            kept = []
+            yield kept
+            np.save(path, kept)
+        @contextmanager
+        def timed(name):
+            yield
+            print(name)
+        def heavy(x): return np.linalg.inv(x)
+        with saving("all.npy") as kept, timed("all"):
+            kept.append(heavy([[1]]))
+        result = np.load("all.npy")
+        """,
+    )
+    assert read.names == ["saving", "timed", "heavy", "saving-2", "result"]
+    assert "heavy" in read.needs("saving-2")
+    assert read.needs("result") >= {"saving", "saving-2"}
