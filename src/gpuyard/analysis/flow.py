@@ -496,6 +496,10 @@ class Flow:
             steps |= self._following.look_at(value, actor, spoken.get(name, name))
         for value in others:
             steps |= self._following.look_at(value, actor, "an argument")
+        if actor is None:
+            texts = bound_texts(node, found, self._place.scope)
+            reads = self._surveyor.function(found, texts, self._place.scope).reads
+            steps |= self._following.writers_of_files({*reads, *texts.values()}, self._whens)
         author = steps if actor is None else frozenset({actor.number})
         for name, value in arguments.items():
             if name in done.changed or name.strip() in changed:
@@ -534,6 +538,9 @@ class Flow:
     def _library_call(self, node: ast.Call, dotted: str) -> Value:
         values = self._arguments(node)
         steps = NOBODY
+        if self._following.inside is None and self.steps:
+            reads = self._judge.look(node, self._place).reads
+            steps |= self._following.writers_of_files(reads, self._whens)
         for name, value in values:
             steps |= self._following.look_at(value, self._following.inside, name)
         author = steps if self._following.inside is None else frozenset({self._following.inside.number})

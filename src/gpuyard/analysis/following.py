@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gpuyard.analysis.objects import NOBODY, State, Value
-from gpuyard.analysis.steps import Loop, Step, exclusive, shared_files, unseen_effects
+from gpuyard.analysis.steps import Loop, Step, When, exclusive, exclusive_sides, shared_files, unseen_effects
 from gpuyard.analysis.survey import Seen
-from gpuyard.analysis.texts import unmarked
+from gpuyard.analysis.texts import is_known, unmarked
 
 
 class Following:
@@ -139,6 +139,17 @@ class Following:
         self.control |= {step: why for step in steps if step not in self.control}
         yield
         self.control = kept
+
+    def writers_of_files(self, paths: Iterable[str], whens: tuple[When, ...]) -> frozenset[int]:
+        """The steps so far that write what is quick to look at, or to be told the name of."""
+        wanted = Seen(reads={path for path in paths if is_known(path)})
+        return frozenset(
+            step.number
+            for step in self.steps
+            if step.seen.writes
+            and not exclusive_sides(step.whens, whens)
+            and any(shared_files(step.seen, wanted, only_results=True))
+        )
 
     def files(self) -> None:
         """Steps that use the same files keep the order of the code."""

@@ -99,5 +99,10 @@ def unseen_effects(earlier: Seen, later: Seen) -> Iterator[str]:
 
 def exclusive(one: Step, other: Step) -> bool:
     """Whether they stand on different sides of a condition."""
-    sides = {when.condition: when.side for when in one.whens}
-    return any(sides.get(when.condition, when.side) != when.side for when in other.whens)
+    return exclusive_sides(one.whens, other.whens)
+
+
+def exclusive_sides(one: tuple[When, ...], other: tuple[When, ...]) -> bool:
+    """Whether two places can not both be reached."""
+    sides = {when.condition: when.side for when in one}
+    return any(sides.get(when.condition, when.side) != when.side for when in other)

@@ -565,3 +565,30 @@ def test_what_stands_behind_a_yield_is_done_when_a_with_is_left(tmp_path: Path) 
     assert read.names == ["saving", "timed", "heavy", "saving-2", "result"]
     assert "heavy" in read.needs("saving-2")
     assert read.needs("result") >= {"saving", "saving-2"}
+
+
+DATA_SET = """
+import glob, os
+import numpy as np
+class Listed:
+    def __init__(self, root): self.files = glob.glob(os.path.join(root, "*.npy"))
+class Later:
+    def __init__(self, root): self.root = root
+    def __getitem__(self, i): return np.load(f"{self.root}/{i}.npy")
+def prepare(to): np.save(f"{to}/a.npy", 1)
+def train(data): return np.linalg.inv(data[0])
+prepare("data")
+"""
+
+
+@pytest.mark.parametrize(
+    "made", ["Listed('data')", "Later('data')", "glob.glob('data/*.npy')", "len(os.listdir('data'))"]
+)
+def test_what_is_quick_passes_on_the_files_it_looks_at(tmp_path: Path, made: str) -> None:
+    assert script(tmp_path, f"{DATA_SET}train({made})\n").needs("train") == {"prepare"}
+    assert script(tmp_path, f"{DATA_SET}train({made.replace('data', 'other')})\n").needs("train") == set()
+
+
+def test_a_step_that_asks_whether_a_file_is_there_needs_who_writes_it(tmp_path: Path) -> None:
+    read = script(tmp_path, f"{DATA_SET}if os.path.exists('data/a.npy'):\n    train([1])\n")
+    assert read.needs("train") == {"prepare"}
