@@ -1,5 +1,7 @@
 """Tasks that say which model they are about go where it ran last, if that place is as good as any."""
 
+from typing import Any
+
 import pytest
 
 from gpuyard.domain import commands as command
@@ -8,7 +10,7 @@ from gpuyard.engine import snapshot
 from gpuyard.testing import ClusterStory, node, task
 
 
-def yard(nodes: int = 3, gpus: int = 2, **settings: object) -> ClusterStory:
+def yard(nodes: int = 3, gpus: int = 2, **settings: Any) -> ClusterStory:
     """Nodes `a`, `b`, … for batch work."""
     cluster = ClusterStory(**settings)
     cluster.is_split(online=0.0)

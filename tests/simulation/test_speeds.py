@@ -1,5 +1,7 @@
 """Tasks that say how fast they are on GPU models: where they go, how long they take there, what is expected of them."""
 
+from typing import Any
+
 import pytest
 
 from gpuyard.domain import refusals as no
@@ -10,7 +12,7 @@ from gpuyard.testing import ClusterStory, gang, node, task
 SPEEDS = (("K80", 0.25), ("V100", 1.0))
 
 
-def yard(**settings: object) -> ClusterStory:
+def yard(**settings: Any) -> ClusterStory:
     """One fast GPU and two slow ones, all for batch work."""
     cluster = ClusterStory(**settings)
     cluster.is_split(online=0.0)

@@ -19,6 +19,7 @@ from gpuyard.domain.errors import WrongInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gpuyard.engine.advice import Advisor
     from gpuyard.predictor.history import Predictor
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.conditions import Conditions
@@ -68,6 +69,8 @@ def simulate(
     interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="How fast jobs run that share a GPU: a CSV file with name, beside and speed. Else the slower, the more of it the others ask for.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Let policies that go by run times know the real ones, instead of predictions from what had ended.")] = False,
     predictor: Annotated[Predictors, typer.Option("--predictor", help="How run times are predicted: by statistics of what had ended, or these put right by LightGBM.")] = Predictors.HISTORY,
+    policy_model: Annotated[Path | None, typer.Option("--policy-model", metavar="MODEL", help="What the policy dqn goes by: a file that gpuyard train policy wrote (default: the one that ships).")] = None,
+    unstoppable: Annotated[bool, typer.Option("--unstoppable", help="With --trace or --generate: nobody may stop a job for another, as it is with tasks that do not save themselves.")] = False,
     elastic: Annotated[str | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]]", help="Also play each policy on nodes that are hired when tasks wait and given back when idle, beside the fixed cluster.")] = None,
     sleep: Annotated[str | None, typer.Option("--sleep", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also play each policy on nodes that sleep when idle, beside nodes that are always awake.")] = None,
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Of one GPU for an hour: what the nodes of each run cost.")] = None,
@@ -94,7 +97,12 @@ def simulate(
     names = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     if not names and save is None:
         raise WrongUse("Say which policies to compare: --policy NAME,…")
+    settled = partial(_settled, advisor=_advisor(policy_model, names), unstoppable=unstoppable)
     if journal is not None:
+        if unstoppable:
+            raise WrongUse(
+                "--journal says of each task whether it may be stopped; --unstoppable goes with --trace or --generate."
+            )
         if nodes or cluster or pool or interference:
             raise WrongUse("--journal has its own nodes and run times; --nodes, --cluster, --pool and --interference go with --trace.")  # fmt: skip
         if elastic or sleep or price is not None or failures:
@@ -112,7 +120,7 @@ def simulate(
             raise WrongUse("--repeat plays many workloads; --report and --save are about one.")
         where = _cluster(nodes, cluster, None)
         sharing = _sharing(interference)
-        drawn = [_of_chance(generate, seed + place, light, where, names, sharing) for place in range(repeat)]
+        drawn = [settled(_of_chance(generate, seed + place, light, where, names, sharing)) for place in range(repeat)]
         if save is not None:
             _save(save, drawn[0])
             if not names:
@@ -121,7 +129,7 @@ def simulate(
             _repeat(drawn, oracle, predicts, as_json, [under(seed + place) for place in range(repeat)])
             return
         played = drawn[0]
-    results = _play(played, oracle, predicts, under(seed))
+    results = _play(settled(played), oracle, predicts, under(seed))
     if report is not None:
         note = f"{played.note}{', run times known' if oracle else ''}."
         _write_report(report, note, [result for result, _ in results])
@@ -154,7 +162,13 @@ def _play(
         began = perf_counter()
         with _progress(f"{contender.name}{note}", played.workload.tasks) as heard:
             result = play(
-                played.workload, contender, oracle=oracle, predictor=predictor, progress=heard, conditions=condition
+                played.workload,
+                contender,
+                oracle=oracle,
+                predictor=predictor,
+                progress=heard,
+                conditions=condition,
+                advisor=played.advisor,
             )
         results.append((result, perf_counter() - began))
         if without_end := len(result.recorder.lives) - result.measures.jobs:
@@ -184,6 +198,33 @@ class _Played:
     note: str
     results: "list[tuple[Result, float]]"
     """What need not be simulated, because it happened; the others follow."""
+    advisor: "Advisor | None" = None
+    """Whom a policy asks that is advised."""
+
+
+def _settled(played: _Played, *, advisor: "Advisor | None", unstoppable: bool) -> _Played:
+    """With an adviser, and with jobs that nobody may stop."""
+    from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+
+    workload = played.workload
+    if unstoppable and isinstance(workload, JobsOnCluster):
+        workload = replace(workload, stoppable=False)
+    return replace(played, workload=workload, advisor=advisor)
+
+
+def _advisor(model: Path | None, names: list[str]) -> "Advisor | None":
+    """Who advises, if a policy is to be compared that asks."""
+    asks = any(name.split(":")[0].removesuffix("+backfill") == "dqn" for name in names)
+    if not asks:
+        if model is not None:
+            raise WrongUse("--policy-model is what the policy dqn goes by; it is not among those to compare.")
+        return None
+    if find_spec("numpy") is None:
+        raise WrongUse("The policy dqn needs numpy: pip install 'gpuyard[learn]'.")
+    from gpuyard.engine.advice import FEATURES
+    from gpuyard.predictor.advantage import DEFAULT, Advantage, load
+
+    return Advantage(load(model or DEFAULT, FEATURES))
 
 
 def _of_trace(

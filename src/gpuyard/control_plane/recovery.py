@@ -9,6 +9,7 @@ from gpuyard.control_plane.views import Views
 from gpuyard.domain.commands import FoundYard
 from gpuyard.domain.refusals import Refusal
 from gpuyard.engine import snapshot as engine_snapshot
+from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.state import State
 from gpuyard.journal.port import Journal
@@ -28,7 +29,7 @@ def open_journal(folder: Path) -> SqliteJournal:
     return journal
 
 
-def recover(journal: Journal) -> tuple[Engine, Views]:
+def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, Views]:
     """Engine and views as they were at the last committed fact. The views' ended tasks go to the archive from there."""
     snapshot = journal.newest_snapshot()
     state, views, after = State(), Views(), 0
@@ -41,7 +42,7 @@ def recover(journal: Journal) -> tuple[Engine, Views]:
     for record in journal.read(after):
         state.apply(record.fact, record.at)
         views.apply(record)
-    return Engine(state), views
+    return Engine(state, advisor), views
 
 
 def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
@@ -36,7 +37,7 @@ from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
 from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.settings import ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
+from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
 from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
 from gpuyard.domain import commands as command
@@ -45,6 +46,8 @@ from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import ENDED, TenantId
+from gpuyard.engine.advice import FEATURES, Advisor
+from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import Address
 from gpuyard.wire.rpc import agents_handler
 
@@ -217,7 +220,8 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         raise CanNotServe(f"The data folder {folder} can not be made: {error.strerror}. Choose another one.") from error
     journal = open_journal(folder / "journal")
     stack.callback(journal.close)
-    engine, views = recover(journal)
+    advisor = _advisor(settings)
+    engine, views = recover(journal, advisor)
     found(engine, journal, views, time.time())
     archive = Archive.open(folder / "archive.sqlite")
     stack.callback(archive.close)
@@ -246,8 +250,21 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         keep_seconds=float(settings.storage.retention),
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
         foreteller=_foreteller(settings) if settings.prediction.enabled else None,
+        advisor=advisor,
     )
     return yard, access
+
+
+def _advisor(settings: ServerSettings) -> Advisor | None:
+    """Whoever the policy asks, if it asks anybody."""
+    said = settings.scheduler
+    if not POLICIES[ALGORITHMS[said.algorithm].policy].advised:
+        return None
+    if find_spec("numpy") is None:
+        raise CanNotServe(f"scheduler.algorithm {said.algorithm} needs numpy: pip install 'gpuyard[learn]'.")
+    from gpuyard.predictor.advantage import DEFAULT, Advantage, load
+
+    return Advantage(load(Path(said.policy_model) if said.policy_model else DEFAULT, FEATURES))
 
 
 def _forecaster(archive: Archive) -> Forecaster:

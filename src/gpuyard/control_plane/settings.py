@@ -101,6 +101,8 @@ class Scheduler(Section, frozen=True):
     """002's way to say `schedule_interval`."""
     snapshot_interval: Seconds = Seconds(30)
     algorithm: str = "default"
+    policy_model: FilePath = ""
+    """What the algorithm `dqn` learnt; none: the model that ships."""
     preemptive: bool = True
     """Whether tasks may take GPUs from running ones that allow it."""
     preemption_min_run: SecondsOrNone = SecondsOrNone(ENGINE.preemption_min_run_seconds)

@@ -37,6 +37,7 @@ from gpuyard.domain.errors import JournalError, StorageFull
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
+from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
@@ -109,6 +110,7 @@ class Yard:
         keep_seconds: float = 30 * 86_400.0,
         forecaster: Forecaster | None = None,
         foreteller: Foreteller | None = None,
+        advisor: Advisor | None = None,
     ) -> None:
         self.journal = journal
         self.views = views
@@ -138,6 +140,7 @@ class Yard:
         self._keep_seconds = keep_seconds
         self.forecaster = forecaster
         self.foreteller = foreteller
+        self._advisor = advisor
         self._snapshot_at = journal.head.seq
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
@@ -183,7 +186,7 @@ class Yard:
         self.loop.stop()
 
     def _rebuild(self) -> Engine:
-        return recover(self.journal)[0]
+        return recover(self.journal, self._advisor)[0]
 
     def _hear(self, records: Sequence[Record]) -> None:
         """Committed facts: the only way anything outside the engine learns of them."""

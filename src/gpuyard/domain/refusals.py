@@ -506,6 +506,16 @@ class NoRoom(NotNow, frozen=True):
         return super().sentence().replace("the emptiest of 1 suitable node has", "the only suitable node has")
 
 
+class HeldBack(NotNow, frozen=True):
+    """The policy's adviser keeps it for something better; it is asked again when GPUs are freed."""
+
+    text = (
+        "GPUs are free for it, and the adviser of the policy expects that all are done sooner if it waits for others; "
+        "it is looked at again when GPUs are freed, and every {minutes:g} minutes."
+    )
+    minutes: float
+
+
 class NoCpuRoom(NotNow, frozen=True):
     """GPUs would be free, CPUs or host memory beside them are not."""
 

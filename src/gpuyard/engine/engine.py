@@ -5,7 +5,7 @@ what waits; call it after one command or after a thousand. Whoever drives the en
 anyone outside learns of them. Time is monotone: an instant earlier than the last fact counts as that one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import isfinite
 from typing import Any
@@ -29,6 +29,7 @@ from gpuyard.domain.validation import (
     check_tenant,
 )
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
+from gpuyard.engine.advice import Advisor
 from gpuyard.engine.backfill import is_hopeless, promised_start
 from gpuyard.engine.memory import more_memory
 from gpuyard.engine.moves import Mover
@@ -55,10 +56,10 @@ LOOK_AGAIN_SECONDS = 60.0
 class Engine:
     """Decides what is to be done, on a state that it alone changes."""
 
-    def __init__(self, state: State | None = None) -> None:
+    def __init__(self, state: State | None = None, advisor: Advisor | None = None) -> None:
         self.state = state or State()
         self._facts: Facts = []
-        self._scheduler = Scheduler(self.state, self._emit)
+        self._scheduler = Scheduler(self.state, self._emit, advisor)
         self._mover = Mover(self.state, self._emit)
 
     def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
@@ -82,6 +83,11 @@ class Engine:
             self._mover.run(state.now)
         else:
             self._scheduler.decide(state.now)
+        return self._facts
+
+    @property
+    def under_way(self) -> Sequence[fact.Event]:
+        """The facts that the call under way, or the last one, has made so far: for whoever is asked in the midst of it."""
         return self._facts
 
     def next_wakeup(self) -> float | None:

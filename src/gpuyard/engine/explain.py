@@ -14,6 +14,7 @@ from gpuyard.domain.events import ReservationMade
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
+from gpuyard.engine.advice import PATIENCE
 from gpuyard.engine.backfill import expected_end, holds_before, promise
 from gpuyard.engine.deeds import closed_models
 from gpuyard.engine.phases import Suspended, Waiting
@@ -147,6 +148,8 @@ def _too_dear_reason(state: State, task: Task, shape: Shape, closed: BaySet) -> 
 def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
     if choose(shape, state.index, state.order_for(shape.gpus)) is None:
         return why_not(shape, state.index)
+    if task.group is not None and task.group.line.advised and not task.group.line.awake:
+        return no.HeldBack(PATIENCE / 60.0)
     before = holds_before(state, task, at)
     if before:
         return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id)

@@ -208,6 +208,8 @@ def check_nothing_stranded(state: State) -> None:
 def _could_start(state: State, task: Task) -> str:
     assert task.group is not None
     line = task.group.line
+    if line.advised and not line.awake:
+        return ""
     shape = Shape(line.shape.resources, line.shape.pin)
     shape.refresh(state.index)
     need = shape.need_milli

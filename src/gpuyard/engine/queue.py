@@ -75,7 +75,7 @@ class Group:
 class Line:
     """Waiting tasks of one shape and about one length, all of which may be stopped for others, or none."""
 
-    __slots__ = ("awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
+    __slots__ = ("advised", "awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
 
     def __init__(self, number: int, shape: Shape, length: int) -> None:
         self.number = number
@@ -86,6 +86,8 @@ class Line:
         """It may find room; asleep: it surely does not until something changes."""
         self.behind = False
         """It sleeps because the room it would have is promised to others."""
+        self.advised: BaySet = 0
+        """It sleeps although it has room: its first task waits for these bays, which are better (gpuyard.engine.advice)."""
         self.parked = [False, False]
         """The class is at its limit."""
         self.groups: dict[tuple[str, int], Group] = {}
@@ -225,10 +227,11 @@ class Queue:
 
     # --- room on nodes -------------------------------------------------------------------------------------------
 
-    def sleep(self, line: Line, *, behind: bool) -> None:
-        """A line found no room; `behind`: only because the room is promised to others."""
+    def sleep(self, line: Line, *, behind: bool, advised: BaySet = 0) -> None:
+        """A line found no room; `behind`: only because the room is promised to others; `advised`: it waits for better."""
         line.awake = False
         line.behind = behind
+        line.advised = advised
 
     def wake(self, line: Line) -> None:
         """A line may find room again."""

@@ -14,6 +14,7 @@ from gpuyard.domain.placement import Placement
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskId
+from gpuyard.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, rows_of, speed_at
 from gpuyard.engine.backfill import holds_before, in_the_way
 from gpuyard.engine.deeds import CLASS_INDEXES, Deeds, Emit, quota_left, short_of
 from gpuyard.engine.preemption import prey_of
@@ -34,9 +35,10 @@ Ready = tuple[Any, TaskId, Line, Group]
 class Pass(Deeds):
     """A pass over what may have changed since the last one."""
 
-    def __init__(self, state: State, emit: Emit) -> None:
+    def __init__(self, state: State, emit: Emit, advisor: Advisor | None = None) -> None:
         super().__init__(state, emit)
         self.ready: list[Ready] = []
+        self.advisor = advisor
 
     def run(self, at: float) -> None:
         """Place everything that can be placed."""
@@ -148,7 +150,7 @@ class Pass(Deeds):
                             shape = line.shape
                             if shape.version != index.version:
                                 shape.refresh(index)
-                            if shape.eligible & bit:
+                            if (line.advised or shape.eligible) & bit:
                                 queue.wake(line)
             if state.may_preempt():
                 self._wake_raiders(bay)
@@ -318,7 +320,9 @@ class Pass(Deeds):
             placement, _ = self._find(task, shape, closed | index.bays_of((task.avoid,)), before)
         if placement is None:
             placement, behind = self._find(task, shape, closed, before)
-        if placement is not None:
+        if placement is not None and self.advisor is not None and is_advised(state, task):
+            self._place_as_advised(Candidate(task, line, group, placement, speed_at(state, shape, placement)), closed)
+        elif placement is not None:
             self._place(task, placement)
             self._push(line, class_index)
             if state.vacancy:
@@ -334,6 +338,24 @@ class Pass(Deeds):
         else:
             state.queue.sleep(line, behind=behind)
             self._reserve(task, shape)
+
+    def _place_as_advised(self, first: Candidate, closed: BaySet) -> None:
+        """Place the first task, or do what the adviser finds better."""
+        state, choice = self.state, first
+        assert self.advisor is not None
+        found = candidates(state, first, self.ready, closed)
+        if len(found) > 1:
+            choice = found[self.advisor.pick(rows_of(state, found, self.at))]
+        if choice.placement is None:
+            state.queue.sleep(first.line, behind=False, advised=better_than(first))
+            heappush(state.timers, (self.at + PATIENCE, TaskId(-first.line.number)))
+            return
+        self._place(choice.task, choice.placement)
+        self._push(first.line, first.group.class_index)
+        if choice.line is not first.line:
+            self._push(choice.line, choice.group.class_index)
+        if state.vacancy:
+            self._fill_vacancy()
 
     def _stopped_by_quota(self, task: Task, line: Line, group: Group, before: list[Hold]) -> bool:
         """Park a task that class or tenant have no room for, unless it may stop others of theirs; whether it was dealt with."""

@@ -43,7 +43,11 @@ class Scheduler(Pass):
             or True in queue.class_loosened
         ):
             return
-        if not (state.vacancy or state.begun or queue.loosened) and len(state.freed) + len(queue.stirred) == 1:
+        advised = self.advisor is not None and state.policy.advised
+        if (
+            not (advised or state.vacancy or state.begun or queue.loosened)
+            and len(state.freed) + len(queue.stirred) == 1
+        ):
             self.at = at
             self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
             if self._plain and (self._refill() if state.freed else True not in queue.class_loosened and self._admit()):

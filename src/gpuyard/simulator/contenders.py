@@ -58,6 +58,7 @@ CONTENDERS = {
         Contender("levels", Settings()),
         Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
         Contender("small_first", replace(AT_ONCE, policy="small_first")),
+        Contender("dqn", replace(AT_ONCE, policy="dqn"), Foresight.HISTORY),
         Contender("priority", Settings(policy="priority")),
         Contender("fair_share", Settings(policy="fair_share")),
     )

@@ -13,6 +13,8 @@ from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.domain.values import TaskId
+from gpuyard.engine.advice import Advisor
+from gpuyard.engine.engine import Engine
 from gpuyard.predictor.history import Asked, History, Predictor
 from gpuyard.predictor.outlook import Outlooks
 from gpuyard.simulator.accuracy import Forecast, Forecasts
@@ -58,13 +60,19 @@ def play(
     predictor: Callable[[], Predictor] = History,
     progress: Progress = lambda _: None,
     conditions: Conditions = ALONE,
+    advisor: Advisor | None = None,
+    watch: Callable[[World], None] = lambda _: None,
 ) -> Result:
-    """Simulate to the end of the last task; `progress` hears now and then how many have come.
+    """Simulate to the end of the last task; `progress` hears now and then how many have come, and
+    `watch` is handed the world before anything comes.
 
     Policies that go by run times know the real ones with an oracle, and else what a new predictor learns on the way.
     """
     world = World(
-        stop_seconds=workload.stop_seconds, restart_seconds=workload.restart_seconds, slowed_by=workload.slowed_by
+        Engine(advisor=advisor),
+        stop_seconds=workload.stop_seconds,
+        restart_seconds=workload.restart_seconds,
+        slowed_by=workload.slowed_by,
     )
     recorder = Recorder()
     setting = Setting(world, conditions, workload.opening())
@@ -77,6 +85,7 @@ def play(
         assert not isinstance(answer, Refusal), answer.sentence()
     fragmentation = Fragmentation(world.engine.state)
     world.listeners += [recorder.hear, fragmentation.hear]
+    watch(world)
     foresight: _Foresight = _OwnWord()
     forecasts = Forecasts()
     if contender.foresight is not Foresight.NONE:

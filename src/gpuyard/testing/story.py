@@ -17,6 +17,8 @@ from gpuyard.domain.task import NewTask
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.engine import invariants, snapshot
+from gpuyard.engine.advice import Advisor
+from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain
 from gpuyard.engine.phases import HOLDING, Running, Suspended
 from gpuyard.engine.state import State
@@ -27,8 +29,8 @@ from gpuyard.testing.builders import TaskBuilder, node
 class ClusterStory:
     """A virtual cluster that a test talks to by the names of its tasks and nodes."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.world = World()
+    def __init__(self, *, advisor: Advisor | None = None, **settings: Any) -> None:
+        self.world = World(Engine(advisor=advisor))
         self.facts: list[tuple[float, fact.Event]] = []
         self.names: dict[TaskId, str] = {}
         self.numbers: dict[str, TaskId] = {}

@@ -10,7 +10,7 @@ A policy answers up to four questions, all of them pure:
 - `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
 """
 
-from gpuyard.engine.policies import default, fair_share, fifo, priority, qssf, sjf, small_first, srtf, tiresias
+from gpuyard.engine.policies import default, dqn, fair_share, fifo, priority, qssf, sjf, small_first, srtf, tiresias
 from gpuyard.engine.policies.policy import Policy
 
 POLICIES: dict[str, Policy] = {
@@ -23,4 +23,5 @@ POLICIES: dict[str, Policy] = {
     "srtf": srtf.POLICY,
     "tiresias": tiresias.POLICY,
     "small_first": small_first.POLICY,
+    "dqn": dqn.POLICY,
 }

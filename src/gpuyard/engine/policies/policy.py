@@ -20,3 +20,5 @@ class Policy:
     rank: Callable[[Task, float, Settings], float] | None = None
     margin: float = 0.0
     changes_at: Callable[[Task, float, Settings], float | None] | None = None
+    advised: bool = False
+    """Whether the engine's adviser, if it has one, is asked where there is a choice (gpuyard.engine.advice)."""

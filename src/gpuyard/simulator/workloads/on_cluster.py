@@ -41,6 +41,8 @@ class JobsOnCluster:
     interference: Interference = by_demand
     say_speeds: bool = True
     """Whether jobs that are faster on some GPUs than on others say so."""
+    stoppable: bool = True
+    """Whether jobs save themselves when they are told to stop; else nobody may stop them."""
 
     @property
     def tasks(self) -> int:
@@ -67,7 +69,7 @@ class JobsOnCluster:
     def comings(self, contender: Contender) -> Iterator[Coming]:
         """The jobs, in order."""
         asks: dict[tuple[object, ...], Resources] = {}
-        preemption = Preemption.CHECKPOINT if contender.settings.preemption else Preemption.NEVER
+        preemption = Preemption.CHECKPOINT if self.stoppable and contender.settings.preemption else Preemption.NEVER
         for place, job in enumerate(self.jobs, start=1):
             like = (job.gpus, job.pool, job.fraction_milli, job.models, job.speeds)
             ask = asks.get(like)

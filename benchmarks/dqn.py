@@ -1,0 +1,189 @@
+"""The policy `dqn` beside every other, on workloads that it never saw: who has the lowest average completion time?
+
+    python benchmarks/dqn.py --venus venus_sept_jobs.csv.gz --philly philly_oct2017_jobs.csv.gz --table table.md --picture dqn.png
+
+Unseen are all seeds, four loads and sizes, the second half of Venus (the model learnt from the first) and all of Philly. Each
+kind of workload is drawn ten times and played under every contender. The *best* heuristic of a kind is the one with the
+lowest mean over those ten, which favours the heuristics: it is chosen on what is reported. Ratios are means of the ten
+paired ratios (of their logarithms), with the interval that holds the true mean 95 times of 100. Beside `dqn` as it ships stand the
+same nets without their guard, and the rule of thumb that the nets begin with, alone. CPU time is what playing took.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from math import exp, log
+from multiprocessing import get_context
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+
+from gpuyard.engine.advice import FEATURES, Advisor
+from gpuyard.learning.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
+from gpuyard.learning.training import JUDGED_ON
+from gpuyard.predictor.advantage import DEFAULT, Advantage, Layer, load
+from gpuyard.simulator.confidence import mean_of
+from gpuyard.simulator.contenders import contender
+from gpuyard.simulator.play import play
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.trace import read_trace
+
+HEURISTICS = (
+    "fifo", "fifo+backfill", "sjf", "sjf+backfill", "qssf", "qssf+backfill", "srtf", "default", "levels", "tiresias",
+    "small_first", "priority", "fair_share",
+)  # fmt: skip
+LEARNED = ("dqn", "dqn, no guard", "rule of thumb")
+KINDS = (
+    *TRAINED,
+    Regime("desk, busier", "1x4:new+1x4:old", 0.75, DESK),
+    Regime("desk of six GPUs", "1x2:new+1x4:old", 0.55, DESK),
+    Regime("larger lab, 128 GPUs", "6x8:new+10x8:old", 0.6, DESK, jobs=2_000),
+    Regime("three models, later Venus", GAVEL_NODES, 0.45, GAVEL, trace="venus"),
+    Regime("three models, Philly", GAVEL_NODES, 0.45, GAVEL, trace="philly"),
+    Regime("one model, later Venus", "4x8:new", 0.9, trace="venus"),
+    Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, stoppable=True),
+    Regime("one model, may be stopped", "2x8:new", 0.85, stoppable=True),
+)
+"""The first four with other seeds only; then other loads, sizes and jobs; and two in which jobs may be stopped."""
+
+
+def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
+    """Recorded jobs: of Venus those that the model did not learn from."""
+    found = {}
+    if venus is not None:
+        jobs = read_trace(venus).jobs
+        half = (jobs[0].submit + jobs[-1].submit) / 2
+        found["venus"] = [job for job in jobs if job.submit > half]
+    if philly is not None:
+        found["philly"] = read_trace(philly).jobs
+    return found
+
+
+def advisers(path: Path) -> dict[str, Advisor]:
+    """By what they are called in the table."""
+    model = load(path, FEATURES)
+    silent = tuple(tuple(Layer(np.zeros_like(it.weights), np.zeros_like(it.bias)) for it in net) for net in model.nets)
+    return {
+        "dqn": Advantage(model),
+        "dqn, no guard": Advantage(model, guarded=False),
+        "rule of thumb": Advantage(model._replace(nets=silent), guarded=False),
+    }
+
+
+def once(
+    kind: Regime, place: int, path: Path, venus: Path | None, philly: Path | None
+) -> dict[str, tuple[float, float]]:
+    """One workload under everybody: average completion time, and CPU seconds."""
+    workload = kind.workload(JUDGED_ON + place, traces_of(venus, philly) if kind.trace else {})
+    advise = advisers(path)
+    found = {}
+    for name in (*HEURISTICS, *LEARNED):
+        began = process_time()
+        figures = play(workload, contender("dqn" if name in advise else name), advisor=advise.get(name)).measures
+        found[name] = figures.avg_jct_s, process_time() - began
+    return found
+
+
+def compared(runs: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, object]:
+    """The figures of one kind."""
+    means = {name: sum(run[name][0] for run in runs) / len(runs) for name in runs[0]}
+    best = min(HEURISTICS, key=lambda name: means[name])
+    ratios = {}
+    for name in LEARNED:
+        ratio = mean_of([log(run[name][0] / run[best][0]) for run in runs])
+        ratios[name] = {
+            "ratio": exp(ratio.mean),
+            "low": exp(ratio.mean - ratio.ci95),
+            "high": exp(ratio.mean + ratio.ci95),
+        }
+    cpu = {name: sum(run[name][1] for run in runs) / len(runs) for name in (best, "dqn")}
+    return {
+        "best": best,
+        "avg_jct_s": means,
+        "ratios": ratios,
+        "cpu_s": cpu,
+        "runs": [{n: r[n][0] for n in r} for r in runs],
+    }
+
+
+def written(found: Mapping[str, dict[str, object]], seeds: int) -> str:
+    """Two tables in Markdown: beside the best heuristic, and everybody."""
+    lines = [f"| workloads ({seeds} each) | best heuristic | its average (s) | `dqn` over it | no guard | rule of thumb |", "|---|---|---|---|---|---|"]  # fmt: skip
+    for kind, it in found.items():
+        cells = [f"{r['ratio']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in it["ratios"].values()]  # type: ignore[attr-defined]
+        lines.append(
+            f"| {kind} | `{it['best']}` | {it['avg_jct_s'][it['best']]:,.0f} | **{cells[0]}** | {cells[1]} | {cells[2]} |"
+        )  # type: ignore[index]
+    lines += ["", f"| average completion time (s) | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
+    for name in (*HEURISTICS, *LEARNED):
+        figures = " | ".join(f"{it['avg_jct_s'][name]:,.0f}" for it in found.values())  # type: ignore[index]
+        lines.append(f"| {name if name in LEARNED[1:] else f'`{name}`'} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(found: Mapping[str, dict[str, object]], path: Path) -> None:
+    """How far from the best heuristic everybody is, kind by kind."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 0.5 * len(found) + 1.2), layout="constrained")
+    for place, (name, colour) in enumerate(zip(LEARNED, ("tab:blue", "tab:orange", "tab:grey"), strict=True)):
+        rows = [kind["ratios"][name] for kind in found.values()]  # type: ignore[index]
+        middle = [row["ratio"] for row in rows]
+        sides = [[row["ratio"] - row["low"] for row in rows], [row["high"] - row["ratio"] for row in rows]]
+        heights = [height + 0.2 * (place - 1) for height in range(len(rows))]
+        axes.errorbar(middle, heights, xerr=sides, fmt="o", color=colour, label=name, markersize=4, capsize=2)
+    axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(found)), list(found))
+    axes.invert_yaxis()
+    axes.set_xlabel("average completion time over that of the best heuristic (left is better)")
+    axes.legend(loc="best")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def main() -> None:
+    """Play everything, and write what came out."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--model", type=Path, default=DEFAULT)
+    ask.add_argument("--venus", type=Path)
+    ask.add_argument("--philly", type=Path)
+    ask.add_argument("--seeds", type=int, default=10)
+    ask.add_argument("--workers", type=int, default=1)
+    ask.add_argument("--table", type=Path)
+    ask.add_argument("--picture", type=Path)
+    ask.add_argument("--json", type=Path)
+    said = ask.parse_args()
+    there = {"": True, "venus": said.venus, "philly": said.philly}
+    kinds = [kind for kind in KINDS if there[kind.trace]]
+    with ProcessPoolExecutor(said.workers, mp_context=get_context("spawn")) as pool:
+        waiting = {
+            kind.name: [
+                pool.submit(once, kind, place, said.model, said.venus, said.philly) for place in range(said.seeds)
+            ]
+            for kind in sorted(kinds, key=lambda kind: -kind.jobs)
+        }
+        found = {}
+        for kind in kinds:
+            found[kind.name] = compared([each.result() for each in waiting[kind.name]])
+            print(
+                f"{kind.name}: {json.dumps({k: v for k, v in found[kind.name].items() if k != 'runs'})}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if said.json:
+                said.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    if said.picture:
+        draw(found, said.picture)
+    table = written(found, said.seeds)
+    print(table)
+    if said.table:
+        said.table.write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How to decide better: training of advisers in the simulator."""
