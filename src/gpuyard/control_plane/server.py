@@ -213,14 +213,13 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore]:
-    folder = settings.data_dir
+    folder, advisor = settings.data_dir, _advisor(settings)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise CanNotServe(f"The data folder {folder} can not be made: {error.strerror}. Choose another one.") from error
     journal = open_journal(folder / "journal")
     stack.callback(journal.close)
-    advisor = _advisor(settings)
     engine, views = recover(journal, advisor)
     found(engine, journal, views, time.time())
     archive = Archive.open(folder / "archive.sqlite")

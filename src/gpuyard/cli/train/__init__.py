@@ -5,16 +5,18 @@ import typer
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.many import ManyWords
 from gpuyard.cli.train.evaluate import evaluate
+from gpuyard.cli.train.policy import policy
 from gpuyard.cli.train.predictor import predictor
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 app.command(cls=ManyWords)(predictor)
 app.command(cls=ManyWords)(evaluate)
+app.command(cls=ManyWords)(policy)
 
 
 @app.callback(invoke_without_command=True)
 def train(context: typer.Context) -> None:
-    """Learn how long tasks take and how much memory they need, and see how right that is."""
+    """Learn how long tasks take and how much memory they need, see how right that is, and learn to decide better."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

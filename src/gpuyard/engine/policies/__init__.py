@@ -8,6 +8,8 @@ A policy answers up to four questions, all of them pure:
 - `rank(task, now, settings)`: how weakly it holds on to GPUs. A waiting task may stop running ones whose rank is higher
   than its own by more than `margin`, the highest first.
 - `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
+
+A policy may also be `advised`: where there is a choice, somebody who looks at the present state is asked (gpuyard.engine.advice).
 """
 
 from gpuyard.engine.policies import default, dqn, fair_share, fifo, priority, qssf, sjf, small_first, srtf, tiresias

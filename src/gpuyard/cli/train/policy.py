@@ -1,0 +1,102 @@
+"""`gpuyard train policy`: train the adviser of the policy `dqn` in the simulator, and write the model."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.cli.options import finite, json_option
+from gpuyard.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.learning.training import Trained
+    from gpuyard.simulator.workloads.job import Job
+
+NEEDS = ("numpy", "torch", "gymnasium")
+MOST_EPISODES, MOST_MEMBERS = 1_000_000, 16
+
+
+def policy(
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Where the model is written.")],
+    trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to learn from besides those that are drawn, as gpuyard simulate reads them; may be said again. Only the first half of their time is used.")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Of all that is drawn by chance: the same seed, the same model.")] = 0,
+    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Workloads that each net learns from (150).")] = None,
+    members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Nets that are trained apart and asked together (3).")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Stop each net after so long; the same seed then need not give the same model.")] = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="Nets that learn at a time, each on one core; the model is the same.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=10, max=1_000_000, help="Jobs of each workload (600).")] = None,
+    choosing: Annotated[int | None, typer.Option("--choosing", metavar="N", min=2, max=1_000, help="Workloads of each kind that the guard is chosen on, which no net has seen (8).")] = None,
+    curves: Annotated[Path | None, typer.Option("--curves", metavar="FILE.png", help="Draw how the nets learnt.")] = None,
+    card: Annotated[Path | None, typer.Option("--card", metavar="FILE.md", help="Write what the model was trained on, what it goes by, how well it does and what it can not do.")] = None,
+    as_json: Annotated[bool, json_option("Print what came out as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Train the adviser of the policy dqn on simulated yards, with the engine that runs the live one."""
+    from gpuyard.cli.printing import print_json, print_pairs
+
+    for path in filter(None, (out, curves, card)):
+        if not path.parent.is_dir():
+            raise WrongInput(f"There is no folder {path.parent}.")
+    needs = [*NEEDS, *(["matplotlib"] if curves is not None else [])]
+    if missing := [name for name in needs if find_spec(name) is None]:
+        raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")
+    traces = _traces(trace or [])
+    from gpuyard.learning.training import CHOOSING_SEEDS, EPISODES, MEMBERS, Order, train
+    from gpuyard.predictor.advantage import save
+
+    order = Order(seed, episodes or EPISODES, members or MEMBERS, minutes, workers, jobs, choosing or CHOOSING_SEEDS)
+    trained = train(order, traces, _tell)
+    save(out, trained.model)
+    _write(trained, curves, card, out)
+    said = {
+        "model": str(out),
+        "bytes": out.stat().st_size,
+        "margin": trained.model.margin,
+        "doubt": trained.model.doubt,
+        **{name: trained.model.about[name] for name in ("questions", "won", "validation")},
+    }
+    if as_json:
+        print_json(said)
+    else:
+        print_pairs(said.items())
+
+
+def _traces(files: list[Path]) -> "dict[str, list[Job]]":
+    """The first half of each, by the name of its file."""
+    from gpuyard.simulator.workloads.trace import read_trace
+
+    found = {}
+    for file in files:
+        jobs = read_trace(file).jobs
+        until = (jobs[0].submit + jobs[-1].submit) / 2
+        found[file.name.split(".")[0]] = [job for job in jobs if job.submit <= until]
+    return found
+
+
+def _write(trained: "Trained", curves: Path | None, card: Path | None, out: Path) -> None:
+    from gpuyard.learning.card import draw_curves, written
+
+    if curves is not None:
+        draw_curves(trained.lessons, curves)
+    if card is not None:
+        card.write_text(written(trained.model, f"gpuyard train policy {_repeated(out)}"), encoding="utf-8")
+
+
+def _repeated(out: Path) -> str:
+    """The options of this call, without those that say where its results go."""
+    words, skipped, left = [f"--out {out.name}"], {"--out", "--curves", "--card"}, iter(sys.argv[3:])
+    for word in left:
+        if word in skipped:
+            next(left, None)
+        elif word != "--json" and word.split("=")[0] not in skipped:
+            words.append(Path(word).name if "/" in word else word)
+    return " ".join(words)
+
+
+def _tell(sentence: str) -> None:
+    """On standard error: over the last line on a terminal, a line each elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{sentence}", end="", file=sys.stderr, flush=True)
+    else:
+        print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,99 @@
+"""`gpuyard train policy`, and those who go by what it wrote."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard import cli
+
+JOBS = "submit_s,duration_s,gpu_num,user\n" + "".join(f"{60 * n},{50 + 37 * n % 900},1,u{n % 3}\n" for n in range(80))
+SMALL = ("--jobs", 20, "--episodes", 4, "--members", 1, "--choosing", 2)
+
+
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
+    monkeypatch.setattr("sys.argv", ["gpuyard", *map(str, words)])
+    code = cli.main()
+    return code, capsys.readouterr()
+
+
+def test_a_model_is_trained_written_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, card, curves, jobs = (tmp_path / name for name in ("m.npz", "card.md", "curves.png", "jobs.csv"))
+    jobs.write_text(JOBS)
+    files = ("--out", model, "--card", card, "--curves", curves, "--trace", jobs)
+    code, out = said(monkeypatch, capsys, "train", "policy", *files, *SMALL, "--json")
+    assert code == 0, out.err
+    told = json.loads(out.out)
+    assert told["bytes"] == model.stat().st_size
+    assert "one model, jobs of jobs" in told["validation"] or told["margin"] > 1
+    assert "episode" in out.err or "guard" in out.err
+    assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 4" in card.read_text()
+    assert curves.read_bytes().startswith(b"\x89PNG")
+    played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--unstoppable", "--json")
+    code, out = said(monkeypatch, capsys, *played, "--policy-model", model)
+    assert code == 0, out.err
+    assert json.loads(out.out)["policies"]["dqn"]["preemptions"] == 0
+
+
+def test_the_model_that_ships_is_small_and_is_used_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gpuyard.predictor.advantage import DEFAULT
+
+    assert DEFAULT.stat().st_size <= 200_000
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(JOBS)
+    code, out = said(monkeypatch, capsys, "simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "dqn", "--json")
+    assert code == 0, out.err
+
+
+def test_a_scheduler_with_a_model_that_is_none_does_not_start_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, settings = tmp_path / "broken.npz", tmp_path / "scheduler.yaml"
+    model.write_text("nothing")
+    settings.write_text(
+        "server: {http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}\n"
+        f"scheduler: {{algorithm: dqn, policy_model: {model}}}\nstorage: {{data_dir: {tmp_path / 'data'}}}\n"
+    )
+    code, out = said(monkeypatch, capsys, "server", "--config", settings)
+    assert code == 2
+    assert "broken.npz: this is no model of a policy, or it is cut off or damaged" in out.err
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("train", "policy", "--out", "nowhere/m.npz"), "There is no folder nowhere."),
+        (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "missing.csv can not be read"),
+        (("train", "policy", "--out", "m.npz", "--minutes", "nan"), "nan"),
+        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "no.npz can not be read"),
+        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "it is not among those"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_is_one_sentence(
+    words: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out = said(monkeypatch, capsys, *words)
+    assert code == 2
+    assert sentence in out.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_torch_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    code, out = said(monkeypatch, capsys, "train", "policy", "--out", tmp_path / "m.npz")
+    assert code == 2
+    assert "Training needs torch: pip install 'gpuyard[learn,profile,simulate]'." in out.err
