@@ -217,10 +217,10 @@ def rows_of(state: State, found: Sequence[Candidate], at: float) -> list[list[fl
         log1p(queue.waiting / yard),
         log1p(work / yard),
     ]
-    views = {id(each.line): _View(state, each, at) for each in found}
-    gains = [views[id(each.line)].saved(each) for each in found]
+    views = {each.line.number: _View(state, each, at) for each in found}
+    gains = [views[each.line.number].saved(each) for each in found]
     return [
-        _row(state, each, views[id(each.line)], gain, place == 0, [*of_all, gains[0], ends / yard], at)
+        _row(state, each, views[each.line.number], gain, place == 0, [*of_all, gains[0], ends / yard], at)
         for place, (each, gain) in enumerate(zip(found, gains, strict=True))
     ]
 

@@ -11,10 +11,10 @@ as time passes. Time between questions differs, so a reward in the future counts
 seconds have passed. With an infinite horizon the sums are exact.
 
 How much is still to come depends mostly on what others will submit, which no candidate changes. So the workload is played once
-without advice first, and `info` has a `potential`: minus what is owed from now on if every task that waits or comes later
-fared as it did then. Rewards may be shaped with it (Ng, Harada and Russell, "Policy invariance under reward transformations",
-1999): which candidate is best stays the same, and what is left is what the candidates are about. `behind` says by how many
-tasks for each GPU more wait now than did then.
+by somebody else first, without advice or with a *reference*, and `info` has a `potential`: minus what is owed from now on if
+every task that waits or comes later fared as it did then. Rewards may be shaped with it (Ng, Harada and Russell, "Policy invariance
+under reward transformations", 1999): which candidate is best stays the same, whoever does as the reference gets exactly
+nothing, and what is left is what an answer changed. `behind` says by how many tasks for each GPU more wait now than did then.
 
 The engine asks from deep within a decision, and an environment is asked from outside: the world runs in a thread of its
 own that takes turns with the one who steps, never both at once, so every episode is the same again with the same seed.
@@ -35,7 +35,7 @@ from gymnasium import spaces
 from gpuyard.domain import events as fact
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import Preemption, TaskId
-from gpuyard.engine.advice import FEATURES, SPEEDS, TASKS, Rows
+from gpuyard.engine.advice import FEATURES, SPEEDS, TASKS, Advisor, Rows
 from gpuyard.placement.speeds import speed_of
 from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.play import play
@@ -52,7 +52,9 @@ class YardEnv(gymnasium.Env[Observation, Any]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
 
-    def __init__(self, workload: Callable[[int], Workload], *, horizon: float = inf, policy: str = "dqn") -> None:
+    def __init__(
+        self, workload: Callable[[int], Workload], *, horizon: float = inf, reference: Advisor | None = None
+    ) -> None:
         """`workload` makes one of a seed; `horizon` is how far, in seconds, rewards of the future count."""
         self.observation_space = spaces.Dict(  # type: ignore[assignment] # its type does not say what is in it
             {
@@ -63,7 +65,8 @@ class YardEnv(gymnasium.Env[Observation, Any]):
         self.action_space = spaces.Discrete(MOST)
         self._workload = workload
         self._horizon = horizon
-        self._contender = contender(policy)
+        self._contender = contender("dqn")
+        self._reference = reference
         self._played: _Played | None = None
 
     def reset(
@@ -74,13 +77,14 @@ class YardEnv(gymnasium.Env[Observation, Any]):
         self.close()
         number = int(self.np_random.integers(1 << 31)) if seed is None else seed
         workload = self._workload(number)
-        unadvised = Bill(self._horizon)
-        self._unadvised_jct_s = play(workload, self._contender, watch=unadvised.watch).measures.avg_jct_s
+        before = Bill(self._horizon)
+        played = play(workload, self._contender, advisor=self._reference, watch=before.watch)
+        self._reference_jct_s = played.measures.avg_jct_s
         self._played = _Played(workload, self._contender, self._horizon)
-        self._before = Before(unadvised.fates, self._horizon)
+        self._before = Before(before.fates, self._horizon)
         rows = self._played.turn(None)
         reward, seconds = self._played.bill.settle()
-        info = {"seconds": seconds, "reward": reward, "gpus": workload.gpus, "potential": self._potential(rows)}
+        info = {"seconds": seconds, "reward": reward, "potential": self._potential(rows)}
         self._gpus = workload.gpus
         return self._seen(rows), {**info, "behind": self._behind(rows)}
 
@@ -100,7 +104,7 @@ class YardEnv(gymnasium.Env[Observation, Any]):
         reward, seconds = self._played.bill.settle()
         info: dict[str, Any] = {"seconds": seconds, "potential": self._potential(rows), "behind": self._behind(rows)}
         if rows is None:
-            info["avg_jct_s"], info["unadvised_jct_s"] = self._played.avg_jct_s, self._unadvised_jct_s
+            info["avg_jct_s"], info["reference_jct_s"] = self._played.avg_jct_s, self._reference_jct_s
         return self._seen(rows), reward, rows is None, False, info
 
     def close(self) -> None:
@@ -193,7 +197,7 @@ class Fate:
 
 
 class Before:
-    """How tasks fared when the workload was played without advice."""
+    """How tasks fared when the workload was played by the reference."""
 
     def __init__(self, fates: Mapping[TaskId, Fate], horizon: float) -> None:
         self._rate = 1.0 / horizon

@@ -6,38 +6,46 @@ those that are reported. Of a recorded trace the first half of the time is for l
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import count, product
+from itertools import product
 from math import exp, log
 from multiprocessing import get_context
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from gpuyard.engine.advice import FEATURES
-from gpuyard.learning.dqn import Learner, Lesson
+from gpuyard.learning.dqn import Learner, Memory, Transition, transitions
+from gpuyard.learning.network import Net
 from gpuyard.learning.regimes import TRAINED, Regime, of_trace
 from gpuyard.predictor.advantage import Advantage, Layer, Model
 from gpuyard.simulator.confidence import Mean, mean_of
 from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.play import play
 from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
-EPISODES, MEMBERS = 150, 3
+EPISODES, LESSONS, MEMBERS = 1_200, 6_000, 3
 LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 30_000_000
 """Where the three sets of seeds begin."""
-A_MEMBER = 100_000
+A_SEED = 10_000
 CHOOSING_SEEDS = 8
-MARGINS, DOUBTS, TRUSTS = (0.0, 0.05, 0.1), (0.0, 1.0), (0.25, 1.0)
+MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.3, 1.0)
 NEVER = 1e9
 """A margin that nothing exceeds: the heuristic decides."""
 RANGE_PART = 0.0005
 """Of the rows, that may lie beyond either end of the range that counts as trained."""
 ADVISED = contender("dqn")
+RULE = np.array([name == "rule" for name in FEATURES], np.float32)
+LOSS_EVERY, CHECKS, CHECKED_ON = 100, 8, 15_000_000
 
 Traces = Mapping[str, Sequence[Job]]
 Tell = Callable[[str], None]
+AtOnce = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+"""Calls a function with each of many arguments, perhaps several at a time, and gives the answers in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +54,12 @@ class Order:
 
     seed: int = 0
     episodes: int = EPISODES
+    lessons: int = LESSONS
     members: int = MEMBERS
     minutes: float | None = None
-    """Each net learns no longer than this; the same seed then need not give the same model."""
+    """Episodes are played no longer than this; the same seed then need not give the same model."""
     workers: int = 1
-    """Nets that learn at a time, each in a process of its own."""
+    """Processes at a time, of one core each."""
     jobs: int | None = None
     """In each workload; none: as its kind says."""
     choosing: int = CHOOSING_SEEDS
@@ -62,12 +71,10 @@ class Member(NamedTuple):
     """One trained net."""
 
     net: tuple[Layer, ...]
-    mean: np.ndarray
-    scale: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    lessons: list[Lesson]
-    questions: int
+    losses: list[tuple[int, float]]
+    """After how many lessons, the mean of the last ones."""
+    checks: list[tuple[int, float]]
+    """After how many lessons it was how good alone, without a guard: completion times over those without advice."""
 
 
 class Guard(NamedTuple):
@@ -84,106 +91,159 @@ class Guard(NamedTuple):
         return model._replace(margin=self.margin, doubt=self.doubt, nets=nets)
 
 
+GUARDS = [Guard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
+"""Those that are tried; without trust there is no doubt."""
+
+
 class Trained(NamedTuple):
     """A model, and what is told of how it came to be."""
 
     model: Model
-    lessons: list[list[Lesson]]
-    """Of each net."""
+    members: list[Member]
     choices: dict[Guard, dict[str, Mean]]
     """For each guard and each regime, the logarithm of what the average completion time is multiplied with."""
 
 
 def train(order: Order, traces: Traces, tell: Tell) -> Trained:
-    """Train, set the guard, and say what came out."""
+    """Play, train, set the guard, and say what came out."""
     regimes = [*order.regimes, *(regime for name in traces for regime in of_trace(name))]
     if order.jobs is not None:
         regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
-    members = list(_members(order, regimes, traces, tell))
-    low = np.min([member.low for member in members], axis=0)
-    high = np.max([member.high for member in members], axis=0)
-    rule = np.array([name == "rule" for name in FEATURES], np.float32)
-    nets = tuple(_one_scale(member, members[0]) for member in members)
-    model = Model(FEATURES, low, high, members[0].mean, members[0].scale, rule, nets, NEVER, 0.0, {})
-    choices = judge(model, regimes, traces, order.choosing, tell)
+    with _pool(order.workers) as at_once:
+        memory, questions = _played(order, regimes, traces, at_once, tell)
+        low, high = np.quantile(memory.rows(), (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
+        wanted = [(order, number, memory, regimes, traces) for number in range(order.members)]
+        members = []
+        for number, member in enumerate(at_once(_member, wanted), start=1):
+            members.append(member)
+            last = f": completion times over those without advice {member.checks[-1][1]:.3f}"
+            tell(f"Net {number} of {order.members} has learnt{last}")
+        seen = Net()
+        seen.look_at(torch.from_numpy(memory.rows()))
+        nets = tuple(member.net for member in members)
+        model = Model(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
+        choices = judge(model, regimes, traces, order.choosing, at_once, tell)
     guard = choose(choices)
     about = {
         "seed": order.seed,
         "episodes": order.episodes,
+        "lessons": order.lessons,
         "members": order.members,
-        "minutes": order.minutes,
         "choosing": order.choosing,
         "trust": guard.trust,
         "regimes": [regime.name for regime in regimes],
-        "questions": sum(member.questions for member in members),
+        "questions": questions,
+        "remembered": memory.count,
         "validation": {name: [round(exp(it.mean), 4), round(it.ci95, 4)] for name, it in choices.get(guard, {}).items()},
         "won": [name for name, it in choices.get(guard, {}).items() if it.mean + it.ci95 < 0],
     }  # fmt: skip
-    return Trained(guard.on(model)._replace(about=about), [it.lessons for it in members], choices)
+    return Trained(guard.on(model)._replace(about=about), members, choices)
 
 
-def _members(order: Order, regimes: Sequence[Regime], traces: Traces, tell: Tell) -> Iterator[Member]:
-    """The nets, one after another or several at a time; which does not change what they learn."""
-    if order.workers == 1:
-        for number in range(order.members):
-            yield train_member(order, number, regimes, traces, tell)
+@contextmanager
+def _pool(workers: int) -> Iterator[AtOnce]:
+    """Calls in processes of their own, or one after another; the answers come in order, and are the same."""
+    if workers == 1:
+        yield lambda call, wanted: (call(*each) for each in wanted)
         return
-    with ProcessPoolExecutor(min(order.workers, order.members), mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(train_member, order, number, regimes, traces) for number in range(order.members)]
-        for number, each in enumerate(waiting, start=1):
-            yield each.result()
-            tell(f"Net {number} of {order.members} has learnt.")
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+
+        def at_once(call: Callable[..., Any], wanted: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+            waiting = [pool.submit(call, *each) for each in wanted]
+            return (each.result() for each in waiting)
+
+        yield at_once
 
 
-def train_member(
-    order: Order, number: int, regimes: Sequence[Regime], traces: Traces, tell: Tell = lambda _: None
-) -> Member:
-    """One net."""
-    learner = Learner(order.seed * 1_000 + number, order.episodes)
-    makes = [lambda seed, regime=regime: regime.workload(seed, traces) for regime in regimes]
-    lessons, began, questions = [], monotonic(), 0
-    for lesson in learner.learn(makes, count(LEARNT_FROM + (order.seed * order.members + number) * A_MEMBER)):
-        lessons.append(lesson)
-        questions += lesson.questions
-        if lesson.episode % 10 == 9:
-            tell(
-                f"Net {number + 1} of {order.members}, episode {lesson.episode + 1:,} of {order.episodes:,}: loss {lesson.loss:.2f}"
-            )
+# --- episodes and nets -------------------------------------------------------------------------------------------------
+
+
+def _played(order: Order, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: Tell) -> tuple[Memory, int]:
+    """Play all episodes, each kind of workload in turn."""
+    began, found, questions = monotonic(), [], 0
+    first = LEARNT_FROM + order.seed * A_SEED
+    wanted = [
+        (regimes[place % len(regimes)], first + place, traces if regimes[place % len(regimes)].trace else {})
+        for place in range(order.episodes)
+    ]
+    for done, (remembered, asked) in enumerate(at_once(_episode, wanted), start=1):
+        found += remembered
+        questions += asked
+        if done % 20 == 0:
+            tell(f"Episode {done:,} of {order.episodes:,}: {questions:,} questions, {len(found):,} remembered")
         if order.minutes is not None and monotonic() - began > order.minutes * 60:
             break
-    state = {name: values.detach().numpy() for name, values in learner.net.state_dict().items()}
-    rows = learner.memory.rows()
-    low, high = np.quantile(rows, (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
+    return Memory(found), questions
+
+
+def _episode(regime: Regime, seed: int, traces: Traces) -> tuple[list[Transition], int]:
+    return transitions(lambda number: regime.workload(number, traces), seed)
+
+
+def _member(order: Order, number: int, memory: Memory, regimes: Sequence[Regime], traces: Traces) -> Member:
+    """Train one net, and look at it now and then."""
+    learner = Learner(order.seed * 1_000 + number, memory)
+    alone = [play(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
+    losses: list[tuple[int, float]] = []
+    checks = [(0, _check(_exported(learner), alone, regimes, traces))]
+    recent: list[float] = []
+    for lesson, loss in enumerate(learner.learn(order.lessons), start=1):
+        recent.append(loss)
+        if lesson % LOSS_EVERY == 0:
+            losses.append((lesson, sum(recent) / len(recent)))
+            recent = []
+        if lesson % max(1, order.lessons // CHECKS) == 0:
+            checks.append((lesson, _check(_exported(learner), alone, regimes, traces)))
+    return Member(_exported(learner).nets[0], losses, checks)
+
+
+def _exported(learner: Learner) -> Model:
+    """What a learner has learnt so far, without a guard."""
+    state = {name: values.detach().numpy().copy() for name, values in learner.slow.state_dict().items()}
     net = tuple(Layer(state[f"advantage.{at}.weight"].T.copy(), state[f"advantage.{at}.bias"]) for at in (0, 2, 4))
-    return Member(net, state["mean"], state["scale"], low, high, lessons, questions)
+    nothing = np.zeros(len(FEATURES), np.float32)
+    return Model(FEATURES, nothing, nothing, state["mean"], state["scale"], RULE, (net,), NEVER, 0.0, {})
 
 
-def _one_scale(member: Member, like: Member) -> tuple[Layer, ...]:
-    """The same net on figures that are scaled as another's: what differs goes into its first layer."""
-    first, *others = member.net
-    ratio = like.scale / member.scale
-    shift = (like.mean - member.mean) / member.scale
-    return (Layer((first.weights * ratio[:, None]).astype(np.float32), (first.bias + shift @ first.weights).astype(np.float32)), *others)  # fmt: skip
+def _checked(regimes: Sequence[Regime], traces: Traces) -> Iterator[JobsOnCluster]:
+    """A workload of each kind, on which the nets are looked at while they learn."""
+    return (regime.workload(CHECKED_ON, traces) for regime in regimes)
+
+
+def _check(model: Model, alone: Sequence[float], regimes: Sequence[Regime], traces: Traces) -> float:
+    """The mean of average completion times over those without advice."""
+    advisor = Advantage(model, guarded=False)
+    advised = [play(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in _checked(regimes, traces)]
+    return exp(sum(log(one / other) for one, other in zip(advised, alone, strict=True)) / len(alone))
 
 
 # --- the guard ---------------------------------------------------------------------------------------------------------
 
 
 def judge(
-    model: Model, regimes: Sequence[Regime], traces: Traces, choosing: int, tell: Tell
+    model: Model, regimes: Sequence[Regime], traces: Traces, choosing: int, at_once: AtOnce, tell: Tell
 ) -> dict[Guard, dict[str, Mean]]:
     """Every guard on every regime, beside the heuristic on the same workloads."""
     found: dict[Guard, dict[str, Mean]] = {}
+    places = range(choosing)
+    wanted = [(model, regime, place, traces if regime.trace else {}) for regime in regimes for place in places]
+    answers = at_once(_judged, wanted)
     for regime in regimes:
-        tell(f"The guard is set: {regime.name}.")
-        workloads = [regime.workload(CHOSEN_ON + place, traces) for place in range(choosing)]
-        alone = [play(each, ADVISED).measures.avg_jct_s for each in workloads]
-        for guard in (Guard(*each) for each in product(MARGINS, DOUBTS, TRUSTS)):
-            advisor = Advantage(guard.on(model))
-            advised = [play(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in workloads]
-            ratios = [log(one / other) for one, other in zip(advised, alone, strict=True)]
-            found.setdefault(guard, {})[regime.name] = mean_of(ratios)
+        by_workload = [next(answers) for _ in places]
+        for guard in GUARDS:
+            found.setdefault(guard, {})[regime.name] = mean_of([ratios[guard] for ratios in by_workload])
+        tell(f"The guard was tried on: {regime.name}")
     return found
+
+
+def _judged(model: Model, regime: Regime, place: int, traces: Traces) -> dict[Guard, float]:
+    """On one workload: for every guard the logarithm of the average completion time over that without advice."""
+    workload = regime.workload(CHOSEN_ON + place, traces)
+    alone = play(workload, ADVISED).measures.avg_jct_s
+    return {
+        guard: log(play(workload, ADVISED, advisor=Advantage(guard.on(model))).measures.avg_jct_s / alone)
+        for guard in GUARDS
+    }
 
 
 def choose(choices: Mapping[Guard, Mapping[str, Mean]]) -> Guard:

@@ -10,7 +10,7 @@ import pytest
 from gpuyard import cli
 
 JOBS = "submit_s,duration_s,gpu_num,user\n" + "".join(f"{60 * n},{50 + 37 * n % 900},1,u{n % 3}\n" for n in range(80))
-SMALL = ("--jobs", 20, "--episodes", 4, "--members", 1, "--choosing", 2)
+SMALL = ("--jobs", 20, "--episodes", 6, "--lessons", 20, "--members", 1, "--choosing", 2)
 
 
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
@@ -30,8 +30,8 @@ def test_a_model_is_trained_written_and_used(
     told = json.loads(out.out)
     assert told["bytes"] == model.stat().st_size
     assert "one model, jobs of jobs" in told["validation"] or told["margin"] > 1
-    assert "episode" in out.err or "guard" in out.err
-    assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 4" in card.read_text()
+    assert "The guard was tried on: one model" in out.err
+    assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 6" in card.read_text()
     assert curves.read_bytes().startswith(b"\x89PNG")
     played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--unstoppable", "--json")
     code, out = said(monkeypatch, capsys, *played, "--policy-model", model)

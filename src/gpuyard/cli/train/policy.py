@@ -22,10 +22,11 @@ def policy(
     out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Where the model is written.")],
     trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to learn from besides those that are drawn, as gpuyard simulate reads them; may be said again. Only the first half of their time is used.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Of all that is drawn by chance: the same seed, the same model.")] = 0,
-    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Workloads that each net learns from (150).")] = None,
+    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Workloads that are played to learn from (1200).")] = None,
+    lessons: Annotated[int | None, typer.Option("--lessons", metavar="N", min=10, max=10_000_000, help="How often each net learns from what is remembered of them (6000).")] = None,
     members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Nets that are trained apart and asked together (3).")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Stop each net after so long; the same seed then need not give the same model.")] = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="Nets that learn at a time, each on one core; the model is the same.")] = 1,
+    minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Play no longer than this; the same seed then need not give the same model.")] = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="Cores to use; the model is the same.")] = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=10, max=1_000_000, help="Jobs of each workload (600).")] = None,
     choosing: Annotated[int | None, typer.Option("--choosing", metavar="N", min=2, max=1_000, help="Workloads of each kind that the guard is chosen on, which no net has seen (8).")] = None,
     curves: Annotated[Path | None, typer.Option("--curves", metavar="FILE.png", help="Draw how the nets learnt.")] = None,
@@ -42,10 +43,19 @@ def policy(
     if missing := [name for name in needs if find_spec(name) is None]:
         raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")
     traces = _traces(trace or [])
-    from gpuyard.learning.training import CHOOSING_SEEDS, EPISODES, MEMBERS, Order, train
+    from gpuyard.learning.training import CHOOSING_SEEDS, EPISODES, LESSONS, MEMBERS, Order, train
     from gpuyard.predictor.advantage import save
 
-    order = Order(seed, episodes or EPISODES, members or MEMBERS, minutes, workers, jobs, choosing or CHOOSING_SEEDS)
+    order = Order(
+        seed,
+        episodes or EPISODES,
+        lessons or LESSONS,
+        members or MEMBERS,
+        minutes,
+        workers,
+        jobs,
+        choosing or CHOOSING_SEEDS,
+    )
     trained = train(order, traces, _tell)
     save(out, trained.model)
     _write(trained, curves, card, out)
@@ -78,7 +88,7 @@ def _write(trained: "Trained", curves: Path | None, card: Path | None, out: Path
     from gpuyard.learning.card import draw_curves, written
 
     if curves is not None:
-        draw_curves(trained.lessons, curves)
+        draw_curves(trained, curves)
     if card is not None:
         card.write_text(written(trained.model, f"gpuyard train policy {_repeated(out)}"), encoding="utf-8")
 
