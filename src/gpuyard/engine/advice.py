@@ -29,7 +29,7 @@ from gpuyard.domain.values import Preemption, TaskId
 from gpuyard.engine.backfill import earliest
 from gpuyard.engine.phases import Running
 from gpuyard.engine.queue import Group, Line
-from gpuyard.engine.state import State
+from gpuyard.engine.state import State, holds_gpus
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet, members, without
 from gpuyard.placement.choose import choose
@@ -187,14 +187,14 @@ def _wider(state: State, first: Candidate, bays: BaySet) -> Task | None:
 
 
 def _runs_something(state: State, bays: BaySet) -> bool:
-    """Whether a running task will free GPUs there."""
+    """Whether a task will free GPUs there."""
     return any(_on_bay(state, number) for number in islice(members(bays), LOOK))
 
 
 def _on_bay(state: State, number: int) -> bool:
     bay = state.index.bay(number)
     return bay.free_mask != bay.usable and any(
-        isinstance(task.phase, Running) for task in state.on_node[bay.host.spec.id].values()
+        holds_gpus(task.phase) for task in state.on_node[bay.host.spec.id].values()
     )
 
 

@@ -17,6 +17,7 @@ may not. Heaps are cleaned lazily: an entry is real while its task is still queu
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from math import inf
 
 from gpuyard.domain.task import Resources
 from gpuyard.domain.values import Preemption, TaskId
@@ -75,7 +76,7 @@ class Group:
 class Line:
     """Waiting tasks of one shape and about one length, all of which may be stopped for others, or none."""
 
-    __slots__ = ("advised", "awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
+    __slots__ = ("advised", "again_at", "awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
 
     def __init__(self, number: int, shape: Shape, length: int) -> None:
         self.number = number
@@ -88,6 +89,8 @@ class Line:
         """It sleeps because the room it would have is promised to others."""
         self.advised: BaySet = 0
         """It sleeps although it has room: its first task waits for these bays, which are better (gpuyard.engine.advice)."""
+        self.again_at = -inf
+        """When it is looked at again though nothing was freed; in the past: there is no such instant."""
         self.parked = [False, False]
         """The class is at its limit."""
         self.groups: dict[tuple[str, int], Group] = {}

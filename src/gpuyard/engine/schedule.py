@@ -348,7 +348,9 @@ class Pass(Deeds):
             choice = found[self.advisor.pick(rows_of(state, found, self.at))]
         if choice.placement is None:
             state.queue.sleep(first.line, behind=False, advised=better_than(first))
-            heappush(state.timers, (self.at + PATIENCE, TaskId(-first.line.number)))
+            if first.line.again_at <= self.at:
+                first.line.again_at = self.at + PATIENCE
+                heappush(state.timers, (first.line.again_at, TaskId(-first.line.number)))
             return
         self._place(choice.task, choice.placement)
         self._push(first.line, first.group.class_index)

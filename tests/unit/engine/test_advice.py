@@ -143,3 +143,15 @@ def test_a_row_has_a_figure_for_every_name() -> None:
     assert saved == pytest.approx((4 * 3600 - 2 * 3600) / (4 * 3600)), (
         "an hour until the other ends, and one at full speed"
     )
+
+
+def test_who_is_held_back_again_and_again_is_looked_at_again_once() -> None:
+    cluster = yard(Says(wait))
+    cluster.submits(hour("before"))
+    cluster.submits(hour("patient"))
+    for number in range(5):
+        cluster.submits(task(f"short-{number}", gpus=1, models=("new",), estimate=Estimate(60, 60, 60)))
+    for name in ("before", "short-0", "short-1", "short-2", "short-3"):
+        cluster.finishes(name)
+        assert cluster.why("patient") == HeldBack(PATIENCE / 60)
+    assert len([number for _, number in cluster.state.timers if number < 0]) == 1
