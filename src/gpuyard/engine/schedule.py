@@ -420,7 +420,7 @@ class Pass(Deeds):
         state = self.state
         mine = standing(state, task, self.at)
         for line in state.queue.lines.values():
-            if not line.awake:
+            if not line.awake and not line.advised:
                 line.shape.refresh(state.index)
                 if line.shape.eligible & shape.eligible:
                     for class_index in CLASS_INDEXES:

@@ -152,7 +152,10 @@ def _pool(workers: int) -> Iterator[AtOnce]:
             waiting = [pool.submit(call, *each) for each in wanted]
             return (each.result() for each in waiting)
 
-        yield at_once
+        try:
+            yield at_once
+        finally:  # whoever has had enough does not wait for what was not begun
+            pool.shutdown(cancel_futures=True)
 
 
 # --- episodes and nets -------------------------------------------------------------------------------------------------
