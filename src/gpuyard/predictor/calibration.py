@@ -1,7 +1,7 @@
 """A GPU that was measured a little: what a minute on it tells.
 
-Two things can be known of a GPU besides its data sheet. Its peaks, measured (`gpuyard profile calibrate`), take the place of
-the sheet's. And a few rows of work measured there show in which direction the prediction for it is wrong: near a row that was
+Two things can be known of a GPU besides its data sheet. Its peaks, measured (`gpuyard profile calibrate`), put the
+sheet right. And a few rows of work measured there show in which direction the prediction for it is wrong: near a row that was
 slower than predicted, others will be, too. `Correction` is that sentence as a Gaussian process: how far two rows are apart
 is counted in all features, and for what is far from everything measured most of the mean is what remains. A plain
 offset is hardly better than nothing, because a GPU is good at some sorts of work and bad at others.
@@ -19,16 +19,8 @@ from gpuyard.predictor.dataset import Floats
 
 NOISE = 0.3
 """The part of a row's error that says nothing of its neighbours."""
-PEAKS = {
-    "fp32_tflops": "fp32_tflops",
-    "tf32_tflops": "tf32_dense_tflops",
-    "bf16_tflops": "bf16_dense_tflops",
-    "fp16_tflops": "fp16_dense_tflops",
-    "fp8_tflops": "fp8_dense_tflops",
-    "copy_gb_s": "mem_bw_gbs",
-    "launch_us": "launch_us",
-}
-"""What was measured, and which line of the data sheet it replaces."""
+PEAKS = ("fp32_tflops", "tf32_tflops", "bf16_tflops", "fp16_tflops", "fp8_tflops", "copy_gb_s", "launch_us")
+"""What can be measured of a GPU."""
 
 
 class Correction(msgspec.Struct, frozen=True):
@@ -79,9 +71,7 @@ def read_peaks(path: Path) -> dict[str, dict[str, float]]:
         if not isinstance(one, dict) or not one.get("gpu"):
             raise WrongInput(f"{path}, entry {number}: it does not say which gpu it is about")
         found[str(one["gpu"])] = {
-            there: _positive(path, number, name, one[name])
-            for name, there in PEAKS.items()
-            if one.get(name) not in {None, ""}
+            name: _positive(path, number, name, one[name]) for name in PEAKS if one.get(name) not in {None, ""}
         }
     return found
 

@@ -69,6 +69,11 @@ def ones(word: str, count: int) -> Words:
     return np.full(count, word)
 
 
+def unsaid(count: int) -> Floats:
+    """A column that says nothing."""
+    return np.full(count, np.nan)
+
+
 def families(models: Words) -> Words:
     """Models whose names begin with the same letters: `resnet50` and `resnet101_d`."""
     named = {name: (re.match(r"[a-z]+", name.lower()) or [name])[0] for name in set(models.tolist())}

@@ -1,7 +1,7 @@
 """GPUs as their data sheets describe them: what a prediction for a GPU nobody has measured can start from.
 
 A file of specs is CSV with a line for each GPU; `data/gpus.csv` is the one that ships. Peaks are dense. What was measured
-on a node (`gpuyard profile calibrate`) replaces what the sheet says: boards with a power cap never reach their sheet.
+on a node (`gpuyard profile calibrate`) puts the sheet right: boards with a power cap never reach theirs for long.
 """
 
 import csv
@@ -30,6 +30,12 @@ PICOJOULES = {
 """What an operation of a matrix product costs, by generation: in fp32, in 16 bits and in 8. From the rates at which boards
 settle that can not keep up their peak: P4 and P100, T4 and V100, L4, L40S, RTX PRO 6000, H100."""
 
+REACHED, COPIED = 0.95, 0.85
+"""What the best products and copies reach of what power keeps up and of the sheet's bandwidth: medians over P4, P100, V100, T4,
+A100, H100, L40S and RTX PRO 6000. What was measured is divided by it, since the GPUs it is compared with go by their sheets."""
+TWINS = 1.16
+"""By which factor the processors of two boards with one chip may differ: some are switched off on the cheaper one."""
+
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One model of GPU."""
@@ -37,6 +43,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
     gpu: str
     aliases: str = ""
     arch_family: str = ""
+    compute_capability: str = ""
     sm_count: float
     boost_clock_mhz: float
     fp32_tflops: float
@@ -53,8 +60,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
     """Both ways together, to all others of a node; 0 or nothing where there is none."""
     launch_us: float | None = None
     """Of the smallest kernel, where somebody measured it."""
-    calibrated: bool = False
-    """Whether the peaks were measured."""
+    kept_up: dict[str, float] = {}
+    """TFLOPS by type of numbers, as if they were a sheet's, where somebody measured them."""
 
     def names(self) -> set[str]:
         """All it goes by, as `_plain` writes them."""
@@ -76,13 +83,18 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
         return max(next((peak for peak in named if peak), self.fp32_tflops), 0.25 * self.fp32_tflops)
 
     def sustained_tflops(self, precision: str) -> float:
-        """What its power lets it keep up of that peak; what was measured is believed as it is."""
+        """What its power lets it keep up of that peak, as it was measured or by its generation."""
         peak = self.tflops(precision)
-        if self.calibrated or self.arch_family not in PICOJOULES:
-            return peak
+        if precision in self.kept_up or self.arch_family not in PICOJOULES:
+            return min(peak, self.kept_up.get(precision, peak))
         full, half, quarter = PICOJOULES[self.arch_family]
         cost = {"fp32": full, "tf32": 2 * half, "fp8": quarter}.get(precision, half)
         return min(peak, self.tdp_w / cost)
+
+    def is_twin_of(self, other: "Gpu") -> bool:
+        """Whether both boards carry the same chip, whole or nearly: they run the same kernels, with other memory and power."""
+        size = self.sm_count / other.sm_count
+        return self.compute_capability == other.compute_capability != "" and 1 / TWINS < size < TWINS
 
 
 class Specs:
@@ -107,12 +119,21 @@ class Specs:
         )
 
     def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "Specs":
-        """The same with what was measured, by name of the GPU, in the place of what the sheet says."""
-        changed = {self.find(name).gpu: peaks for name, peaks in measured.items()}
-        return Specs(
-            msgspec.structs.replace(gpu, calibrated=True, **changed[gpu.gpu]) if gpu.gpu in changed else gpu
-            for gpu in self.gpus.values()
-        )
+        """The same with what was measured, by name of the GPU: see `gpuyard profile calibrate`."""
+        peaks = {self.find(name).gpu: dict(said) for name, said in measured.items()}
+        return Specs(_measured(gpu, peaks[gpu.gpu]) if gpu.gpu in peaks else gpu for gpu in self.gpus.values())
+
+
+def _measured(gpu: Gpu, peaks: dict[str, float]) -> Gpu:
+    """A product of seconds tells what is kept up. Shorter ones may be faster: the peak is the sheet's all the same."""
+    kept = {name.removesuffix("_tflops"): peak / REACHED for name, peak in peaks.items() if name.endswith("_tflops")}
+    copied = peaks.get("copy_gb_s")
+    return msgspec.structs.replace(
+        gpu,
+        kept_up=kept,
+        mem_bw_gbs=gpu.mem_bw_gbs if copied is None else copied / COPIED,
+        launch_us=peaks.get("launch_us", gpu.launch_us),
+    )
 
 
 def _plain(name: str) -> str:

@@ -21,7 +21,7 @@ from gpuyard.predictor.gpus import Gpu, Specs
 from gpuyard.predictor.speciality import Head, Prediction, Speciality
 
 FORMAT = "gpuyard performance model"
-VERSION = 1
+VERSION = 2
 SHIPPED = Path(__file__).parent / "data" / "performance.model"
 """The model that ships with gpuyard."""
 

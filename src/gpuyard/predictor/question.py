@@ -10,7 +10,7 @@ from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.work import Work
 from gpuyard.predictor import anatomy
 from gpuyard.predictor.anatomy import Anatomy, Works, memory_shape
-from gpuyard.predictor.dataset import Floats, Rows, families, ones
+from gpuyard.predictor.dataset import Floats, Rows, families, ones, unsaid
 from gpuyard.predictor.gpus import Specs
 from gpuyard.predictor.performance import Performance
 
@@ -138,7 +138,7 @@ def rows(kind: str, work: Work, made: Sequence[Anatomy], batch: Floats, gpus: Se
     shape = (
         memory_shape(made, batch, numbers, mode)
         if kind == "memory"
-        else {"batch": batch, "torch": np.full(count, work.torch)}
+        else {"batch": batch, "torch": np.full(count, work.torch), "launch_us": unsaid(count)}
     )
     family = ones(work.family, count) if work.family else families(ones(work.model.split("/")[-1], count))
     return Rows(

@@ -1,10 +1,11 @@
 """One kind of work, learnt: how far above its roofline it stays, on GPUs that were measured and on others.
 
 Trees do not extrapolate, so they are never asked for a time. They learn the logarithm of measured over roofline, which is
-the same story on every GPU, told in ratios. Who asks decides which of three heads answers:
+the same story on every GPU, told in ratios. Who asks decides which head answers:
 
     familiar   this GPU and this family of models were measured: both are features
     known      this GPU was, the family was not: the GPU is a feature
+    twin       the GPU was not, one with the same chip was: it is taken for that one, with its own memory and power
     strange    the GPU was not: only ratios that do not give away a GPU, learnt from all GPUs together; and where each GPU
                has enough rows to teach alone, the middle of what each of them would say counts as much (a committee)
 
@@ -29,6 +30,8 @@ BAND = 0.83
 """The part of new rows that a band should hold; 80 % are promised."""
 ENOUGH = 400
 """Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
+FINE = {"num_leaves": 127, "learning_rate": 0.17, "min_data_in_leaf": 15, "trees": 130}
+"""Of trees that are asked for sorts of work they have seen."""
 DETAILED = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
 PLAIN = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
 MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
@@ -94,20 +97,22 @@ class Speciality:
         """Rows in this speciality's numbers; a word it has never heard is not a number."""
         base, columns = ROOFLINES[self.kind].features(rows, Chips.of(rows, specs))
         words = {name: rows.words[name] for name in ROOFLINES[self.kind].words}
-        words |= {"gpu": _names(rows, specs), "family": rows.family}
+        words |= {"gpu": self._as_known(_names(rows, specs), specs), "family": rows.family}
         return Table(base, columns | {name: _numbered(said, self.vocabulary[name]) for name, said in words.items()})
 
     def predict(self, rows: Rows, specs: Specs) -> Prediction:
         """Each row by the head that knows it best."""
         table = self.table(rows, specs)
         logs, low, high = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
-        head = self._heads(table)
+        head, gpus = self._heads(table), _names(rows, specs)
         for name in np.unique(head).tolist():
             which = np.flatnonzero(head == name)
             said = self.strange(table.take(which)) if name == "strange" else self.heads[name][0](table.take(which))
             logs[which] = said
             low[which], high[which] = self.bands[name]
-        gpus = _names(rows, specs)
+        twins = np.flatnonzero((head != "strange") & ~np.isin(gpus, self.vocabulary["gpu"]))
+        low[twins], high[twins] = np.mean([self.bands["known"], self.bands["strange"]], axis=0)
+        head[twins] = "twin"
         for gpu, correction in self.corrections.items():
             which = np.flatnonzero(gpus == gpu)
             if len(which):
@@ -118,6 +123,15 @@ class Speciality:
         most = 1.0 if ROOFLINES[self.kind].unit == "part" else np.inf
         low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
         return Prediction(np.minimum(middle, most), low, high, head)
+
+    def _as_known(self, gpus: Words, specs: Specs) -> Words:
+        """A GPU that was not measured goes by the name of one with its chip that was, and has no rows of its own."""
+        known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
+        taken = {
+            gpu: next((k.gpu for k in known if gpu not in self.corrections and specs.gpus[gpu].is_twin_of(k)), gpu)
+            for gpu in set(gpus.tolist()) - set(self.vocabulary["gpu"])
+        }
+        return np.array([taken.get(gpu, gpu) for gpu in gpus.tolist()])
 
     def _heads(self, table: Table) -> Words:
         gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
@@ -171,11 +185,12 @@ def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
     if len(known_gpus) == 1:
         known, familiar = common, (*common, "family")
     made.heads["strange"] = [learner.head(ratios, taught, PLAIN, "strange")]
-    made.heads["known"] = [learner.head(known, taught, DETAILED, "known")]
-    made.bands["known"] = learner.band(known, taught, family, DETAILED)
+    shape = DETAILED if kind.knows_family else FINE
+    made.heads["known"] = [learner.head(known, taught, shape, "known")]
+    made.bands["known"] = learner.band(known, taught, family, shape)
     if kind.knows_family:
-        made.heads["familiar"] = [learner.head(familiar, taught, DETAILED, "familiar")]
-        made.bands["familiar"] = learner.band(familiar, taught, None, DETAILED)
+        made.heads["familiar"] = [learner.head(familiar, taught, FINE, "familiar")]
+        made.bands["familiar"] = learner.band(familiar, taught, None, FINE)
     if kind.is_committee and len(known_gpus) > 1:
         made.heads["experts"] = [learner.head(ratios, gpu == one, PLAIN, "expert") for one in known_gpus]
     made.bands["strange"] = _strange_band(made, learner, ratios, gpu, known_gpus, taught)

@@ -38,9 +38,9 @@ class Place:
     watch: Watch | None
 
     @classmethod
-    def here(cls, today: str, device: str | None = None) -> "Place":
-        """The first GPU, or the CPU where there is none."""
-        if device == "cpu" or not torch.cuda.is_available():
+    def here(cls, today: str, device: str) -> "Place":
+        """The first GPU, or the CPU."""
+        if device == "cpu":
             return cls("cpu", "cpu", "", today, launch_us("cpu", 0.1), None)
         watch = Watch(torch.cuda.current_device())
         return cls("cuda", torch.cuda.get_device_name(), watch.driver, today, launch_us("cuda", 0.5), watch)

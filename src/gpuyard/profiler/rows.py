@@ -101,7 +101,9 @@ def read(path: Path) -> list[Row]:
         reader = csv.DictReader(file)
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
-            raise WrongInput(f"{path} has no column {', '.join(missing)}")
+            raise WrongInput(
+                f"{path} is no file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
+            )
         return [_row(path, number, said) for number, said in enumerate(reader, start=2)]
 
 

@@ -4,12 +4,13 @@ import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor.dataset import read, together
-from gpuyard.predictor.gpus import shipped
+from gpuyard.predictor.gpus import Specs, shipped
 from gpuyard.predictor.rooflines import ROOFLINES
 from gpuyard.predictor.rooflines.chips import Chips
 from gpuyard.predictor.sources import SOURCES
@@ -95,9 +96,8 @@ def test_a_file_is_known_by_its_columns_and_its_rows_have_features(source: str, 
 def test_a_gpu_twice_as_fast_in_all_has_half_the_roofline(tmp_path: Path) -> None:
     (rows,) = read(file_of("timm", tmp_path))
     sheet = shipped().find("RTX3090")
-    faster = shipped().with_peaks(
-        {"RTX3090": {"fp16_dense_tflops": 2 * sheet.sustained_tflops("fp16"), "fp32_tflops": 2 * sheet.fp32_tflops, "mem_bw_gbs": 2 * sheet.mem_bw_gbs}}
-    )  # fmt: skip
+    twice = ("fp16_dense_tflops", "fp32_tflops", "mem_bw_gbs", "tdp_w")
+    faster = Specs([msgspec.structs.replace(sheet, **{name: 2 * getattr(sheet, name) for name in twice})])
     features = ROOFLINES["network"].features
     assert features(rows, Chips.of(rows, faster))[0] == pytest.approx(
         features(rows, Chips.of(rows, shipped()))[0] / 2, rel=0.02

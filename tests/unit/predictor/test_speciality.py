@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor import evaluation, performance, speciality
 from gpuyard.predictor.dataset import Rows, read, together
-from gpuyard.predictor.gpus import Gpu
+from gpuyard.predictor.gpus import Gpu, Specs
 from gpuyard.predictor.performance import Performance, accuracy
 from tests.unit.predictor.worlds import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
 
@@ -82,7 +83,7 @@ def test_a_model_of_another_version_is_refused(
     monkeypatch.setattr(performance, "VERSION", 99)
     learnt.save(file)
     monkeypatch.undo()
-    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 1"):
+    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 2"):
         performance.load(file)
 
 
@@ -125,3 +126,16 @@ def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
     assert figures["rows"] == 40
     assert {name: one["rows"] for name, one in figures["by_gpu"].items()} == {"slow-1": 20, "fast-1": 20}
     assert figures.keys() >= {"mape", "median_ape", "within_20", "band_coverage", "by_gpu", "by_kind"}
+
+
+def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tmp_path: Path) -> None:
+    board = msgspec.structs.replace(MIDDLE, compute_capability="9.0")
+    other = msgspec.structs.replace(board, gpu="middle-2", mem_bw_gbs=900.0, sm_count=75)
+    specs = Specs([SLOW, board, other, FAST])
+    train = read(
+        write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 300), *products([board], 300, 2, slower=1.6)])
+    )[0]
+    test = measured(tmp_path, [other], 150, seed=3, slower=1.6)
+    said = Performance.learnt({train.kind: train}, specs).predict(test)
+    assert set(said.head.tolist()) == {"twin"}
+    assert accuracy(test.measured, said)["mape"] < 0.12

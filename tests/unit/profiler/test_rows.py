@@ -30,7 +30,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 def test_a_file_without_a_column_says_which(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("model,family\nown/mlp,mlp\n")
-    with pytest.raises(WrongInput, match="has no column kind, size"):
+    with pytest.raises(WrongInput, match="has no column kind, size, mode"):
         read(tmp_path / "rows.csv")
 
 

@@ -1,13 +1,13 @@
 """`gpuyard profile calibrate`: the peaks of this machine's GPU, in under a minute."""
 
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.profile.checks import device_to_measure, room_for
 
 
 def calibrate(
@@ -20,15 +20,12 @@ def calibrate(
     import msgspec
 
     from gpuyard.cli.printing import print_json, print_pairs
-    from gpuyard.cli.profile.run import NoTorch
 
-    if not find_spec("torch"):
-        raise NoTorch
-    import torch
-
+    here = device_to_measure(device)
+    room_for(out)
     from gpuyard.profiler.calibrate import calibrate as measured
 
-    peaks = asdict(measured(device or ("cuda" if torch.cuda.is_available() else "cpu"), seconds))
+    peaks = asdict(measured(here, seconds))
     if out is not None:
         out.write_bytes(msgspec.json.encode(peaks))
     if as_json:

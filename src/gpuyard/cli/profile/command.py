@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.options import json_option
+from gpuyard.cli.profile.checks import room_for
 from gpuyard.domain.errors import WrongInput
 
 
@@ -25,9 +26,10 @@ def command(
 
     if which(words[0]) is None:
         raise WrongInput(f"{words[0]} is not a program that can be run here.")
+    room_for(out)
     here = gpus_here()
     if gpu is not None and gpu >= here:
-        raise WrongInput(f"There is no GPU {gpu} here; {here or 'no'} can be watched.")
+        raise WrongInput(f"There is no GPU {gpu} here; NVML sees {here or 'none'}.")
     row = watch_command(words, gpu if gpu is not None else 0 if here else None)
     if out is not None:
         with out.open("ab") as file:

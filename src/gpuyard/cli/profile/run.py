@@ -3,7 +3,6 @@
 import sys
 from datetime import UTC, datetime
 from fnmatch import fnmatch
-from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.profile.checks import device_to_measure, packages_for, room_for
 from gpuyard.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 ON_CPU = "fp32"
 """The only precision worth measuring there."""
-
-
-class NoTorch(WrongInput):
-    """Measuring models needs PyTorch; install it, or gpuyard with its extra: pip install 'gpuyard[profile]'."""
 
 
 def run(
@@ -42,9 +38,10 @@ def run(
     """Measure step time, memory, power and use of PyTorch models on this machine's GPU."""
     from gpuyard.cli.printing import print_json, print_table
 
-    if not find_spec("torch"):
-        raise NoTorch
+    here = device_to_measure(device)
+    packages_for(models.split(","))
     from gpuyard.profiler.rows import already, append
+    from gpuyard.profiler.sweep import PRECISIONS
     from gpuyard.profiler.zoo import subjects
 
     chosen = [s for name, s in subjects().items() if any(fnmatch(name, pattern) for pattern in models.split(","))]
@@ -58,8 +55,10 @@ def run(
         return
     from gpuyard.profiler.measure import Place, measure
 
-    place = Place.here(datetime.now(UTC).date().isoformat(), device)
+    _known("--precisions", precisions, PRECISIONS)
+    room_for(out)
     has = already([out])
+    place = Place.here(datetime.now(UTC).date().isoformat(), here)
     todo = {
         s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, part, compiled=compiled) if c not in has]
         for s in chosen

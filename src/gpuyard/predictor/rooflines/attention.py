@@ -1,10 +1,12 @@
-"""Attention as one kernel: prefill has arithmetic, decode reads what was kept of the past."""
+"""Attention as one kernel: prefill has arithmetic, decode reads what was kept of the past.
+
+Its peak is the sheet's: between its products it computes exponentials, and so no board comes to the limit of its power.
+"""
 
 import numpy as np
 
 from gpuyard.predictor.dataset import Floats, Rows
 from gpuyard.predictor.rooflines.chips import Chips
-from gpuyard.predictor.rooflines.matmul import slowed
 
 
 def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
@@ -19,7 +21,7 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     )
     flops = 4.0 * batch * heads * np.maximum(pairs, 1.0) * width
     moved = 2.0 * batch * width * (2 * tokens * heads + 2 * kv * looked_at)
-    arithmetic, memory = slowed(flops / chips.flops, chips), chips.memory_ms(moved)
+    arithmetic, memory = flops / chips.flops, chips.memory_ms(moved)
     base = np.maximum(arithmetic, memory)
     blocks = batch * heads * np.ceil(tokens / 128)
     return base + floor, {

@@ -43,10 +43,15 @@ class Chips:
     launch: Floats
     """Of the smallest kernel, in milliseconds, where it was measured; else not a number."""
 
+    @property
+    def cycles(self) -> Floats:
+        """Of all its processors together."""
+        return self.sm * self.clock * 1e6
+
     def memory_ms(self, moved: Floats) -> Floats:
         """How long so many bytes take: those that fit into the cache are still there from the last time."""
         kept = 1.0 / (1.0 + (moved / (0.7 * self.cache)) ** 4)
-        cache_speed = np.maximum(CACHE_BYTES * self.sm * self.clock * 1e6, self.bytes)
+        cache_speed = np.maximum(CACHE_BYTES * self.cycles, self.bytes)
         return moved * (kept / cache_speed + (1.0 - kept) / self.bytes)
 
     @staticmethod

@@ -15,7 +15,8 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     after = np.maximum(np.floor((size + 2 * padding - kernel) / stride) + 1, 1.0)
     weight = 4.0 * into * out * kernel**2
     moved = 4.0 * b * (into * size**2 + out * after**2) + weight
-    base, columns = product(np.ones(len(rows)), b * after**2, out, into * kernel**2, moved, weight, chips, floor)
+    one, memory = np.ones(len(rows)), chips.memory_ms(moved)
+    base, columns = product(one, b * after**2, out, into * kernel**2, moved, memory, weight, chips, floor)
     return base, columns | {
         "kernel": kernel,
         "stride": stride,

@@ -14,15 +14,22 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     size = bytes_of(rows.precision)
     weight = b * k * n * size
     moved = b * m * k * size + weight + b * m * n * np.maximum(size, 2.0)
-    return product(b, m, n, k, moved, weight, chips, floor)
+    return product(b, m, n, k, moved, chips.memory_ms(moved), weight, chips, floor)
 
 
 def product(
-    b: Floats, m: Floats, n: Floats, k: Floats, moved: Floats, weight: Floats, chips: Chips, floor: Floats
+    b: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    moved: Floats,
+    memory: Floats,
+    weight: Floats,
+    chips: Chips,
+    floor: Floats,
 ) -> tuple[Floats, dict[str, Floats]]:
-    """The same for whatever becomes a product."""
+    """The same for whatever becomes a product; `memory` is how long its bytes take."""
     arithmetic = slowed(2.0 * b * m * n * k / chips.flops, chips)
-    memory = chips.memory_ms(moved)
     base = np.maximum(arithmetic, memory)
     columns = {
         "ratio": np.log2(arithmetic / memory),

@@ -11,6 +11,12 @@ LAUNCH_MS = {
     "train": (0.012, 0.040, 0.050, 0.200, 0.050, 0.033),
 }
 """What a host takes to launch an operation of each kind, eagerly; in training autograd is in it. Measured beside an H200."""
+HOST_US = 6.6
+"""How quick that host was: what it took for the smallest kernel of all."""
+HOST = 0.5
+"""A host that takes twice as long for that one takes so many times two as long for a step: not all of what it does is launching."""
+CASTS = {"amp": 1.3, "bf16": 1.1}
+"""How much longer it takes where numbers are cast on the way."""
 STEP_MS = {"infer": 0.1, "train": 1.4}
 """What it takes for a step besides: loss, optimizer, gradients."""
 COMPILED = 0.3
@@ -41,7 +47,7 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
     is_training = rows.words["mode"] == "train"
     each = np.where(is_training[row], np.array(LAUNCH_MS["train"])[kind], np.array(LAUNCH_MS["infer"])[kind])
     launch = total(groups[:, 1] * each) + np.where(is_training, STEP_MS["train"], STEP_MS["infer"])
-    launch *= np.where(rows.words["compiled"] == "yes", COMPILED, 1.0)
+    launch *= np.where(rows.words["compiled"] == "yes", COMPILED, 1.0) * _host(rows, chips)
     base = np.hypot(roofline, launch)
     columns = {
         f"share_{name}": total(np.where(kind == place, slower, 0.0)) / roofline for place, name in enumerate(KINDS)
@@ -72,3 +78,12 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
         weight = np.where(kind == place, slower, 0.0)
         columns[f"dense_{name}"] = total(weight * dense) / np.maximum(total(weight), 1e-12)
     return base, columns
+
+
+def _host(rows: Rows, chips: Chips) -> Floats:
+    """How much slower than `LAUNCH_MS` the host of a row launches: as it was measured beside the row, else as it was on this
+    GPU, else not at all.
+    """
+    here = np.where(np.isnan(rows.shape["launch_us"]), 1e3 * chips.launch, rows.shape["launch_us"])
+    casts = np.array([CASTS.get(numbers, 1.0) for numbers in rows.words["numbers"].tolist()])
+    return np.asarray(np.where(np.isnan(here), 1.0, (here / HOST_US) ** HOST) * casts, dtype=np.float64)

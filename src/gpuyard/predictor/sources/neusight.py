@@ -4,7 +4,7 @@ import numpy as np
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor.anatomy import Anatomy, Works
-from gpuyard.predictor.dataset import Columns, Rows, buckets, ones
+from gpuyard.predictor.dataset import Columns, Rows, buckets, ones, unsaid
 
 
 def products(columns: Columns) -> list[Rows]:
@@ -94,7 +94,11 @@ def models(columns: Columns) -> list[Rows]:
         np.char.partition(model, "_")[:, 0],
         ones("fp32", len(columns)),
         columns.numbers("measured_ms", above=0),
-        {"batch": columns.numbers("batch", above=0), "torch": np.full(len(columns), 201.0)},
+        {
+            "batch": columns.numbers("batch", above=0),
+            "torch": np.full(len(columns), 201.0),
+            "launch_us": unsaid(len(columns)),
+        },
         {
             "source": ones("neusight", len(columns)),
             "mode": np.where(mode == "train", "train", "infer"),

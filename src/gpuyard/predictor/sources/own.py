@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor import anatomy
 from gpuyard.predictor.anatomy import Anatomy, Works, memory_shape
-from gpuyard.predictor.dataset import Columns, Floats, Rows, Words, ones
+from gpuyard.predictor.dataset import Columns, Floats, Rows, Words, ones, unsaid
 
 PRECISIONS = {"amp": "bf16"}
 COUNTS = (
@@ -56,7 +56,10 @@ def rows(columns: Columns) -> list[Rows]:
         return every.take(np.isfinite(every.measured))
 
     few = {name: words[name] for name in ("source", "mode", "numbers")}
-    step = {"batch": batch, "torch": _version(columns.texts("torch"))}
+    launch = (
+        columns.numbers("launch_us", above=0, empty=np.nan) if "launch_us" in columns.names else unsaid(len(columns))
+    )
+    step = {"batch": batch, "torch": _version(columns.texts("torch")), "launch_us": launch}
     memory = memory_shape([work or Anatomy.of([]) for work in works], batch, given, words["mode"])
     return [
         kind("network", columns.numbers("step_ms", above=0), step, words, kept),

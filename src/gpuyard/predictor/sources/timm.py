@@ -9,7 +9,7 @@ import numpy as np
 from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor import anatomy
 from gpuyard.predictor.anatomy import Anatomy, Library, Works
-from gpuyard.predictor.dataset import Columns, Floats, Rows, families, ones
+from gpuyard.predictor.dataset import Columns, Floats, Rows, families, ones, unsaid
 
 PRECISIONS = {"amp_fp16": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp16": "fp16", "amp": "fp16", "fp32": "fp32"}
 
@@ -42,7 +42,11 @@ def rows(columns: Columns) -> list[Rows]:
         columns.texts("family") if "family" in columns.names else families(model),
         precision,
         columns.numbers("step_time_ms", above=0),
-        {"batch": columns.numbers("batch_size", above=0), "torch": _version(columns)},
+        {
+            "batch": columns.numbers("batch_size", above=0),
+            "torch": _version(columns),
+            "launch_us": unsaid(len(columns)),
+        },
         {
             "source": ones("timm", len(columns)),
             "mode": np.where(mode == "train", "train", "infer"),
@@ -59,7 +63,7 @@ def rows(columns: Columns) -> list[Rows]:
 def _version(columns: Columns) -> Floats:
     """Of torch, in hundredths: 113 is 1.13 and stays, 240 is 2.4 and becomes 204."""
     if "torch" not in columns.names:
-        return np.full(len(columns), np.nan)
+        return unsaid(len(columns))
     said = columns.numbers("torch", empty=np.nan)
     return np.floor(said / 100) * 100 + np.where(said % 100 < 20, said % 100, said % 100 / 10)
 

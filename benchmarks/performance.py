@@ -1,0 +1,63 @@
+"""How right predictions of time and memory are, on files of profiles, by what was left out.
+
+    .venv/bin/python benchmarks/performance.py FILE... [--seeds 3] [--rows 12000] [--what memory]
+
+For each file a line of the table in docs/manual/performance.md: mean error in percent over all rows, and in brackets the part
+of them that the band held; random rows, whole families and whole GPUs left out, then GPUs of which 200 rows are shown. Each
+figure is the mean over seeds, which draw what is left out and, of a file with more rows than `--rows`, which are used.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gpuyard.domain.errors import WrongInput
+from gpuyard.predictor import dataset, evaluation
+from gpuyard.predictor.dataset import Rows
+from gpuyard.predictor.gpus import shipped
+
+SPLITS = (("random", 0), ("family", 0), ("gpu", 0), ("gpu", 200))
+KINDS = {"duration": 0, "memory": 1, "utilisation": 2}
+"""Their places among the kinds of rows that a file has."""
+
+
+def drawn(rows: Rows, most: int, seed: int) -> Rows:
+    if len(rows) <= most:
+        return rows
+    return rows.take(np.sort(np.random.default_rng(1000 + seed).permutation(len(rows))[:most]))
+
+
+def figures(rows: Rows, split: str, samples: int, seeds: int, most: int) -> Iterator[tuple[float, float]]:
+    for seed in range(1, seeds + 1):
+        some = drawn(rows, most, seed)
+        said = evaluation.report(evaluation.within({rows.kind: some}, shipped(), split, seed, samples))
+        yield 100 * said["mape"], 100 * said["band_coverage"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=12_000)
+    parser.add_argument("--what", choices=KINDS, default="duration")
+    asked = parser.parse_args()
+    print("| profiles | GPUs | random rows | unseen family | unseen GPU, by its sheet | 200 rows measured there |")
+    print("|---|---|---|---|---|---|")
+    for file in asked.files:
+        found = dataset.read(file)
+        rows = found[min(KINDS[asked.what], len(found) - 1)]
+        cells = []
+        for split, samples in SPLITS:
+            try:
+                errors, held = np.mean(list(figures(rows, split, samples, asked.seeds, asked.rows)), axis=0)
+                cells.append(f"{errors:.1f} ({held:.0f})")
+            except WrongInput:  # one GPU: there is none to leave out
+                cells.append("–")
+        used = min(len(rows), asked.rows)
+        print(f"| {file.name} ({used:,} rows) | {len(np.unique(rows.gpu))} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What has to be there before anything is measured: PyTorch, the device, room for what comes out."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpuyard.domain.errors import WrongInput
+
+DEVICES = ("cuda", "cpu")
+PACKAGES = ("torchvision", "transformers")
+"""Their models are measured where they are installed."""
+
+
+class NoTorch(WrongInput):
+    """Measuring models needs PyTorch; install it, or gpuyard with its extra: pip install 'gpuyard[profile]'."""
+
+
+def device_to_measure(said: str | None) -> str:
+    """The one that was asked for, else the GPU, else the CPU."""
+    if not find_spec("torch"):
+        raise NoTorch
+    if said is not None and said not in DEVICES:
+        raise WrongInput(f"--device can be {' or '.join(DEVICES)}, not {said!r}.")
+    import torch
+
+    if said == "cuda" and not torch.cuda.is_available():
+        raise WrongInput("--device cuda: PyTorch sees no GPU here; --device cpu measures the processor.")
+    return said or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def room_for(out: Path | None) -> None:
+    """Whether the file can be written, before the time for measuring is spent."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise WrongInput(f"--out {out} is a folder, and must be a file.")
+    if not out.parent.is_dir():
+        raise WrongInput(f"There is no folder {out.parent}")
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise WrongInput(f"--out {out} can not be written.")
+
+
+def packages_for(patterns: list[str]) -> None:
+    """Models of a package that is not installed can not be meant."""
+    for pattern in patterns:
+        package = pattern.split("/")[0]
+        if package in PACKAGES and not find_spec(package):
+            raise WrongInput(f"{pattern} needs the package {package}, which is not installed: pip install {package}.")

@@ -1,0 +1,98 @@
+"""`gpuyard profile`, from its options to what it prints, on a machine without a GPU."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gpuyard import cli
+from gpuyard.predictor.calibration import PEAKS, read_peaks
+
+Said = pytest.CaptureFixture[str]
+torch = pytest.importorskip("torch")
+SMALL = ("--models", "own/mlp-512x4", "--device", "cpu", "--batches", "1", "--modes", "infer", "--seconds", "0")
+
+
+@pytest.fixture
+def profile(monkeypatch: pytest.MonkeyPatch) -> "Profile":
+    return Profile(monkeypatch)
+
+
+class Profile:
+    """`gpuyard profile`, called with words."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *words: object) -> int:
+        self._monkeypatch.setattr("sys.argv", ["gpuyard", "profile", *map(str, words)])
+        return cli.main()
+
+
+def test_peaks_are_written_as_predictions_read_them(profile: Profile, tmp_path: Path, capsys: Said) -> None:
+    out = tmp_path / "peaks.json"
+    assert profile("calibrate", "--device", "cpu", "--seconds", "0", "--out", out, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert read_peaks(out) == {"cpu": {name: said[name] for name in PEAKS if said.get(name)}}
+    assert {"fp32_tflops", "copy_gb_s", "launch_us"} <= read_peaks(out)["cpu"].keys()
+
+
+def test_a_run_adds_rows_and_does_not_measure_them_again(profile: Profile, tmp_path: Path, capsys: Said) -> None:
+    out = tmp_path / "rows.csv"
+    assert profile("run", *SMALL, "--out", out, "--json") == 0
+    first = capsys.readouterr()
+    assert "gpuyard: 1/1 own/mlp-512x4 infer 1 fp32:" in first.err
+    assert json.loads(first.out)["measured"] == 1
+    assert profile("run", *SMALL, "--out", out, "--json") == 0
+    assert json.loads(capsys.readouterr().out) | {"file": ""} == {"measured": 0, "wanted": 0, "had": 1, "gpu": "cpu", "file": ""}  # fmt: skip
+
+
+def test_a_command_without_a_gpu_has_a_row_without_one(profile: Profile, tmp_path: Path, capsys: Said) -> None:
+    out = tmp_path / "rows.jsonl"
+    assert profile("command", "--out", out, "--json", "--", "sh", "-c", "exit 3") == 3
+    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text())
+    assert json.loads(out.read_text())["exit_code"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("calibrate", "--device", "tpu"), "--device can be cuda or cpu, not 'tpu'"),
+        (("calibrate", "--device", "cpu", "--out", "nowhere/x.json"), "There is no folder nowhere"),
+        (("run", *SMALL, "--out", "nowhere/x.csv"), "There is no folder nowhere"),
+        (("run", *SMALL, "--out", "."), "--out . is a folder"),
+        (("run", "--models", "own/nothing"), "No model is called own/nothing"),
+        (("run", *SMALL, "--precisions", "fp7"), "--precisions knows fp32, tf32, bf16, amp, not 'fp7'"),
+        (("command", "--out", "nowhere/x.jsonl", "--", "true"), "There is no folder nowhere"),
+        (("command", "--", "no-such-program"), "no-such-program is not a program"),
+    ],
+)
+def test_what_can_not_be_measured_is_said_before_anything_is(
+    words: tuple[str, ...], sentence: str, profile: Profile, capsys: Said
+) -> None:
+    assert profile(*words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("verb", ["run", "calibrate"])
+def test_a_gpu_that_is_not_there_is_said_not_to_be(verb: str, profile: Profile, capsys: Said) -> None:
+    assert profile(verb, "--device", "cuda") == 2
+    assert "PyTorch sees no GPU here" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="it is installed")
+def test_a_model_of_a_package_that_is_missing_names_it(profile: Profile, capsys: Said) -> None:
+    assert profile("run", "--models", "torchvision/resnet*") == 2
+    assert "needs the package torchvision, which is not installed" in capsys.readouterr().err
+
+
+def test_a_file_of_other_columns_is_left_as_it_is(profile: Profile, tmp_path: Path, capsys: Said) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    assert profile("run", *SMALL, "--out", other) == 2
+    assert "is no file of profiles: it has no column model" in capsys.readouterr().err
+    assert other.read_text() == "a,b\n1,2\n"

@@ -1,0 +1,57 @@
+"""What a GPU needs at best, and what is known of it and of its host before it is measured."""
+
+from pathlib import Path
+
+import numpy as np
+
+from gpuyard.predictor.dataset import Rows, read
+from gpuyard.predictor.gpus import shipped
+from gpuyard.predictor.rooflines import ROOFLINES
+from gpuyard.predictor.rooflines.chips import Chips
+from tests.unit.predictor.worlds import write
+
+STEP = ("model", "family", "kind", "size", "mode", "batch", "precision", "compiled", "gpu", "torch", "step_ms", "memory_reserved_mib", "utilisation")  # fmt: skip
+RESNET = ("torchvision/resnet50", "resnet", "image", 224, "infer")
+
+
+def base(rows: Rows) -> np.ndarray:
+    return ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))[0]
+
+
+def steps(folder: Path, batch: int, launches: list[object], precision: str = "fp32") -> Rows:
+    lines = [(*RESNET, batch, precision, "false", "H200", "2.11", 5.0, 900.0, 0.4, us) for us in launches]
+    return read(write(folder / "steps.csv", (*STEP, "launch_us"), lines))[0]
+
+
+def test_a_small_step_waits_for_its_host_and_a_large_one_does_not(tmp_path: Path) -> None:
+    quick, slow = base(steps(tmp_path, 1, [6.6, 13.2]))
+    assert slow > 1.3 * quick
+    quick, slow = base(steps(tmp_path, 512, [6.6, 13.2]))
+    assert slow < 1.05 * quick
+
+
+def test_a_host_nobody_has_measured_is_one_like_ours(tmp_path: Path) -> None:
+    unsaid, ours = base(steps(tmp_path, 1, ["", 6.6]))
+    assert unsaid == ours
+
+
+def test_a_file_without_the_column_of_the_host_is_read_all_the_same(tmp_path: Path) -> None:
+    line = (*RESNET, 1, "fp32", "false", "H200", "2.11", 5.0, 900.0, 0.4)
+    alone = read(write(tmp_path / "rows.csv", STEP, [line]))[0]
+    assert base(alone) == base(steps(tmp_path, 1, [""]))
+
+
+def test_casts_are_launched_too(tmp_path: Path) -> None:
+    assert base(steps(tmp_path, 1, [""], "amp")) > 1.2 * base(steps(tmp_path, 1, [""]))
+
+
+def test_a_pass_that_takes_numbers_one_by_one_waits_for_cycles_and_not_for_memory(tmp_path: Path) -> None:
+    columns = "gpu model op n_head n_kv_head n_embd n_expanded_embd vocab_size use_gated_mlp num_tokens num_tensor_parallel_workers latency_ms"
+    lines = [
+        (gpu, "llama", op, 32, 32, 4096, 11008, 32000, "true", 16384, 1, 1.0)
+        for op in ("add", "emb")
+        for gpu in ("A40", "A100-80GB-SXM")
+    ]
+    add_a40, add_a100, emb_a40, emb_a100 = base(read(write(tmp_path / "ops.csv", columns.split(), lines))[0])
+    assert add_a40 > 2.5 * add_a100  # by their bandwidth
+    assert 0.85 < emb_a40 / emb_a100 < 1.2  # both have as many cycles
