@@ -1,6 +1,7 @@
 """`gpuyard train policy`, and those who go by what it wrote."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,18 +52,17 @@ def test_the_model_that_ships_is_small_and_is_used_unless_told_otherwise(
     assert code == 0, out.err
 
 
-def test_a_scheduler_with_a_model_that_is_none_does_not_start_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scheduler_with_a_model_that_is_none_does_not_start_and_says_why(tmp_path: Path) -> None:
     model, settings = tmp_path / "broken.npz", tmp_path / "scheduler.yaml"
     model.write_text("nothing")
     settings.write_text(
         "server: {http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}\n"
         f"scheduler: {{algorithm: dqn, policy_model: {model}}}\nstorage: {{data_dir: {tmp_path / 'data'}}}\n"
     )
-    code, out = said(monkeypatch, capsys, "server", "--config", settings)
-    assert code == 2
-    assert "broken.npz: this is no model of a policy, or it is cut off or damaged" in out.err
+    server = [sys.executable, "-m", "gpuyard.cli", "server", "--config", str(settings)]
+    done = subprocess.run(server, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "broken.npz: this is no model of a policy, or it is cut off or damaged" in done.stderr
     assert not (tmp_path / "data").exists()
 
 
