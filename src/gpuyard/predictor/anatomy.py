@@ -58,7 +58,7 @@ class Anatomy:
     kept_bytes: float = 0.0
     """What a backward pass needs to be kept of the forward one."""
     largest_bytes: float = 0.0
-    """What goes into and comes out of the largest operation."""
+    """What goes into and comes out of the largest operation; parameters not counted."""
     parameter_bytes: float = 0.0
 
     @staticmethod
@@ -109,17 +109,18 @@ class Anatomy:
         """
         more = many_batch - few_batch
         groups: dict[tuple[str, int, int], Floats] = {}
+        largest = 0.0
         for (kind, kernels, flops, moved), (_, _, flops_of_many, moved_of_many) in zip(
             few.operations, many.operations, strict=True
         ):
             each = (moved_of_many - moved) / more
             fixed = max(moved - few_batch * each, 0.0)
+            largest = max(largest, each)
             line = np.array([kernels, (flops_of_many - flops) / more, each, fixed])
             key = (kind, frexp(line[1] / max(each, 1.0))[1], frexp(fixed / max(each, 1.0))[1])
             groups[key] = groups.get(key, np.zeros(4)) + line
         lines = [(kind, *line.tolist()) for (kind, _, _), line in sorted(groups.items())]
         kept = (many.activation_bytes - few.activation_bytes) / more
-        largest = (many.largest_bytes - few.largest_bytes) / more
         return Anatomy.of(lines, kept, largest, few.parameter_bytes)
 
     @staticmethod

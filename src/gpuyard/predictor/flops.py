@@ -134,6 +134,8 @@ class _Catch(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
             return self._attention(*args, **(kwargs or {}))
+        if name in {"item", "__bool__"} and args[0].is_meta:
+            return False  # who asks for contents looks for an exception, such as a mask that is no mask
         if name in {"lstm", "gru"} and len(args) == 9:
             return self._recurrent(name, *args)
         return func(*args, **(kwargs or {}))

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor.calibration import Correction
 from gpuyard.predictor.dataset import Floats, Rows, Words
 from gpuyard.predictor.gpus import Specs
@@ -28,6 +29,8 @@ from gpuyard.predictor.rooflines.chips import Chips
 
 BAND = 0.83
 """The part of new rows that a band should hold; 80 % are promised."""
+LEAST = 10
+"""Rows of a kind without which nothing is learnt."""
 ENOUGH = 400
 """Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
 FINE = {"num_leaves": 127, "learning_rate": 0.17, "min_data_in_leaf": 15, "trees": 130}
@@ -167,6 +170,8 @@ def _numbered(said: Words, known: list[str]) -> Floats:
 
 def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
     """Learn a kind of work from its rows."""
+    if len(rows) < LEAST:
+        raise WrongInput(f"There are {len(rows)} rows of {rows.kind} to learn from, and it takes {LEAST}")
     kind = ROOFLINES[rows.kind]
     gpu, family = _names(rows, specs), rows.family
     names, counts = np.unique(gpu, return_counts=True)
@@ -285,9 +290,10 @@ class _Learner:
     ) -> tuple[float, float]:
         """How wrong a head is about rows that it has not seen, of groups that it has not seen where there are groups."""
         places = self.some(which, MOST["fold"])
-        names = places.astype(np.str_) if groups is None else groups[places]
+        names = places.astype(np.str_) if groups is None or len(np.unique(groups[places])) < 2 else groups[places]
         different = np.unique(names)
-        lot = dict(zip(different.tolist(), self.chance.integers(0, FOLDS, len(different)).tolist(), strict=True))
+        lots = self.chance.permutation(len(different)) % FOLDS
+        lot = dict(zip(different.tolist(), lots.tolist(), strict=True))
         fold = np.array([lot[name] for name in names.tolist()])
         errors = np.zeros(len(places))
         for number in range(FOLDS):

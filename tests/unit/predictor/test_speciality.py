@@ -1,5 +1,6 @@
 """A kind of work, learnt: on GPUs that were measured, on others, and on those that were measured a little."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -139,3 +140,14 @@ def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tm
     said = Performance.learnt({train.kind: train}, specs).predict(test)
     assert set(said.head.tolist()) == {"twin"}
     assert accuracy(test.measured, said)["mape"] < 0.12
+
+
+def test_a_band_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -> None:
+    rows = measured(tmp_path, [SLOW], 60)
+    alone = speciality.fit(replace(rows, family=np.full(len(rows), "one")), SPECS)
+    assert alone.bands["known"][0] < 0.0 < alone.bands["known"][1]
+
+
+def test_a_handful_of_rows_teaches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(WrongInput, match="There are 4 rows of neusight_matmul to learn from, and it takes 10"):
+        speciality.fit(measured(tmp_path, [SLOW], 4), SPECS)

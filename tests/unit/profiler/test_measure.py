@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 pytest.importorskip("torch")
@@ -70,3 +72,29 @@ def test_scores_of_attention_never_reach_memory() -> None:
     counted = count(Attend, lambda: (torch.randn(1, 4, 1000, 64),), training=False)
     assert counted.attention_flops == 4 * 4 * 1000 * 1000 * 64
     assert counted.bytes == 4 * 4 * (4 * 1000 * 64)
+
+
+def test_a_model_that_looks_at_numbers_while_it_runs_is_counted_as_if_they_were_nothing_special() -> None:
+    import torch
+
+    class Looks(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if (x == 0).all() else x @ x
+
+    assert count(Looks, lambda: (torch.randn(16, 16),), training=False).flops == 2 * 16**3
+
+
+def test_the_largest_operation_of_a_sample_is_not_hidden_by_larger_parameters() -> None:
+    import torch
+
+    from gpuyard.predictor.anatomy import Anatomy
+
+    def build() -> torch.nn.Module:
+        wide, narrow = torch.nn.Linear(1000, 4000, bias=False), torch.nn.Linear(4000, 10, bias=False)
+        return torch.nn.Sequential(torch.nn.ReLU(), wide, narrow)
+
+    def given(batch: int) -> tuple[torch.Tensor]:
+        return (torch.randn(batch, 1000),)
+
+    few, many = (count(build, partial(given, batch), training=False) for batch in (2, 4))
+    assert Anatomy.counted(few, many, 2, 4).largest_bytes == 4 * (1000 + 4000)

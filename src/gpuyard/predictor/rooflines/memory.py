@@ -5,7 +5,8 @@ import numpy as np
 from gpuyard.predictor.dataset import Floats, Rows
 from gpuyard.predictor.rooflines.chips import Chips
 
-CONTEXT_MIB = {"schedtune": 450.0, "gpuyard": 280.0}
+OWN_MIB = 40.0
+CONTEXT_MIB = {"schedtune": 450.0, "gpuyard": OWN_MIB}
 """What a source counts that is there before the first tensor: the driver's context, or workspaces of libraries."""
 COPIES = {"train": 4.0, "infer": 1.0}
 """Of the parameters: themselves, gradients, and two moments of Adam."""
@@ -14,7 +15,7 @@ COPIES = {"train": 4.0, "infer": 1.0}
 def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
     """In MiB. A GPU matters little: its cores have workspaces."""
     activations, parameters, given = (rows.shape[name] for name in ("activations", "parameters", "input"))
-    context = np.array([CONTEXT_MIB.get(source, 280.0) for source in rows.words["source"].tolist()])
+    context = np.array([CONTEXT_MIB.get(source, OWN_MIB) for source in rows.words["source"].tolist()])
     weights = parameters * np.array([COPIES.get(mode, 1.0) for mode in rows.words["mode"].tolist()])
     base = activations + weights + 0.5 * given + context
     return base, {
