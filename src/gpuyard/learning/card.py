@@ -41,7 +41,7 @@ def written(model: Model, command: str) -> str:
         "The heuristic decides everything: no margin was harmless on all kinds of workloads."
         if model.margin >= NEVER
         else f"A candidate is taken only if its advantage, less {model.doubt:g} times the nets' spread, is above {model.margin:g} of the "
-        "first task's run, and all figures are in the range below."
+        "first task's run. Where a figure is beyond the range below, the rule of thumb is asked instead of the nets."
     )
     made = (
         f"Made with `{command}`. On the same machine with the same versions of torch and numpy, the same command gives the same bytes, "

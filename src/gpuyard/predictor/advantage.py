@@ -5,7 +5,8 @@ the difference between a candidate's and the first one's is its *advantage*: whi
 all tasks together, by doing that instead of what the heuristic would do (the first).
 
 The guard keeps the heuristic's choice unless the advantage is there:
-- figures beyond the range that the nets were trained on: the heuristic;
+- figures beyond the range that the nets were trained on: the nets are not asked, only the rule of thumb that they put
+  right, which knows no range; figures that are none: the heuristic;
 - the lower side of the advantage, the mean of the nets less `doubt` times their spread, must be above `margin`. Both are
   chosen when the model is made, on workloads that the nets have not seen, so that no kind of yard is worse for the advice.
 
@@ -80,9 +81,10 @@ class Advantage:
     def pick(self, rows: Sequence[Sequence[float]]) -> int:
         """The number of a candidate; 0 unless another is surely better."""
         seen = np.asarray(rows, np.float32)
-        if self._guarded and not (np.all(seen >= self._low) and np.all(seen <= self._high)):
+        if not np.isfinite(seen).all():
             return 0
-        advantages = self.advantages(seen)
+        strange = self._guarded and not (np.all(seen >= self._low) and np.all(seen <= self._high))
+        advantages = self._by_rule(seen)[None] if strange else self.advantages(seen)
         worth = advantages.mean(axis=0)
         if self._guarded:
             worth = worth - self._model.doubt * advantages.std(axis=0) - self._model.margin
@@ -97,8 +99,13 @@ class Advantage:
             values = values @ weights + bias
             if layer < last:
                 values = np.maximum(values, 0.0)
-        worth: Array = values[:, :, 0] + rows @ self._model.rule
-        return worth - worth[:, :1]
+        worth: Array = values[:, :, 0]
+        return worth - worth[:, :1] + self._by_rule(rows)
+
+    def _by_rule(self, rows: Array) -> Array:
+        """For every candidate, by the rule of thumb alone."""
+        worth: Array = rows @ self._model.rule
+        return worth - worth[0]
 
 
 def save(path: Path, model: Model) -> None:

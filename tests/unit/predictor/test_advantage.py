@@ -44,10 +44,17 @@ def test_where_nets_disagree_the_heuristic_decides() -> None:
     assert Advantage(model(2.0, 0.0, doubt=1.0)).pick(BETTER) == 0
 
 
-@pytest.mark.parametrize("strange", [1.2, -1.2, float("nan"), float("inf")])
-def test_figures_beyond_what_was_trained_leave_it_to_the_heuristic(strange: float) -> None:
-    rows = [[0.0, strange], BETTER[1]]
-    assert Advantage(model(1.0)).pick(rows) == 0
+def test_figures_beyond_what_was_trained_leave_it_to_the_rule_of_thumb() -> None:
+    waiting_is_good = model(-9.0)._replace(rule=np.array([0.5, 0.0], np.float32))
+    assert Advantage(waiting_is_good).pick([[0.0, 0.0], [1.0, 0.9]]) == 0
+    assert Advantage(waiting_is_good).pick([[0.0, 0.0], [1.0, 1.2]]) == 1
+    assert Advantage(waiting_is_good._replace(margin=0.6)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
+    assert Advantage(model(1.0)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf")])
+def test_figures_that_are_none_leave_it_to_the_heuristic(strange: float) -> None:
+    assert Advantage(model(1.0)).pick([[0.0, 0.0], [strange, 0.5]]) == 0
 
 
 def test_without_its_guard_the_best_candidate_is_taken_whatever_it_is_worth() -> None:
