@@ -29,7 +29,7 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 EPISODES, LESSONS, MEMBERS = 1_200, 6_000, 3
-LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 30_000_000
+LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 40_000_000
 """Where the three sets of seeds begin."""
 A_SEED = 10_000
 CHOOSING_SEEDS = 8

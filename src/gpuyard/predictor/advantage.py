@@ -105,7 +105,7 @@ class Advantage:
     def _by_rule(self, rows: Array) -> Array:
         """For every candidate, by the rule of thumb alone."""
         worth: Array = rows @ self._model.rule
-        return worth - worth[0]
+        return worth - worth[:1]
 
 
 def save(path: Path, model: Model) -> None:
