@@ -511,7 +511,7 @@ class HeldBack(NotNow, frozen=True):
 
     text = (
         "GPUs are free for it, and the adviser of the policy expects that all are done sooner if it waits for others; "
-        "it is looked at again when GPUs are freed, and every {minutes:g} minutes."
+        "it is looked at again when GPUs are freed, and every {minutes} minutes."
     )
     minutes: float
 
