@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 PEELED = {"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float"}
+SIDES = (224, 32, 28, 8, 16, 64, 96, 128, 256, 299, 384, 512)
+"""Pixels of images, as data sets have them; the first that goes through the model is taken where none is written."""
 WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"}
 
 
@@ -133,7 +135,8 @@ def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[An
     tokens = _number(tree, {"seq_len", "sequence_length", "block_size", "max_length", "context"}, 128)
     match layer:
         case torch.nn.Conv2d():
-            side = _number(tree, {"image_size", "img_size", "resolution", "size"}, 224)
+            said = _number(tree, {"image_size", "img_size", "resolution", "size"}, SIDES[0])
+            side = next((side for side in (said, *SIDES) if _takes(model, layer.in_channels, side)), said)
             return side, lambda batch: (torch.empty(batch, layer.in_channels, side, side),)
         case torch.nn.Embedding():
             return tokens, lambda batch: (torch.zeros(batch, tokens, dtype=torch.long),)
@@ -142,6 +145,18 @@ def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[An
         case torch.nn.LSTM() | torch.nn.GRU():
             return tokens, lambda batch: (torch.empty(batch, tokens, layer.input_size),)
     raise ValueError("none of its layers says what it takes")
+
+
+def _takes(model: Any, channels: int, side: int) -> bool:
+    """Whether images of this size go through: a layer that is told how many numbers come to it takes one size alone."""
+    import torch
+
+    try:
+        with torch.device("meta"), torch.no_grad():
+            model(torch.empty(2, channels, side, side))
+    except (RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:

@@ -189,6 +189,11 @@ def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, c
     assert not Path("was_run").exists()
 
 
+def test_the_size_of_images_is_one_that_goes_through_the_model(gpuyard: Gpuyard, capsys: Said) -> None:
+    assert gpuyard("predict", "--script", "examples/digits/train.py", "--gpu", "H200", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["work"]["size"] == 16
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
