@@ -38,12 +38,15 @@ def predict(
 
     if (task is None) == (script is None):
         raise WrongInput("Say either --task FILE or --script FILE.py")
+    names = [name.strip() for name in gpu.split(",") if name.strip()]
+    if not names:
+        raise WrongInput("--gpu names no GPU; say some with commas between them, such as H200,A100")
     work, made = _described(there(task)) if task is not None else _found(there(script or Path()))
     changed: dict[str, Any] = {"batch": batch, "precision": precision}
     work = replace(work, **{name: value for name, value in changed.items() if value is not None})
     learnt = load(SHIPPED if model is None else there(model))
     known = learnt.specs if specs is None and calibration is None else read_specs(specs, calibration)
-    answers = ask(learnt, work, made, [name.strip() for name in gpu.split(",") if name.strip()], known)
+    answers = ask(learnt, work, made, names, known)
     if as_json:
         print_json({"work": asdict(work), "gpus": answers})
         return

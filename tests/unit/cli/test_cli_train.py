@@ -189,6 +189,13 @@ def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, c
     assert not Path("was_run").exists()
 
 
+def test_a_list_of_no_gpus_is_answered_with_a_sentence(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
+    task = tmp_path / "task.yaml"
+    task.write_text("model: resnet50\n")
+    assert gpuyard("predict", "--task", task, "--gpu", ",") == 2
+    assert "--gpu names no GPU" in capsys.readouterr().err
+
+
 def test_the_size_of_images_is_one_that_goes_through_the_model(gpuyard: Gpuyard, capsys: Said) -> None:
     assert gpuyard("predict", "--script", "examples/digits/train.py", "--gpu", "H200", "--json") == 0
     assert json.loads(capsys.readouterr().out)["work"]["size"] == 16
