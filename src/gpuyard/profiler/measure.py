@@ -23,6 +23,8 @@ from gpuyard.profiler.zoo import Subject
 WARM_UP = 3
 LEAST_STEPS = 4
 MOST_STEPS = 400
+LAUNCHING_S = 0.05
+"""For how long the host is tried beside each configuration: it is not as quick at all times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,15 @@ class Place:
     gpu: str
     driver: str
     today: str
-    launch_us: float
-    """Of the smallest kernel: how quick the host is, which small models wait for."""
     watch: Watch | None
 
     @classmethod
     def here(cls, today: str, device: str) -> "Place":
         """The first GPU, or the CPU."""
         if device == "cpu":
-            return cls("cpu", "cpu", "", today, launch_us("cpu", 0.1), None)
+            return cls("cpu", "cpu", "", today, None)
         watch = Watch(torch.cuda.current_device())
-        return cls("cuda", torch.cuda.get_device_name(), watch.driver, today, launch_us("cuda", 0.5), watch)
+        return cls("cuda", torch.cuda.get_device_name(), watch.driver, today, watch)
 
 
 def measure(subject: Subject, configurations: Iterable[Configuration], place: Place, seconds: float) -> Iterator[Row]:
@@ -78,6 +78,7 @@ def _tidy(device: str) -> None:
 
 def _row(subject: Subject, model: Any, wanted: Configuration, place: Place, seconds: float) -> Row:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted.precision == "tf32"
+    quick_us = launch_us(place.device, LAUNCHING_S)
     if place.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     step = _step(subject, model, wanted, place.device)
@@ -104,7 +105,7 @@ def _row(subject: Subject, model: Any, wanted: Configuration, place: Place, seco
         compiled=wanted.compiled,
         gpu=place.gpu,
         driver=place.driver,
-        launch_us=place.launch_us,
+        launch_us=quick_us,
         torch=str(torch.__version__),
         measured_on=place.today,
         steps=len(times_ms),
