@@ -58,9 +58,10 @@ def run(
         raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
     can_be_written(out, results, beside=[file, plan, runtimes])
     can_plan(strategy, problem)
+    given = None if plan is None else _read_plan(plan, problem)
     with Ending() as ending, ExitStack() as held:
         solver = _solver(strategy, seed, ending)
-        planned = _plan(plan, problem, solver, seconds)
+        planned = given or solver(problem, seconds)
         problem = at_levels(problem, planned)
         ending.from_now_on_noted()
         kept = held.enter_context(Results(results, problem))
@@ -132,11 +133,9 @@ def _thinking_s(rest: "Problem") -> float:
     return min(3.0, max(0.05, 0.01 * rest.work_s / len(rest.gpus)))
 
 
-def _plan(path: Path | None, problem: "Problem", solver: Solver, seconds: float) -> "Plan":
+def _read_plan(path: Path, problem: "Problem") -> "Plan":
     from gpuyard.planner.check import check
 
-    if path is None:
-        return solver(problem, seconds)
     read = open_plan(path, problem)
     faults = [*read.faults, *([] if read.faults else check(problem, read.plan, at_most=1))]
     if faults:
