@@ -115,7 +115,7 @@ def _is_model(make: Callable[[], Any]) -> bool:
     try:
         with torch.device("meta"):
             return isinstance(make(), torch.nn.Module) and _size(make) > 0
-    except Exception:  # a call that needs what only a run has
+    except (Exception, SystemExit):  # a call that needs what only a run has, such as arguments
         return False
 
 
@@ -177,10 +177,11 @@ def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:
 
 
 if __name__ == "__main__":
+    del sys.argv[0]  # the script finds what it would find if it were run by its name
     try:
-        answer = main(Path(sys.argv[1]))
+        answer = main(Path(sys.argv[0]))
     except SyntaxError as wrong:
-        answer = {"error": f"{sys.argv[1]}, line {wrong.lineno}: {wrong.msg}"}
+        answer = {"error": f"{sys.argv[0]}, line {wrong.lineno}: {wrong.msg}"}
     except Exception as wrong:
-        answer = {"error": f"{sys.argv[1]}: its model can not be counted: {type(wrong).__name__}: {wrong}"}
+        answer = {"error": f"{sys.argv[0]}: its model can not be counted: {type(wrong).__name__}: {wrong}"}
     print(json.dumps(answer))
