@@ -69,20 +69,20 @@ def predict(
 
 
 def _described(file: Path) -> "tuple[Work, Anatomy]":
-    """What a file in YAML says."""
-    import msgspec
-    import yaml
+    """What a file in YAML says, in the words in which a task on the API says what it computes."""
+    from msgspec.structs import asdict
 
     from gpuyard.domain.work import Work
+    from gpuyard.planner.parse import parsed
     from gpuyard.predictor.question import made_of
+    from gpuyard.wire import strict
+    from gpuyard.wire.tasks import WorkRequest
 
     try:
-        work = msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8")), Work)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise WrongInput(f"{file} is not YAML: {' '.join(str(error).split())}") from None
-    except msgspec.ValidationError as error:
+        work = Work(**asdict(strict.Strict(WorkRequest, what="the file").plain(parsed(file.read_bytes()))))
+        return work, made_of(work)
+    except (strict.WrongInput, WrongInput) as error:
         raise WrongInput(f"{file}: {error}") from None
-    return work, made_of(work)
 
 
 def _found(file: Path) -> "tuple[Work, Anatomy]":

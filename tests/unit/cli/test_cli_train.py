@@ -139,10 +139,13 @@ def test_what_does_not_fit_is_said_not_to(gpuyard: Gpuyard, task: Path, capsys: 
     ("text", "gpu", "sentence"),
     [
         ("model: resnet5O", "H200", "Nobody has counted what 'resnet5O' is made of; near to it: resnet50"),
-        ("model: resnet50\nbatches: 3", "H200", "batches"),
-        ("model: resnet50\nmode: dream", "H200", "mode can be train or infer, not 'dream'"),
+        ("model: resnet50\nbatches: 3", "H200", 'task.yaml: There is no "batches" in the file; did you mean "batch"?'),
+        ("model: resnet50\nbatch: 0", "H200", "task.yaml: batch is 0; it must be a whole number from 1"),
+        ("model: resnet50\nmode: dream", "H200", 'task.yaml: mode is "dream"; it must be "infer" or "train"'),
+        ("batch: 3", "H200", "task.yaml: model is missing"),
         ("model: resnet50", "H2000", "Unknown GPU 'H2000'; near to it: H200-SXM"),
-        ("model: [", "H200", "task.yaml is not YAML"),
+        ("model: [", "H200", "task.yaml: line 2: the file ends too early"),
+        ("model: a: b", "H200", "task.yaml: line 1: this is not YAML"),
     ],
 )
 def test_a_task_that_can_not_be_meant_is_answered_with_a_sentence(
@@ -187,6 +190,37 @@ def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, c
     assert (said["work"]["model"], said["work"]["mode"], said["work"]["batch"]) == ("Net", "train", 48)
     assert said["gpus"][0]["memory_mib"] > 0
     assert not Path("was_run").exists()
+
+
+def test_a_task_of_a_model_nobody_has_counted_says_its_totals_as_people_write_them(
+    gpuyard: Gpuyard, tmp_path: Path, capsys: Said
+) -> None:
+    task = tmp_path / "task.yaml"
+    task.write_text("model: ours\nflops: 4e9\nactivations: 1e7\nparameters: 25e6\n")
+    assert gpuyard("predict", "--task", task, "--gpu", "H200", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["work"]["flops"] == 4e9
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_script_finds_its_name_and_no_arguments(
+    required: bool, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import argparse
+import torch
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int, default=64, required={required})
+    return parser.parse_args()
+
+def main():
+    args = arguments()
+    model = torch.nn.Linear(8, 8)
+""")
+    assert gpuyard("predict", "--script", script, "--gpu", "H200", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["work"]["model"] == "Linear"
 
 
 def test_a_list_of_no_gpus_is_answered_with_a_sentence(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
