@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuyard.engine import snapshot
+from gpuyard.engine.folds import apply
 from gpuyard.engine.state import State
 from gpuyard.journal.port import Journal
 from gpuyard.journal.records import Record
@@ -18,7 +19,7 @@ def replayed(records: Iterable[Record], state: State | None = None) -> State:
     """All facts, one after the other."""
     state = state or State()
     for record in records:
-        state.apply(record.fact, record.at)
+        apply(state, record.fact, record.at)
     return state
 
 

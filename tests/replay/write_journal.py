@@ -73,6 +73,7 @@ from gpuyard.domain.values import (
     TenantId,
 )
 from gpuyard.engine import snapshot
+from gpuyard.engine.folds import apply
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Entry, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
@@ -232,7 +233,7 @@ def story() -> list[Entry]:
 def folded(entries: list[Entry]) -> State:
     state = State()
     for entry in entries:
-        state.apply(entry.fact, entry.at)
+        apply(state, entry.fact, entry.at)
     return state
 
 

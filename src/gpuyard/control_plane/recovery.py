@@ -11,6 +11,7 @@ from gpuyard.domain.refusals import Refusal
 from gpuyard.engine import snapshot as engine_snapshot
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
+from gpuyard.engine.folds import apply
 from gpuyard.engine.state import State
 from gpuyard.journal.port import Journal
 from gpuyard.journal.records import Entry, Snapshot
@@ -40,7 +41,7 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
         views.load(snapshot.state["tasks"], nodes)
         after = views.last_seq = snapshot.position.seq
     for record in journal.read(after):
-        state.apply(record.fact, record.at)
+        apply(state, record.fact, record.at)
         views.apply(record)
     return Engine(state, advisor), views
 

@@ -1,9 +1,10 @@
 """What to do now: commands and reports in, facts out. No clock, no chance, no I/O; `now` comes with the call.
 
     command ──► Engine.handle ──► facts (or a refusal)  ─┐
-    now     ──► Engine.decide ──► facts                 ─┴─► State.apply ──► the same State that a replay folds
+    now     ──► Engine.decide ──► facts                 ─┴─► folds ──► the same State that a replay makes
 
-Read `phases` (the life of a task as a table), then `state` (the fold), then `engine` (the commands), then `queue` and
-`schedule` (the pass that places what waits; `deeds` is what it can do, `short_ways` how it saves time). `backfill`, `preemption` and `quota` are the ideas it stands on; `explain` and
+Read `phases` (the life of a task as a table), then `state` (the books) and `folds` (what each fact changes in them),
+then `engine` (the commands), then `queue` and `schedule` (the pass that places what waits; `deeds` is what it can do,
+`short_ways` how it saves time). `backfill`, `preemption` and `quota` are the ideas it stands on; `explain` and
 `invariants` look at the result.
 """

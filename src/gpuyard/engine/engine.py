@@ -31,6 +31,7 @@ from gpuyard.domain.validation import (
 from gpuyard.domain.values import MILLI, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.backfill import is_hopeless, promised_start
+from gpuyard.engine.folds import fold
 from gpuyard.engine.memory import more_memory
 from gpuyard.engine.moves import Mover
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Settling, Stopping, Suspended, Suspending, Waiting
@@ -95,7 +96,7 @@ class Engine:
         return self.state.timers[0][0] if self.state.timers else None
 
     def _emit(self, event: fact.Event) -> None:
-        self.state.fold(event)
+        fold(self.state, event)
         self._facts.append(event)
 
     # --- time passes ---------------------------------------------------------------------------------------------

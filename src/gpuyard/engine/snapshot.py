@@ -18,6 +18,7 @@ from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import GpuHealth, NodeId, Preemption, TaskId, TaskStatus
+from gpuyard.engine.folds.fits import known
 from gpuyard.engine.phases import (
     ACTIVE,
     Placed,
@@ -205,8 +206,9 @@ def _build(document: Document) -> State:
     for task_row in document.tasks:
         _load_task(state, task_row)
     for hold_row in document.holds:
-        state.reserve(hold_row.made, hold_row.made_at)
-        state.holds[hold_row.made.task].victims = set(hold_row.victims)
+        made = hold_row.made
+        state.reserve(known(state, made.task, made), made, hold_row.made_at)
+        state.holds[made.task].victims = set(hold_row.victims)
     for task_row in document.tasks:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()

@@ -20,6 +20,7 @@ from gpuyard.engine import invariants, snapshot
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain
+from gpuyard.engine.folds import apply
 from gpuyard.engine.phases import HOLDING, Running, Suspended
 from gpuyard.engine.state import State
 from gpuyard.simulator.world import Run, World
@@ -267,7 +268,7 @@ class ClusterStory:
     def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
         for event in facts:
             self.facts.append((at, event))
-            self._twin.apply(event, at)
+            apply(self._twin, event, at)
 
     def _check(self) -> None:
         invariants.check(self.state)

@@ -14,6 +14,7 @@ from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.engine.folds import apply, fold
 from gpuyard.engine.phases import STATUS, TRANSITIONS, Ended, Phase, Waiting
 from gpuyard.engine.state import State
 from gpuyard.testing import node
@@ -74,10 +75,10 @@ WAYS = _ways()
 
 def _state_in(phase: type[Phase]) -> State:
     state = State()
-    state.apply(fact.NodeJoined(node(NODE, gpus=2, memory_mib=100)), 0.0)
-    state.apply(fact.TaskSubmitted(TASK, SPEC), 1.0)
+    apply(state, fact.NodeJoined(node(NODE, gpus=2, memory_mib=100)), 0.0)
+    apply(state, fact.TaskSubmitted(TASK, SPEC), 1.0)
     for place, event in enumerate(WAYS[phase]):
-        state.apply(MAKE[event](TASK, NODE), 2.0 + place)
+        apply(state, MAKE[event](TASK, NODE), 2.0 + place)
     return state
 
 
@@ -100,7 +101,7 @@ def test_every_row_of_the_table_is_what_the_fold_does(
 ) -> None:
     state = _state_in(move[0])
     task = state.tasks[TASK]
-    state.apply(MAKE[move[1]](TASK, NODE), 100.0)
+    apply(state, MAKE[move[1]](TASK, NODE), 100.0)
     assert type(task.phase) is ends
     assert (TASK in state.tasks) == (ends is not Ended)
 
@@ -121,21 +122,21 @@ def test_a_fact_that_does_not_fit_the_phase_is_refused_and_changes_nothing(
     task = state.tasks.get(TASK)
     before = (task.phase, task.group, state.index.hosts[NODE].bays[0].free) if task else None
     with pytest.raises(UnknownFact, match=rf"{event.__name__} .*task 1\b"):
-        state.fold(MAKE[event](TASK, NODE))
+        fold(state, MAKE[event](TASK, NODE))
     assert before == ((task.phase, task.group, state.index.hosts[NODE].bays[0].free) if task else None)
 
 
 @pytest.mark.parametrize("event", list(MAKE), ids=lambda event: event.__name__)
 def test_a_fact_about_something_unknown_is_refused_by_name(event: type[fact.Event]) -> None:
     with pytest.raises(UnknownFact, match=event.__name__):
-        _state_in(Waiting).fold(MAKE[event](TaskId(99), NodeId("nowhere")))
+        fold(_state_in(Waiting), MAKE[event](TaskId(99), NodeId("nowhere")))
 
 
 def test_a_placement_on_an_unknown_node_and_a_card_that_is_not_there_are_refused() -> None:
     with pytest.raises(UnknownFact, match="TaskPlaced speaks of 'nowhere'"):
-        _state_in(Waiting).fold(MAKE[fact.TaskPlaced](TASK, NodeId("nowhere")))
+        fold(_state_in(Waiting), MAKE[fact.TaskPlaced](TASK, NodeId("nowhere")))
     with pytest.raises(UnknownFact, match="GpuHealthChanged speaks of 7"):
-        _state_in(Waiting).fold(fact.GpuHealthChanged(NODE, 7, GpuHealth.OFFLINE))
+        fold(_state_in(Waiting), fact.GpuHealthChanged(NODE, 7, GpuHealth.OFFLINE))
 
 
 def test_all_other_facts_can_be_folded_into_an_empty_yard() -> None:
@@ -152,4 +153,4 @@ def test_all_other_facts_can_be_folded_into_an_empty_yard() -> None:
     }
     assert set(free) | set(MAKE) | {fact.ReservationDropped} == set(fact.EVENTS)
     for event in free.values():
-        State().fold(event)
+        fold(State(), event)

@@ -31,6 +31,7 @@ from gpuyard.domain.causes import Why
 from gpuyard.domain.errors import NoJournal, WrongInput
 from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import NodeId, Outcome, TaskId
+from gpuyard.engine.folds import apply
 from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record
@@ -170,7 +171,7 @@ class _Reader:
             del self._gpus[event.node]
         if hasattr(event, "task"):
             self._facts.append((at, event))
-        self._state.apply(event, at)
+        apply(self._state, event, at)
 
     def _submit(self, at: float, event: fact.TaskSubmitted) -> None:
         """Tasks of one instant come together: they may have come in one request, and wait for each other."""
