@@ -4,7 +4,7 @@
     now     ──► Engine.decide ──► facts                 ─┴─► folds ──► the same State that a replay makes
 
 Read `phases` (the life of a task as a table), then `state` (the books) and `folds` (what each fact changes in them),
-then `engine` (the commands), then `queue` and `schedule` (the pass that places what waits; `deeds` is what it can do,
-`short_ways` how it saves time). `backfill`, `preemption` and `quota` are the ideas it stands on; `explain` and
-`invariants` look at the result.
+then `engine` and `handlers` (what becomes of a command; `attempts` and `endings` are how things end), then `queue` and
+`schedule` (the pass that places what waits; `deeds` is what it can do, `short_ways` how it saves time). `backfill`,
+`preemption` and `quota` are the ideas it stands on; `explain` and `invariants` look at the result.
 """

@@ -1,0 +1,163 @@
+"""What is asked or told about nodes: they join, are lost, come back, leave, are closed, or a GPU of theirs fails.
+
+A promise that rests on a node is taken back before the node changes, and made anew by the pass that follows.
+"""
+
+from gpuyard.domain import commands as command
+from gpuyard.domain import events as fact
+from gpuyard.domain import refusals as no
+from gpuyard.domain.causes import Cause, Why
+from gpuyard.domain.node import NodeSpec, has_same_cards, is_same_card
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.validation import check_node
+from gpuyard.domain.values import NodeId, OnLost, Preemption
+from gpuyard.engine.attempts import finish_lost
+from gpuyard.engine.endings import is_ending
+from gpuyard.engine.ledger import Ledger
+from gpuyard.engine.phases import Placed, Running, Suspended
+from gpuyard.engine.preemption import will_be_cleared
+from gpuyard.engine.state import AttemptOf
+from gpuyard.engine.task import Task
+from gpuyard.placement.index import Host
+
+
+def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
+    """A node says what it has: it is new, the same as ever, changed, or another one under a known name."""
+    spec, state = asked.node, ledger.state
+    if refusal := check_node(spec):
+        return refusal
+    host = state.index.hosts.get(spec.id)
+    if host is None:
+        ledger.emit(fact.NodeJoined(spec))
+    elif host.spec == spec:
+        _hear_of(ledger, spec.id, asked.attempts)
+    elif has_same_cards(host.spec, spec):
+        _drop_holds_on(ledger, spec.id)
+        ledger.emit(fact.NodeChanged(spec))
+        _hear_of(ledger, spec.id, asked.attempts)
+    elif state.on_node[spec.id] or any(what in asked.attempts for what in state.presumed_on(spec.id)):
+        return no.NodeChangedInUse(spec.id)
+    else:
+        _replace(ledger, host, spec)
+    return None
+
+
+def _hear_of(ledger: Ledger, node: NodeId, attempts: tuple[AttemptOf, ...]) -> None:
+    """A known node says what it has: what it may have had besides is gone."""
+    presumed = ledger.state.presumed_on(node)
+    if ledger.state.index.hosts[node].lost:
+        ledger.emit(fact.NodeReturned(node, tuple(what for what in presumed if what in attempts)))
+        return
+    for what in presumed:
+        if what not in attempts:
+            ledger.emit(fact.RemainsEnded(node, *what))
+
+
+def _replace(ledger: Ledger, before: Host, spec: NodeSpec) -> None:
+    """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
+    health = {gpu: before.health[gpu] for gpu in sorted(before.health)}
+    _drop_holds_on(ledger, spec.id)
+    ledger.emit(fact.NodeRemoved(spec.id))
+    ledger.emit(fact.NodeJoined(spec))
+    for index, gpu in enumerate(spec.gpus):
+        was = next((at for at in health if is_same_card(before.spec.gpus[at], gpu, at == index)), None)
+        if was is not None:
+            ledger.emit(fact.GpuHealthChanged(spec.id, index, health[was]))
+    if before.cordoned:
+        ledger.emit(fact.NodeCordoned(spec.id, before.draining))
+
+
+def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
+    """Nobody hears of it: what ran there begins anew elsewhere, unless it is to wait."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    if ledger.state.index.hosts[asked.node].lost:
+        return None
+    _drop_holds_on(ledger, asked.node)
+    ledger.emit(fact.NodeLost(asked.node))
+    for task in list(ledger.state.on_node[asked.node].values()):
+        if task.spec.on_lost is not OnLost.WAIT or is_ending(task):
+            finish_lost(ledger, task)
+    return None
+
+
+def come_back(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
+    """A node that was lost is heard of again."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    _hear_of(ledger, asked.node, asked.attempts)
+    return None
+
+
+def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
+    """It leaves for good, if nothing runs there."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    state = ledger.state
+    here = list(state.on_node[asked.node].values())
+    if here and not state.index.hosts[asked.node].lost:
+        return no.NodeInUse(asked.node, tuple(task.id for task in here))
+    if alive := [task for task in here if _runs_elsewhere(ledger, task, asked.node)]:
+        return no.GangsElsewhere(asked.node, tuple(task.id for task in alive))
+    _drop_holds_on(ledger, asked.node)
+    for task in here:
+        finish_lost(ledger, task, gone=asked.node)
+    ledger.emit(fact.NodeRemoved(asked.node))
+    return None
+
+
+def _runs_elsewhere(ledger: Ledger, task: Task, node: NodeId) -> bool:
+    """Whether a gang has parts on other nodes that are there and not over."""
+    nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+    others = [other for other in nodes if other != node and other not in (task.members or {})]
+    return any(not ledger.state.index.hosts[other].lost for other in others)
+
+
+def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
+    """Nothing new comes to it; if it is drained, what may be moved is."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    host = ledger.state.index.hosts[asked.node]
+    if not host.cordoned or host.draining != asked.drain:
+        _drop_holds_on(ledger, asked.node)
+        ledger.emit(fact.NodeCordoned(asked.node, asked.drain))
+    if asked.drain:
+        for task in list(ledger.state.on_node[asked.node].values()):
+            movable = task.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
+            moves = movable and isinstance(task.phase, Running | Placed)
+            if moves or (asked.force and isinstance(task.phase, Suspended)):
+                ledger.emit(fact.AttemptStopping(task.id, task.attempts, Cause(Why.DRAINED, node=asked.node)))
+    return None
+
+
+def uncordon(ledger: Ledger, asked: command.UncordonNode) -> Refusal | None:
+    """It takes new tasks again."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    if ledger.state.index.hosts[asked.node].cordoned:
+        ledger.emit(fact.NodeUncordoned(asked.node))
+    return None
+
+
+def set_health(ledger: Ledger, asked: command.SetGpuHealth) -> Refusal | None:
+    """A GPU can not be used, or can be again."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    host = ledger.state.index.hosts[asked.node]
+    if asked.gpu not in host.bay_of:
+        return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
+    if host.health.get(asked.gpu, "ok") != asked.health:
+        ledger.emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))
+        _drop_holds_on(ledger, asked.node, unless_cleared=True)
+    return None
+
+
+def _known_node(ledger: Ledger, node: NodeId) -> Refusal | None:
+    return None if node in ledger.state.index.hosts else no.UnknownNode(node)
+
+
+def _drop_holds_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool = False) -> None:
+    """Promises on a node that changes are made anew; one that others are being stopped for is kept if it still can be."""
+    for hold in list(ledger.state.holds.values()):
+        if node in hold.nodes and not (unless_cleared and hold.claim and will_be_cleared(ledger.state, hold, node)):
+            ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.NODES_CHANGED, node=node)))
