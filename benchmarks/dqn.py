@@ -38,13 +38,14 @@ HEURISTICS = (
 LEARNED = ("dqn", "dqn, no guard", "rule of thumb")
 KINDS = (
     *TRAINED,
+    Regime("one model", "2x8:new", 0.85),
     Regime("desk, busier", "1x4:new+1x4:old", 0.75, DESK),
     Regime("larger lab, 128 GPUs", "6x8:new+10x8:old", 0.6, DESK),
     Regime("three models, later Venus", GAVEL_NODES, 0.45, GAVEL, trace="venus"),
     Regime("three models, Philly", GAVEL_NODES, 0.45, GAVEL, trace="philly"),
     Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, jobs=300, stoppable=True),
 )
-"""The first four with other seeds only; then another load, another size, other jobs; and one in which jobs may be stopped."""
+"""The first three with other seeds only; then another load, another size, other jobs; and one in which jobs may be stopped."""
 
 
 def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:

@@ -12,8 +12,8 @@ found a place for the first task in line, it puts a question, and whoever advise
 
 The figures are functions of state and instant and name neither tasks nor GPUs, so that one adviser serves yards of any
 size. What is looked at is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and bays. A question is put only where
-the answer matters: other GPUs are faster, or a task wants the same GPUs and not all of them have room. Waiting is
-offered only while something runs that will free GPUs for the task, so that no yard stands still; and after `PATIENCE`
+some candidate could be faster elsewhere: where all GPUs are equal, the order of the queue is all there is to say. Waiting
+is offered only while something runs that will free GPUs for the task, so that no yard stands still; and after `PATIENCE`
 it is asked again. An adviser answers with a number of a candidate and has no other say: quotas, promises and rules
 have been seen to before it is asked.
 """
@@ -117,13 +117,16 @@ def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: B
             continue
         if (other := _instead(state, task, line, group, bays)) is not None:
             found.append(other)
-    shape = first.line.shape
-    waits_for_faster = shape.tiers and first.speed < shape.tiers[0][0]
-    if (waits_for_faster or len(found) > 1 or _wider(state, first, bays)) and _runs_something(
+    if (_could_be_faster(first) or len(found) > 1 or _wider(state, first, bays)) and _runs_something(
         state, better_than(first)
     ):
         found.append(first._replace(placement=None))
-    return found
+    return found if any(_could_be_faster(each) for each in found) else [first]
+
+
+def _could_be_faster(candidate: Candidate) -> bool:
+    tiers = candidate.line.shape.tiers
+    return bool(tiers) and candidate.speed < tiers[0][0]
 
 
 def better_than(first: Candidate) -> BaySet:

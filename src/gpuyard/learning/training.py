@@ -29,11 +29,11 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 EPISODES, LESSONS, MEMBERS = 1_200, 6_000, 3
-LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 40_000_000
+LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 50_000_000
 """Where the three sets of seeds begin."""
 A_SEED = 10_000
 CHOOSING_SEEDS = 8
-MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.3, 1.0)
+MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.5, 1.0)
 NEVER = 1e9
 """A margin that nothing exceeds: the heuristic decides."""
 RANGE_PART = 0.0005
@@ -106,7 +106,7 @@ class Trained(NamedTuple):
 
 def train(order: Order, traces: Traces, tell: Tell) -> Trained:
     """Play, train, set the guard, and say what came out."""
-    regimes = [*order.regimes, *(regime for name in traces for regime in of_trace(name))]
+    regimes = [*order.regimes, *(of_trace(name) for name in traces)]
     if order.jobs is not None:
         regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
     with _pool(order.workers) as at_once:

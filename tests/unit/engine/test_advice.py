@@ -123,12 +123,27 @@ def test_another_task_goes_first_if_the_adviser_says_so() -> None:
 
     cluster = ClusterStory(advisor=Says(other), policy="dqn", backfill="greedy")
     cluster.is_split(online=0.0)
+    cluster.has_node(node("fast", gpus=2, model="new"))
+    cluster.has_node(node("slow", gpus=2, model="old"))
+    cluster.submits(task("there", gpus=2, models=("new",)))
+    cluster.submits(task("here", gpus=2, models=("old",)))
+    cluster.submits(task("short", gpus=1, speeds=SPEEDS, estimate=Estimate(60, 60, 60)))
+    cluster.submits(task("wide", gpus=2, speeds=SPEEDS, estimate=Estimate(600, 600, 600)))
+    cluster.finishes("here")
+    assert cluster.running() == ["there", "wide"]
+
+
+def test_nobody_is_asked_where_all_gpus_are_equally_fast() -> None:
+    asked = Says(wait)
+    cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
+    cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=2)
     cluster.submits(task("now", gpus=2))
     cluster.submits(task("short", gpus=1, estimate=Estimate(60, 60, 60)))
     cluster.submits(task("wide", gpus=2, estimate=Estimate(600, 600, 600)))
     cluster.finishes("now")
-    assert cluster.running() == ["wide"]
+    assert cluster.running() == ["short"]
+    assert asked.asked == []
 
 
 def test_a_row_has_a_figure_for_every_name() -> None:
