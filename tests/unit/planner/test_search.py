@@ -7,6 +7,7 @@ import pytest
 
 from gpuyard.planner.check import check
 from gpuyard.planner.compiled import moves, sessions
+from gpuyard.planner.compiled.desk import END, GPU, START, laid_out
 from gpuyard.planner.compiled.draws import below, draw, patience, source_of
 from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
@@ -44,16 +45,16 @@ def demanding() -> Problem:
 )
 def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem) -> None:
     plan = dynamic(asked, Budget())
-    desk = moves.desk(asked, plan.gpu, order_of(asked, plan), source_of(7))
+    desk = laid_out(asked, plan.gpu, order_of(asked, plan), source_of(7))
     moves.begin(desk)
     desk.figures[moves.WARM] = 0.01
     for _ in range(30):
         moves.improve(desk, 50, MOVES)
-        gpu = desk.whole[: len(asked.calls), moves.GPU].copy()
+        gpu = desk.whole[: len(asked.calls), GPU].copy()
         assert np.array_equal(np.sort(desk.order), np.arange(len(asked.calls)))
-        again = moves.desk(asked, gpu, desk.order, source_of(7))
-        assert np.array_equal(timed(asked, gpu, desk.order).start, desk.real[:, moves.START])
-        assert np.array_equal(again.real[:, moves.END], desk.real[:, moves.END])
+        again = laid_out(asked, gpu, desk.order, source_of(7))
+        assert np.array_equal(timed(asked, gpu, desk.order).start, desk.real[:, START])
+        assert np.array_equal(again.real[:, END], desk.real[:, END])
         assert np.array_equal(again.links, desk.links)
         assert np.array_equal(again.ends, desk.ends)
     assert desk.counts[moves.TAKEN] > 100
@@ -64,7 +65,7 @@ def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem
 def test_the_best_plan_of_the_moves_is_kept() -> None:
     asked = drawn("switch_heavy", 200, 3)
     plan = dynamic(asked, Budget())
-    desk = moves.desk(asked, plan.gpu, order_of(asked, plan), source_of(0))
+    desk = laid_out(asked, plan.gpu, order_of(asked, plan), source_of(0))
     moves.begin(desk)
     moves.improve(desk, 3000, MOVES)
     best = timed(asked, desk.best_gpu, desk.best_order)

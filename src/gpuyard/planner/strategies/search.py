@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from gpuyard.planner.compiled import moves, sessions
+from gpuyard.planner.compiled.desk import laid_out
 from gpuyard.planner.compiled.draws import below, patience, source_of
 from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
@@ -57,7 +58,7 @@ CHOICES: Final[dict[str, tuple[Any, ...]]] = {
 }
 """What the settings of the list scheduler may be, in their order."""
 
-# How often each change is tried, in the order in which `_propose` and `_change` know them.
+# How often each change is tried, in the order in which `proposals` and `sessions` know them.
 MOVES: Final = np.cumsum([30, 5, 15, 10, 10, 5, 3, 5])
 SESSIONS: Final = np.cumsum([30, 10, 20, 10, 10, 5, 10])
 
@@ -254,7 +255,7 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
 def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
     """From the best plan on."""
     plan = best.plan
-    desk = moves.desk(problem, plan.gpu, order_of(problem, plan), source)
+    desk = laid_out(problem, plan.gpu, order_of(problem, plan), source)
     moves.begin(desk)
     moves.improve(desk, 0, MOVES)  # even without time it is compiled, so that the next one does not wait
     begun: float | None = None
