@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gpuyard.planner.check import check
+from gpuyard.planner.compiled import hall as halls
 from gpuyard.planner.compiled import moves, sessions
 from gpuyard.planner.compiled.desk import END, GPU, START, laid_out
 from gpuyard.planner.compiled.draws import below, draw, patience, source_of
@@ -79,15 +80,15 @@ def test_the_best_plan_of_the_moves_is_kept() -> None:
 def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
     plan = dynamic(asked, Budget())
     order = order_of(asked, plan)
-    hall = sessions.hall(asked, ListScheduler(asked).rank(1.0), 2 * sessions.count_of(asked, plan.gpu, order) + 99)
-    listed = sessions.room(hall)
+    hall = halls.laid_out(asked, ListScheduler(asked).rank(1.0), 2 * sessions.count_of(asked, plan.gpu, order) + 99)
+    listed = halls.room(hall)
     count = sessions.listed(hall, order, plan.gpu, listed)
     taste = np.zeros(int(hall.kind.max()) + 2)
     figures = np.array([plan.makespan_s, np.inf, np.inf, 1e9])
     source = source_of(1)
     for _ in range(60):  # so warm that everything is accepted
         count = sessions.rearrange(
-            hall, listed, sessions.room(hall), count, len(listed) - 50, taste, 10.0, 1, SESSIONS, figures,
+            hall, listed, halls.room(hall), count, len(listed) - 50, taste, 10.0, 1, SESSIONS, figures,
             np.zeros(len(asked.calls)), np.zeros(len(asked.calls), dtype=np.int32), source,
         )  # fmt: skip
         played = Plan(hall.gpu.copy(), hall.start.copy(), hall.start + seconds_on(asked, hall.gpu))
@@ -96,8 +97,8 @@ def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
 
 def test_a_list_without_sessions_is_a_plan_too() -> None:
     asked = drawn("agentic", 60, 4)
-    hall = sessions.hall(asked, np.zeros(len(asked.calls)), 200)
-    span = sessions.play(hall, sessions.room(hall), 0, np.zeros(int(hall.kind.max()) + 2))
+    hall = halls.laid_out(asked, np.zeros(len(asked.calls)), 200)
+    span = halls.play(hall, halls.room(hall), 0, np.zeros(int(hall.kind.max()) + 2))
     played = Plan(hall.gpu, hall.start, hall.start + seconds_on(asked, hall.gpu))
     assert (check(asked, played), played.makespan_s) == ([], span)
 

@@ -53,7 +53,10 @@ def begin(desk: Desk) -> None:
 
 @compiled
 def improve(desk: Desk, rounds: int, weights: Any) -> bool:
-    """Think of so many changes, try them, and keep those that are good enough. Whether the best plan is a new one."""
+    """Think of so many changes, try them, and keep those that are good enough. Whether the best plan is a new one.
+
+    It is one function because it is the inner loop: divided, it takes two to five percent longer.
+    """
     whole, real, before, after, order = desk.whole, desk.real, desk.before, desk.after, desk.order
     links, ends, group_speed, touched, todo, undo = (
         desk.links, desk.ends, desk.group_speed, desk.touched, desk.todo, desk.undo,

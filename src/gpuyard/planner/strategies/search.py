@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gpuyard.planner.compiled import hall as halls
 from gpuyard.planner.compiled import moves, sessions
 from gpuyard.planner.compiled.desk import laid_out
 from gpuyard.planner.compiled.draws import below, patience, source_of
@@ -221,9 +222,9 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
     plan, order = best.plan, order_of(problem, best.plan)
     count = sessions.count_of(problem, plan.gpu, order)
     most = 2 * count + 4 * len(problem.gpus) + 64
-    hall = sessions.hall(problem, rank, most)
-    listed = sessions.room(hall)
-    trial = sessions.room(hall)
+    hall = halls.laid_out(problem, rank, most)
+    listed = halls.room(hall)
+    trial = halls.room(hall)
     count = sessions.listed(hall, order, plan.gpu, listed)
     taste = np.zeros(int(hall.kind.max(initial=0)) + 2)
     taste[-1] = 4.0
