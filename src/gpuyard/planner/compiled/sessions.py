@@ -116,6 +116,49 @@ def _other(sessions: Any, count: int, s: int, source: Any) -> int:
     return NOBODY
 
 
+@borrowing
+def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
+    """A session gives all its calls, some, or a few to another one; how many sessions there are then."""
+    other = _other(sessions, count, s, source)
+    if other == NOBODY:
+        return count
+    quota = sessions[s, QUOTA]
+    how = below(source, 3)
+    many = quota
+    if how == 0:
+        many = 1 + below(source, quota)
+    elif how == 1:
+        many = 1 + below(source, min(quota, 4))
+    sessions[other, QUOTA] += many
+    sessions[s, QUOTA] -= many
+    if many == quota:
+        _drop(sessions, count, s)
+        return count - 1
+    return count
+
+
+@borrowing
+def _exchange(sessions: Any, count: int, s: int, width: Ints, may_begin: Any, other: int) -> None:
+    """The GPUs of a session and as many others exchange all that follows, if nothing there reaches over an edge."""
+    first, wide = sessions[s, GPU], width[sessions[s, MODEL]]
+    apart = other >= first + wide or first >= other + wide
+    for i in range(s, count):
+        a = sessions[i, GPU]
+        b = a + width[sessions[i, MODEL]]
+        if a < first + wide and first < b:
+            apart = apart and a >= first and b <= first + wide and may_begin[sessions[i, MODEL], a + other - first]
+        if a < other + wide and other < b:
+            apart = apart and a >= other and b <= other + wide and may_begin[sessions[i, MODEL], a + first - other]
+    if not apart:
+        return
+    for i in range(s, count):
+        a = sessions[i, GPU]
+        if a >= first and a < first + wide:
+            sessions[i, GPU] = a + other - first
+        elif a >= other and a < other + wide:
+            sessions[i, GPU] = a + first - other
+
+
 @compiled
 def _change(
     sessions: Any, count: int, most: int, width: Ints, may_begin: Any, taste: Floats, reach_s: float, weights: Any,
@@ -132,20 +175,8 @@ def _change(
     reach = min(count, 2 * gpus + 4)
     near = max(0, min(count - 1, s + below(source, 2 * reach + 1) - reach))
     if kind == 0:  # calls go from one session to another
-        other = _other(sessions, count, s, source)
-        if other != NOBODY:
-            how = below(source, 3)
-            many = quota
-            if how == 0:
-                many = 1 + below(source, quota)
-            elif how == 1:
-                many = 1 + below(source, min(quota, 4))
-            sessions[other, QUOTA] += many
-            sessions[s, QUOTA] -= many
-            if many == quota:
-                _drop(sessions, count, s)
-                return count - 1
-    elif kind == 1:  # to another group at the same time
+        return _hand_over(sessions, count, s, source)
+    if kind == 1:  # to another group at the same time
         g = _group(may_begin, m, source)
         if g != NOBODY:
             sessions[s, GPU] = g
@@ -172,23 +203,7 @@ def _change(
             sessions[other, MODEL] = m
             sessions[other, QUOTA] = quota
     elif kind == 5:  # two blocks of GPUs exchange all that follows
-        wide = width[m]
-        other = below(source, gpus - wide + 1)
-        apart = other >= first + wide or first >= other + wide
-        for i in range(s, count):
-            a = sessions[i, GPU]
-            b = a + width[sessions[i, MODEL]]
-            if a < first + wide and first < b:
-                apart = apart and a >= first and b <= first + wide and may_begin[sessions[i, MODEL], a + other - first]
-            if a < other + wide and other < b:
-                apart = apart and a >= other and b <= other + wide and may_begin[sessions[i, MODEL], a + first - other]
-        if apart:
-            for i in range(s, count):
-                a = sessions[i, GPU]
-                if a >= first and a < first + wide:
-                    sessions[i, GPU] = a + other - first
-                elif a >= other and a < other + wide:
-                    sessions[i, GPU] = a + first - other
+        _exchange(sessions, count, s, width, may_begin, below(source, gpus - width[m] + 1))
     elif below(source, 8) > 0:
         taste[below(source, len(taste) - 1)] += (below(source, 2001) - 1000) / 1000.0 * reach_s
     else:
