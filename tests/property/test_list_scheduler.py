@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.planner.check import check
-from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
+from gpuyard.planner.compiled.decoding import Settings
+from gpuyard.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.planner.generate import FAMILIES, generate
 from gpuyard.planner.instance import Instance
 from gpuyard.planner.problem import Problem

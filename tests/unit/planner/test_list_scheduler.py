@@ -5,7 +5,8 @@ import pytest
 
 from gpuyard.planner.bounds import lower_bound
 from gpuyard.planner.check import check
-from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
+from gpuyard.planner.compiled.decoding import Settings
+from gpuyard.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.planner.generate import FAMILIES
 from gpuyard.planner.plan import Plan, measure
 from gpuyard.planner.problem import Problem

@@ -8,9 +8,10 @@ import pytest
 from gpuyard.planner.check import check
 from gpuyard.planner.compiled import hall as halls
 from gpuyard.planner.compiled import moves, sessions
+from gpuyard.planner.compiled.decoding import Settings
 from gpuyard.planner.compiled.desk import END, GPU, START, laid_out
 from gpuyard.planner.compiled.draws import below, draw, patience, source_of
-from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
+from gpuyard.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.planner.generate import FAMILIES
 from gpuyard.planner.plan import Plan

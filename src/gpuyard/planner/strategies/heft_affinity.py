@@ -1,7 +1,7 @@
 """`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of some thirty list schedules.
 
 A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
-much that takes, how far it looks ahead and which call goes first are settings (`compiled/list_scheduler.py`). No settings
+much that takes, how far it looks ahead and which call goes first are settings (`compiled/decoding.py`). No settings
 are the best for every problem, and a schedule takes about a microsecond a call, so all of `PORTFOLIO` are tried. Very
 large problems get the first few of them only.
 
@@ -11,7 +11,8 @@ does nothing here; `rounds` is how many settings are tried.
 
 from typing import Final
 
-from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
+from gpuyard.planner.compiled.decoding import Settings
+from gpuyard.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.planner.compiled.timing import order_of, timed
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem

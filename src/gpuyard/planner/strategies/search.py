@@ -25,9 +25,10 @@ import numpy as np
 
 from gpuyard.planner.compiled import hall as halls
 from gpuyard.planner.compiled import moves, sessions
+from gpuyard.planner.compiled.decoding import Settings
 from gpuyard.planner.compiled.desk import laid_out
 from gpuyard.planner.compiled.draws import below, patience, source_of
-from gpuyard.planner.compiled.list_scheduler import ListScheduler, Settings
+from gpuyard.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.planner.plan import Plan
 from gpuyard.planner.problem import Problem
