@@ -300,13 +300,8 @@ def resolved(node: ast.expr, module: Module) -> str | None:
     return f"{origin}.{rest}" if rest else origin
 
 
-def python_files(folder: Path, tell: Callable[[int], None]) -> list[Path]:
-    """Every Python file below a folder that is somebody's own; `tell` hears how many there are so far."""
-    return files_below(folder, lambda name: name.endswith(".py"), tell)
-
-
 def files_below(folder: Path, wanted: Callable[[str], bool], tell: Callable[[int], None]) -> list[Path]:
-    """In the order of their names; a folder that can not be read is passed over."""
+    """In the order of their names; a folder that can not be read is passed over. `tell` hears how many there are so far."""
     found = []
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT and not name.startswith("."))

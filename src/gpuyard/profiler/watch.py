@@ -30,9 +30,6 @@ class Seen:
 class Watch:
     """`with Watch(0) as watch: …` and then `watch.seen`."""
 
-    LEAST_S = 0.5
-    """Shorter than this, no sample of the use of the GPU may lie inside."""
-
     def __init__(self, gpu: int) -> None:
         import pynvml  # type: ignore[import-untyped]
 

@@ -44,8 +44,6 @@ class Desk(NamedTuple):
     switch: Floats
     may_begin: Flags
     group_speed: Floats
-    of_model_at: Ints
-    of_model: Ints
     late_at: Ints
     """`late_calls[late_at[i]:late_at[i + 1]]` have to end until `deadline[i]`, or `late_weight[i]` is counted."""
     late_calls: Ints
@@ -82,7 +80,6 @@ def laid_out(problem: Problem, gpu: Ints, order: Ints, source: Any) -> Desk:
     real[:, SECONDS] = calls.seconds
     real[:, EARLIEST] = calls.earliest_s
     real[:, HERE] = seconds_on(problem, gpu)
-    by_model = np.argsort(calls.model, kind="stable").astype(np.int32)
     made = Desk(
         whole,
         real,
@@ -96,8 +93,6 @@ def laid_out(problem: Problem, gpu: Ints, order: Ints, source: Any) -> Desk:
         problem.switch,
         problem.may_begin,
         problem.group_speed,
-        np.searchsorted(calls.model[by_model], np.arange(len(problem.models) + 1)).astype(np.int32),
-        by_model,
         *_deadlines(problem),
         switching(problem),
         np.zeros(count // 64 + 1, dtype=np.uint64),
