@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuyard.cli import main
 from gpuyard.domain.tenant import Budget, QuotaMode, Split
 from gpuyard.domain.values import Link, Preemption, TenantId
 from gpuyard.testing import ClusterStory, gang, node, share, task
@@ -102,6 +103,34 @@ def test_every_decision_stands_in_the_list_of_decisions() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert {page.name for page in folder.glob("0*.md")} <= listed
+
+
+# --- what the command line says in the manual --------------------------------------------------------------------------
+
+ALONE = ("demo --", "docs --", "nodes undrain", "submit --json -g two")
+"""Examples of the page that need no yard."""
+
+
+def _shown() -> list[tuple[str, list[str]]]:
+    """Each of these commands, with the lines that the page shows of what it says."""
+    blocks = _blocks("docs/manual/command_line.md", "")
+    examples = [(first, rest) for block in blocks for first, *rest in map(str.splitlines, block.split("$ ")[1:])]
+    return [(first, rest) for first, rest in examples if first.removeprefix("gpuyard ").startswith(ALONE)]
+
+
+@pytest.mark.parametrize(("line", "shown"), _shown())
+def test_the_command_line_says_what_the_manual_shows(
+    line: str, shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", line.removesuffix(" | cat").split())
+    main()
+    said = "".join(capsys.readouterr()).splitlines()
+    if "…" in shown:
+        rest = iter(said)
+        assert [one for one in shown if one != "…" and one not in rest] == []
+    else:
+        assert said == shown
 
 
 # --- the numbers in the manual ----------------------------------------------------------------------------------------
