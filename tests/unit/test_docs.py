@@ -93,6 +93,13 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
         assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) < 120
 
 
+@pytest.mark.parametrize("page", READMES)
+def test_every_room_stands_in_the_readme(page: str) -> None:
+    linked = LINK.findall((ROOT / page).read_text(encoding="utf-8"))
+    rooms = {f"src/gpuyard/{file.parent.name}" for file in (ROOT / "src" / "gpuyard").glob("*/__init__.py")}
+    assert rooms - set(linked) == set()
+
+
 def test_every_page_of_the_manual_stands_in_its_index() -> None:
     folder = ROOT / "docs" / "manual"
     listed = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
