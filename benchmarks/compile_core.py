@@ -32,6 +32,8 @@ CORE = [
             "folds/yard",
             "standing",
             "backfill",
+            "advice",
+            "figures",
             "preemption",
             "deeds",
             "schedule",

@@ -22,17 +22,19 @@ later: the large task starts when the present ones end.
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
-from gpuyard.domain.placement import Slice
+from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.values import MILLI, NodeId, Preemption
-from gpuyard.engine.phases import ACTIVE, Stopping, Suspended, Suspending
+from gpuyard.engine.phases import ACTIVE, HOLDING, Phase, Stopping, Suspended, Suspending
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
 from gpuyard.engine.task import UNKNOWN, Side, Task
 from gpuyard.placement.bayset import BaySet, members, without
 from gpuyard.placement.index import Bay
 from gpuyard.placement.shape import Shape
+from gpuyard.placement.topology import mask_of
 
 STOP_TAKES_SECONDS = 30.0
 """How long a task that is being stopped is expected to hold its GPUs still."""
@@ -57,6 +59,7 @@ class Amount(NamedTuple):
 
 
 NOTHING = Amount(0, 0, 0)
+_when = itemgetter(0)
 
 
 class Promise(NamedTuple):
@@ -74,26 +77,35 @@ def need_of(shape: Shape, bay: Bay) -> Amount:
 
 def expected_end(task: Task, at: float, side: Side = "high") -> float:
     """When a task is expected to give back what it holds; a suspended one keeps its host memory, nobody knows for how long."""
-    if isinstance(task.phase, Stopping | Suspending):
+    phase = task.phase
+    if type(phase) is Stopping or type(phase) is Suspending:
         return at + STOP_TAKES_SECONDS
-    if isinstance(task.phase, Suspended):
+    if type(phase) is Suspended:
         return UNKNOWN
-    return at + task.left_seconds(at, side)
+    return at + task.seconds_at(task.speed, at, side)
 
 
 def held_on(bay: Bay, task: Task) -> Amount:
     """What a task holds of a bay and its node; a card it shares is seen to by `ends_on`."""
-    phase, node = task.phase, bay.host.spec.id
+    phase = task.phase
     assert isinstance(phase, ACTIVE)
-    part = next(part for part in phase.placement.slices if part.node == node)
+    return _held(bay, phase, _part_on(phase.placement, bay.host.spec.id))
+
+
+def _part_on(placement: Placement, node: NodeId) -> Slice:
+    first = placement.slices[0]
+    return first if first.node == node else next(part for part in placement.slices if part.node == node)
+
+
+def _held(bay: Bay, phase: Phase, part: Slice) -> Amount:
     if not holds_gpus(phase):
         return Amount(0, 0, part.memory_mib)
     amount = _amount(bay, part)
-    return amount._replace(memory_mib=0) if isinstance(phase, Suspending) else amount
+    return amount._replace(memory_mib=0) if type(phase) is Suspending else amount
 
 
 def _amount(bay: Bay, part: Slice) -> Amount:
-    gpus = sum(bay.usable >> gpu & 1 for gpu in part.gpus) if part.milli == MILLI else 0
+    gpus = (bay.usable & mask_of(part.gpus)).bit_count() if part.milli == MILLI else 0
     return Amount(gpus, part.cpus, part.memory_mib)
 
 
@@ -102,30 +114,25 @@ def _holders(state: State, bay: Bay, at: float, side: Side) -> Iterator[tuple[fl
     node = bay.host.spec.id
     for task in state.on_node[node].values():
         phase = task.phase
-        if not isinstance(phase, Suspended):
-            assert isinstance(phase, ACTIVE)
-            part = next(part for part in phase.placement.slices if part.node == node)
-            yield expected_end(task, at, side), held_on(bay, task), part, task
+        if isinstance(phase, HOLDING):
+            part = _part_on(phase.placement, node)
+            yield expected_end(task, at, side), _held(bay, phase, part), part, task
     for part in state.remains.get(node, {}).values():
         yield at + STOP_TAKES_SECONDS, _amount(bay, part), part, None
 
 
 def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tuple[float, Amount, Task | None]]:
     """When what is taken in a bay is expected to be free, soonest first. A shared card comes back with the last on it."""
-    ends: list[tuple[float, Amount, Task | None]] = []
-    cards: dict[int, tuple[float, Task | None]] = {}
-    for when, amount, part, task in _holders(state, bay, at, side):
-        ends.append((when, amount, task))
-        if (
-            bay.shared
-            and part.milli < MILLI
-            and part.gpus[0] in bay.shared
-            and (task is None or holds_gpus(task.phase))
-        ):
-            card = part.gpus[0]
-            cards[card] = max(cards.get(card, (when, task)), (when, task), key=lambda pair: pair[0])
-    ends.extend((when, Amount(bay.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
-    ends.sort(key=lambda end: end[0])
+    holders = list(_holders(state, bay, at, side))
+    ends = [(when, amount, task) for when, amount, _, task in holders]
+    if bay.shared:
+        cards: dict[int, tuple[float, Task | None]] = {}
+        for when, _, part, task in holders:
+            if part.milli < MILLI and part.gpus[0] in bay.shared and (task is None or holds_gpus(task.phase)):
+                card = part.gpus[0]
+                cards[card] = max(cards.get(card, (when, task)), (when, task), key=_when)
+        ends.extend((when, Amount(bay.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
+    ends.sort(key=_when)
     return ends
 
 

@@ -9,14 +9,15 @@ changes, not what waits.
 from heapq import heappop, heappush
 from typing import Any
 
-from gpuyard.domain.events import ReservationMade
+from gpuyard.domain.events import Event, ReservationMade, TaskPlaced
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.settings import Backfill
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskId
-from gpuyard.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, rows_of, speed_at
+from gpuyard.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, speed_at
 from gpuyard.engine.backfill import holds_before, in_the_way
 from gpuyard.engine.deeds import CLASS_INDEXES, Deeds, Emit, quota_left, short_of
+from gpuyard.engine.figures import Moment, rows_of
 from gpuyard.engine.preemption import prey_of
 from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
@@ -36,15 +37,19 @@ class Pass(Deeds):
     """A pass over what may have changed since the last one."""
 
     def __init__(self, state: State, emit: Emit, advisor: Advisor | None = None) -> None:
-        super().__init__(state, emit)
+        super().__init__(state, emit if advisor is None else self._tell)
         self.ready: list[Ready] = []
         self.advisor = advisor
+        self._emit = emit
+        self._moment: Moment | None = None
+        """What was seen for questions of this pass, and holds still."""
 
     def run(self, at: float) -> None:
         """Place everything that can be placed."""
         state = self.state
         queue = state.queue
         self.at = at
+        self._moment = None
         self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
         self.placed = 0
         if state.freed:
@@ -345,7 +350,8 @@ class Pass(Deeds):
         assert self.advisor is not None
         found = candidates(state, first, self.ready, closed)
         if len(found) > 1:
-            choice = found[self.advisor.pick(rows_of(state, found, self.at))]
+            self._moment = self._moment or Moment(state, self.at)
+            choice = found[self.advisor.pick(rows_of(self._moment, found))]
         if choice.placement is None:
             state.queue.sleep(first.line, behind=False, advised=better_than(first))
             if first.line.again_at <= self.at:
@@ -358,6 +364,14 @@ class Pass(Deeds):
             self._push(choice.line, choice.group.class_index)
         if state.vacancy:
             self._fill_vacancy()
+
+    def _tell(self, event: Event) -> None:
+        """Where somebody is asked: a fact changes what the next question sees."""
+        self._emit(event)
+        if type(event) is TaskPlaced and self._moment is not None:
+            self._moment.hear_of(event.placement)
+        else:
+            self._moment = None
 
     def _stopped_by_quota(self, task: Task, line: Line, group: Group, before: list[Hold]) -> bool:
         """Park a task that class or tenant have no room for, unless it may stop others of theirs; whether it was dealt with."""

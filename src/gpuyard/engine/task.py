@@ -117,8 +117,8 @@ class Task:
 
     def served_at(self, now: float) -> float:
         """Work it has done, in seconds at speed 1, up to now."""
-        ran = now - self.phase.since if isinstance(self.phase, Running) else 0.0
-        return self.served_seconds + ran * self.speed
+        phase = self.phase
+        return self.served_seconds + (now - phase.since) * self.speed if type(phase) is Running else self.served_seconds
 
     def ran_at(self, now: float) -> float:
         """How long the present attempt has run, up to now: what its timeout counts."""

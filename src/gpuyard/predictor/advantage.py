@@ -81,15 +81,24 @@ class Advantage:
     def pick(self, rows: Sequence[Sequence[float]]) -> int:
         """The number of a candidate; 0 unless another is surely better."""
         seen = np.asarray(rows, np.float32)
-        if not np.isfinite(seen).all():
+        usual = bool(((seen >= self._low) & (seen <= self._high)).all())
+        if not usual and not np.isfinite(seen).all():
             return 0
-        strange = self._guarded and not (np.all(seen >= self._low) and np.all(seen <= self._high))
-        advantages = self._by_rule(seen)[None] if strange else self.advantages(seen)
-        worth = advantages.mean(axis=0)
-        if self._guarded:
-            worth = worth - self._model.doubt * advantages.std(axis=0) - self._model.margin
-            worth[0] = 0.0
-        return int(np.argmax(worth))
+        if not self._guarded:
+            return int(self.advantages(seen).mean(axis=0).argmax())
+        worth = self._surely(self.advantages(seen)) if usual else self._by_rule(seen)
+        worth -= self._model.margin
+        worth[0] = 0.0
+        return int(worth.argmax())
+
+    def _surely(self, advantages: Array) -> Array:
+        """The lower side of what the nets say of each candidate."""
+        mean: Array = advantages.sum(axis=0) / len(advantages)
+        if not self._model.doubt:
+            return mean
+        apart = advantages - mean
+        spread: Array = np.sqrt((apart * apart).sum(axis=0) / len(advantages))
+        return mean - self._model.doubt * spread
 
     def advantages(self, rows: Array) -> Array:
         """For every net and candidate."""

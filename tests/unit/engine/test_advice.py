@@ -160,6 +160,23 @@ def test_a_row_has_a_figure_for_every_name() -> None:
     )
 
 
+def test_a_question_sees_what_the_same_pass_has_placed_before() -> None:
+    def last_question(*, together: bool) -> Rows:
+        asked = Says(first)
+        cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
+        cluster.is_split(online=0.0)
+        cluster.has_node(node("fast", gpus=1, model="new"))
+        cluster.has_node(node("slow", gpus=2, model="old"))
+        cluster.submits(hour("one"))
+        later = [hour("two", 1800.0), hour("three")]
+        for batch in [later] if together else [[each] for each in later]:
+            cluster.submits(*batch)
+        assert cluster.running() == ["one", "two", "three"]
+        return asked.asked[-1]
+
+    assert last_question(together=True) == last_question(together=False)
+
+
 def test_who_is_held_back_again_and_again_is_looked_at_again_once() -> None:
     cluster = yard(Says(wait))
     cluster.submits(hour("before"))

@@ -1,0 +1,124 @@
+"""What advice costs: how long a decision takes under `dqn`, beside `default` and beside `dqn` with nobody to ask.
+
+    .venv/bin/python benchmarks/advice.py [--gpus 16,128,1000,12500] [--json FILE]
+
+Yards of eight GPUs a node, half of them new and half old; jobs that nobody may stop, each program with a speed of its own
+on the old ones, at a load of 1.2: the yard fills up and the queue grows to the end. Every policy plays the same workload
+in the same process, with predicted run times. What is timed is `Engine.decide`, in processor time; decisions in which
+somebody was asked (*advised*) are counted apart, with all they did. Figures are microseconds.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, quantiles
+from time import process_time
+from typing import Any
+
+from gpuyard.engine.advice import FEATURES, Advisor, Rows
+from gpuyard.learning.regimes import DESK, Regime
+from gpuyard.learning.training import JUDGED_ON
+from gpuyard.predictor.advantage import DEFAULT, Advantage, load
+from gpuyard.simulator.contenders import contender
+from gpuyard.simulator.play import play
+from gpuyard.simulator.world import World
+
+SIZES = (16, 128, 1_000, 12_500)
+LOAD, LEAST_JOBS = 1.2, 2_000
+
+
+class Counted:
+    """An adviser, and how often it was asked."""
+
+    def __init__(self, advisor: Advisor) -> None:
+        self._advisor = advisor
+        self.questions = 0
+
+    def pick(self, rows: Rows) -> int:
+        """See gpuyard.engine.advice.Advisor."""
+        self.questions += 1
+        return self._advisor.pick(rows)
+
+
+class Timed:
+    """An engine, and how long its decisions took: those without a question, and those with one."""
+
+    def __init__(self, engine: Any, advisor: Counted) -> None:
+        self._engine, self._advisor = engine, advisor
+        self.plain: list[float] = []
+        self.advised: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def decide(self, at: float) -> Any:
+        """See gpuyard.engine.engine.Engine."""
+        asked, began = self._advisor.questions, process_time()
+        facts = self._engine.decide(at)
+        took = (process_time() - began) * 1e6
+        (self.plain if self._advisor.questions == asked else self.advised).append(took)
+        return facts
+
+
+def measured(gpus: int) -> dict[str, Any]:
+    """One size of yard under every policy."""
+    nodes = max(2, gpus // 8)
+    kind = Regime("cost", f"{nodes // 2}x8:new+{nodes - nodes // 2}x8:old", LOAD, DESK, jobs=max(LEAST_JOBS, nodes * 8))
+    workload = kind.workload(JUDGED_ON, {})
+    advisor = Advantage(load(DEFAULT, FEATURES))
+    found: dict[str, Any] = {"gpus": workload.gpus, "jobs": workload.tasks}
+    for name, asked in (("default", None), ("nobody asked", None), ("dqn", advisor)):
+        counted, timed = Counted(advisor), []
+
+        def watch(world: World, counted: Counted = counted, timed: list[Timed] = timed) -> None:
+            timed.append(Timed(world.engine, counted))
+            world.engine = timed[0]  # type: ignore[assignment]
+
+        policy = "default" if name == "default" else "dqn"
+        play(workload, contender(policy), advisor=counted if asked else None, watch=watch)
+        every = timed[0].plain + timed[0].advised
+        found[name] = {"decisions": len(every), "mean": fmean(every), **_percentiles(every)}
+        if asked:
+            advised = timed[0].advised
+            found["advised"] = {"questions": counted.questions, "mean": fmean(advised), **_percentiles(advised)}
+    for name in ("nobody asked", "dqn"):
+        found[name]["over default"] = found[name]["mean"] / found["default"]["mean"]
+    return found
+
+
+def _percentiles(values: Sequence[float]) -> dict[str, float]:
+    cuts = quantiles(values, n=100, method="inclusive")
+    return {"p50": cuts[49], "p99": cuts[98]}
+
+
+def written(rows: Sequence[dict[str, Any]]) -> str:
+    """A table in Markdown."""
+    lines = [
+        "| GPUs | `default` | `dqn`, nobody asked | `dqn` | `dqn` ÷ `default` | questions of decisions | an advised decision, mean / p50 / p99 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        dqn, advised = row["dqn"], row["advised"]
+        lines.append(
+            f"| {row['gpus']:,} | {row['default']['mean']:,.0f} | {row['nobody asked']['mean']:,.0f} | {dqn['mean']:,.0f} | "
+            f"{dqn['over default']:.2f} | {advised['questions']:,} of {dqn['decisions']:,} | "
+            f"{advised['mean']:,.0f} / {advised['p50']:,.0f} / {advised['p99']:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Every size in turn."""
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--gpus", default=",".join(map(str, SIZES)))
+    ask.add_argument("--json", type=Path)
+    said = ask.parse_args()
+    rows = [measured(int(gpus)) for gpus in said.gpus.split(",")]
+    print(written(rows))
+    if said.json:
+        said.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
