@@ -196,7 +196,7 @@ class Works:
         return Works(self.anatomies, self.index[which])
 
     def flat(self) -> tuple[Floats, NDArray[np.intp]]:
-        """All groups of all rows below each other, and the row each belongs to."""
+        """All groups of all rows beside each other, in the order of the rows, and the row each belongs to."""
         used, index = np.unique(self.index, return_inverse=True)
         tables = [self.anatomies[place].groups for place in used.tolist()]
         lengths = np.array([len(groups) for groups in tables], dtype=np.intp)
@@ -204,7 +204,7 @@ class Works:
         count = lengths[index]
         row = np.repeat(np.arange(len(self.index)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        return np.concatenate(tables)[np.repeat(starts[index], count) + within], row
+        return np.concatenate(tables).T.copy()[:, np.repeat(starts[index], count) + within], row
 
 
 Library = Mapping[tuple[str, str], Mapping[int, Anatomy]]

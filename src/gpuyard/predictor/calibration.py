@@ -17,7 +17,7 @@ import numpy as np
 from gpuyard.domain.errors import WrongInput
 from gpuyard.predictor.dataset import Floats
 
-NOISE = 0.3
+NOISE = 0.1
 """The part of a row's error that says nothing of its neighbours."""
 PEAKS = ("fp32_tflops", "tf32_tflops", "bf16_tflops", "fp16_tflops", "fp8_tflops", "copy_gb_s", "launch_us")
 """What can be measured of a GPU."""
@@ -54,9 +54,9 @@ class Correction(msgspec.Struct, frozen=True):
 
 
 def _alike(one: Floats, other: Floats) -> Floats:
-    """One for the same row, half of that for rows that have nothing in common."""
+    """Two for the same row, half of that for rows that have nothing in common."""
     apart = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
-    return np.asarray(np.exp(-np.maximum(apart, 0.0) / one.shape[1]) + 1.0, dtype=np.float64)
+    return np.asarray(np.exp(-np.sqrt(np.maximum(apart, 0.0) / one.shape[1] / 2.0)) + 1.0, dtype=np.float64)
 
 
 def read_peaks(path: Path) -> dict[str, dict[str, float]]:

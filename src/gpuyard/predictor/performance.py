@@ -18,10 +18,10 @@ from gpuyard.predictor import speciality
 from gpuyard.predictor.calibration import Correction
 from gpuyard.predictor.dataset import Rows
 from gpuyard.predictor.gpus import Gpu, Specs
-from gpuyard.predictor.speciality import Head, Prediction, Speciality
+from gpuyard.predictor.speciality import Band, Head, Prediction, Speciality
 
 FORMAT = "gpuyard performance model"
-VERSION = 2
+VERSION = 3
 SHIPPED = Path(__file__).parent / "data" / "performance.model"
 """The model that ships with gpuyard."""
 
@@ -34,7 +34,7 @@ class _Head(msgspec.Struct):
 class _Speciality(msgspec.Struct):
     vocabulary: dict[str, list[str]]
     heads: dict[str, list[_Head]]
-    bands: dict[str, tuple[float, float]]
+    bands: dict[str, dict[str, Band]]
     corrections: dict[str, Correction]
 
 

@@ -10,10 +10,11 @@ the same story on every GPU, told in ratios. Who asks decides which head answers
                has enough rows to teach alone, the middle of what each of them would say counts as much (a committee)
 
 A GPU with a handful of rows is strange with a `Correction`. With each head comes a band, by split conformal prediction: what
-was left out (rows; families; GPUs) is predicted by what was not, and the band is as wide as those errors were. LightGBM's own
-quantiles promise 80 % and keep 60.
+was left out (rows; families; GPUs) is predicted by what was not, and the band is as wide as those errors were; on each GPU
+that was measured, since some are harder to foresee than others. LightGBM's own quantiles promise 80 % and keep 60.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,15 +34,30 @@ LEAST = 10
 """Rows of a kind without which nothing is learnt."""
 ENOUGH = 400
 """Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
-FINE = {"num_leaves": 127, "learning_rate": 0.17, "min_data_in_leaf": 15, "trees": 130}
-"""Of trees that are asked for sorts of work they have seen."""
-DETAILED = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
-PLAIN = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
+Shape = Mapping[str, float]
+"""Settings of LightGBM, and how many trees."""
+FINEST: Shape = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
+FINE: Shape = {"num_leaves": 127, "learning_rate": 0.14, "min_data_in_leaf": 8, "trees": 150}
+"""Of trees that are asked for sorts of work they have seen: as many as 10,000 predictions in a fifth of a second allow, of
+single operations and of whole models, whose rooflines take longer."""
+SHARED: Shape = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
+DETAILED: Shape = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
+PLAIN: Shape = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
+MANY = 5_000
+"""Rows from which on fine trees learn more from squared errors than from plain ones; with fewer, single rows mislead them."""
 MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
 """Rows that a head learns from; more of them make it slower and hardly better."""
 FOLDS = 4
+TELLING = 100
+"""Errors about a GPU that make a band of its own."""
 THREADS = 1
 """Of LightGBM; 0 lets it take all cores. On a machine that has other work they wait for each other, and all is slower."""
+
+
+Band = tuple[float, float]
+"""From where to where, as logarithms of measured over predicted."""
+OTHERS = ""
+"""The name for GPUs that have no band of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +107,8 @@ class Speciality:
     """Words in their order, of each column of words; `gpu` and `family` are among them."""
     heads: dict[str, list[Head]]
     """familiar, known, strange, and experts (one for each known GPU)."""
-    bands: dict[str, tuple[float, float]]
-    """As logarithms."""
+    bands: dict[str, dict[str, Band]]
+    """Of each head: for GPUs that have one of their own, and for all others."""
     corrections: dict[str, Correction] = field(default_factory=dict)
     """Of GPUs with a handful of rows."""
 
@@ -112,14 +128,15 @@ class Speciality:
             which = np.flatnonzero(head == name)
             said = self.strange(table.take(which)) if name == "strange" else self.heads[name][0](table.take(which))
             logs[which] = said
-            low[which], high[which] = self.bands[name]
+            bands = np.array([self._band(name, gpu) for gpu in (*self.vocabulary["gpu"], OTHERS)])
+            low[which], high[which] = bands[np.nan_to_num(table.columns["gpu"][which], nan=-1).astype(np.intp)].T
         twins = np.flatnonzero((head != "strange") & ~np.isin(gpus, self.vocabulary["gpu"]))
-        low[twins], high[twins] = np.mean([self.bands["known"], self.bands["strange"]], axis=0)
+        low[twins], high[twins] = np.mean([self.bands["known"][OTHERS], self.bands["strange"][OTHERS]], axis=0)
         head[twins] = "twin"
         for gpu, correction in self.corrections.items():
             which = np.flatnonzero(gpus == gpu)
             if len(which):
-                logs[which] += correction.at(table.take(which).matrix(self._ratios))
+                logs[which] += correction.at(self.seen(table.take(which)))
                 low[which], high[which] = correction.low, correction.high
                 head[which] = "corrected"
         middle = table.base * np.exp(logs)
@@ -149,9 +166,14 @@ class Speciality:
             return together
         return np.asarray(0.5 * (together + np.median([expert(table) for expert in experts], axis=0)), dtype=np.float64)
 
-    @property
-    def _ratios(self) -> tuple[str, ...]:
-        return self.heads["strange"][0].columns
+    def seen(self, table: Table) -> Floats:
+        """What tells rows of a GPU that was measured a little from each other: their ratios, and what others would take."""
+        ratios = table.matrix(self.heads["strange"][0].columns)
+        return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
+
+    def _band(self, head: str, gpu: str) -> Band:
+        bands = self.bands[head]
+        return bands.get(gpu, bands[OTHERS])
 
 
 def _names(rows: Rows, specs: Specs) -> Words:
@@ -183,47 +205,47 @@ def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
     table = made.table(rows, specs)
     target = np.log(rows.measured / table.base)
     taught = np.isin(gpu, known_gpus)
-    learner = _Learner(table, target, np.random.default_rng(seed), seed)
+    learner = _Learner(table, target, gpu, np.random.default_rng(seed), seed)
     common = tuple(name for name in table.columns if name not in {"gpu", "family"})
     ratios = tuple(name for name in common if name not in kind.gives_away)
     known, familiar = (*common, "gpu"), (*common, "gpu", "family")
     if len(known_gpus) == 1:
         known, familiar = common, (*common, "family")
-    made.heads["strange"] = [learner.head(ratios, taught, PLAIN, "strange")]
-    shape = DETAILED if kind.knows_family else FINE
+    coarse = SHARED if kind.is_shared else PLAIN
+    made.heads["strange"] = [learner.head(ratios, taught, coarse, "strange")]
+    shape = DETAILED if kind.knows_family else FINEST
     made.heads["known"] = [learner.head(known, taught, shape, "known")]
-    made.bands["known"] = learner.band(known, taught, family, shape)
+    made.bands["known"] = learner.bands(known, taught, family, shape)
     if kind.knows_family:
         made.heads["familiar"] = [learner.head(familiar, taught, FINE, "familiar")]
-        made.bands["familiar"] = learner.band(familiar, taught, None, FINE)
+        made.bands["familiar"] = learner.bands(familiar, taught, None, FINE)
     if kind.is_committee and len(known_gpus) > 1:
-        made.heads["experts"] = [learner.head(ratios, gpu == one, PLAIN, "expert") for one in known_gpus]
-    made.bands["strange"] = _strange_band(made, learner, ratios, gpu, known_gpus, taught)
+        made.heads["experts"] = [learner.head(ratios, gpu == one, coarse, "expert") for one in known_gpus]
+    made.bands["strange"] = {OTHERS: _strange_band(made, learner, coarse, known_gpus, taught)}
     for one in sorted(set(names.tolist()) - set(known_gpus)):
         which = np.flatnonzero(gpu == one)
         if len(which) >= 5:
             few = table.take(which)
-            made.corrections[one] = Correction.of(few.matrix(ratios), target[which] - made.strange(few), BAND)
+            made.corrections[one] = Correction.of(made.seen(few), target[which] - made.strange(few), BAND)
     return made
 
 
 def _strange_band(
     made: Speciality,
     learner: "_Learner",
-    ratios: tuple[str, ...],
-    gpu: Words,
+    shape: Shape,
     known: list[str],
     taught: NDArray[np.bool_],
-) -> tuple[float, float]:
+) -> Band:
     """Every known GPU as if nobody had measured it. With one GPU there is no telling: families stand for GPUs, twice as wide."""
     if len(known) < 2:
-        low, high = made.bands["known"]
+        low, high = made.bands["known"][OTHERS]
         return 2.0 * low, 2.0 * high
-    experts = made.heads.get("experts")
+    experts, ratios, gpu = made.heads.get("experts"), made.heads["strange"][0].columns, learner.gpu
     wrong = []
     for place, one in enumerate(known):
         which = learner.some(gpu == one, MOST["fold"] // len(known))
-        said = learner.head(ratios, taught & (gpu != one), PLAIN, "fold")(learner.table.take(which))
+        said = learner.head(ratios, taught & (gpu != one), shape, "fold")(learner.table.take(which))
         if experts and len(known) > 2:
             others = [expert(learner.table.take(which)) for at, expert in enumerate(experts) if at != place]
             said = 0.5 * (said + np.median(others, axis=0))
@@ -231,7 +253,7 @@ def _strange_band(
     return _quantiles(wrong)
 
 
-def _quantiles(wrong: list[Floats]) -> tuple[float, float]:
+def _quantiles(wrong: list[Floats]) -> Band:
     """The band that holds its part of these errors; each group counts alike, however many rows it has."""
     errors = np.concatenate(wrong)
     weights = np.concatenate([np.full(len(w), 1.0 / len(w)) for w in wrong])
@@ -250,21 +272,29 @@ class _Learner:
 
     table: Table
     target: Floats
+    gpu: Words
     chance: np.random.Generator
     seed: int
 
     def some(self, which: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
-        """Places of rows, at the most so many of them."""
+        """Places of rows, at the most so many of them, of each GPU as many as of any other if it has them."""
         places = np.flatnonzero(which)
-        return places if len(places) <= most else np.sort(self.chance.permutation(places)[:most])
+        if len(places) <= most:
+            return places
+        places = self.chance.permutation(places)
+        turn = np.zeros(len(places), dtype=np.intp)
+        for one in np.unique(self.gpu[places]).tolist():
+            mine = np.flatnonzero(self.gpu[places] == one)
+            turn[mine] = np.arange(len(mine))
+        return np.sort(places[np.argsort(turn, kind="stable")[:most]])
 
-    def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: dict[str, Any], size: str) -> Head:
+    def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: Shape, size: str) -> Head:
         """Learn from these rows."""
         import lightgbm
 
         places = self.some(which, MOST[size])
         settings = {
-            "objective": "regression_l1",
+            "objective": "regression" if shape in (FINEST, FINE, SHARED) and len(places) >= MANY else "regression_l1",
             "feature_fraction": 0.7,
             "bagging_fraction": 0.8,
             "bagging_freq": 1,
@@ -285,9 +315,9 @@ class _Learner:
         )
         return Head(columns, lightgbm.train(settings, data, int(shape["trees"])))
 
-    def band(
-        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: dict[str, Any]
-    ) -> tuple[float, float]:
+    def bands(
+        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: Shape
+    ) -> dict[str, Band]:
         """How wrong a head is about rows that it has not seen, of groups that it has not seen where there are groups."""
         places = self.some(which, MOST["fold"])
         names = places.astype(np.str_) if groups is None or len(np.unique(groups[places])) < 2 else groups[places]
@@ -304,4 +334,7 @@ class _Learner:
                 errors[fold == number] = self.target[held] - self.head(columns, rest, shape, "fold")(
                     self.table.take(held)
                 )
-        return _quantiles([errors])
+        there = self.gpu[places]
+        own = {one: errors[there == one] for one in np.unique(there).tolist()}
+        told = {one: _quantiles([some]) for one, some in own.items() if len(some) >= TELLING}
+        return told | {OTHERS: _quantiles([errors])}

@@ -46,13 +46,13 @@ def test_convolutions_of_few_channels_are_a_kind_of_their_own() -> None:
     assert kinds == {"grouped", "norm", "light"}
 
 
-def test_groups_of_many_rows_lie_below_each_other_with_the_row_they_belong_to() -> None:
+def test_groups_of_many_rows_lie_beside_each_other_with_the_row_they_belong_to() -> None:
     one = Anatomy.of([("matmul", 1, 2.0, 3.0, 4.0), ("light", 2, 0.0, 5.0, 0.0)])
     two = Anatomy.of([("norm", 7, 0.0, 1.0, 0.0)])
     works = Works.of([one, two, one])
     groups, row = works.take(np.array([2, 1])).flat()
     assert row.tolist() == [0, 0, 1]
-    assert groups[:, 1].tolist() == [1.0, 2.0, 7.0]
+    assert groups[1].tolist() == [1.0, 2.0, 7.0]
 
 
 def test_a_size_that_was_not_counted_goes_by_the_number_of_pixels() -> None:

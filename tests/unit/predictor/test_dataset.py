@@ -142,7 +142,7 @@ def test_rows_of_one_kind_from_several_files_come_together(tmp_path: Path) -> No
     assert {kind: len(rows) for kind, rows in kinds.items()} == {"network": 2, "memory": 2, "utilisation": 1}
     assert kinds["network"].works is not None
     groups, row = kinds["network"].works.flat()
-    assert len(groups) == len(row)
+    assert groups.shape == (5, len(row))
     assert set(row.tolist()) == {0, 1}
 
 

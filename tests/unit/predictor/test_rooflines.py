@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from gpuyard.predictor.dataset import Rows, read
 from gpuyard.predictor.gpus import shipped
@@ -55,3 +56,23 @@ def test_a_pass_that_takes_numbers_one_by_one_waits_for_cycles_and_not_for_memor
     add_a40, add_a100, emb_a40, emb_a100 = base(read(write(tmp_path / "ops.csv", columns.split(), lines))[0])
     assert add_a40 > 2.5 * add_a100  # by their bandwidth
     assert 0.85 < emb_a40 / emb_a100 < 1.2  # both have as many cycles
+
+
+def test_what_is_left_over_of_the_last_square_and_of_the_last_pack_of_channels_is_told(tmp_path: Path) -> None:
+    columns = [
+        "gpu",
+        "B",
+        "Input_Channel",
+        "Output_Channel",
+        "Kernel_Size",
+        "Input_Size",
+        "Stride",
+        "Padding",
+        "latency_ms",
+    ]
+    lines = [("T4", 8, 64, 128, 3, 12, 1, 1, 1.0), ("T4", 8, 65, 128, 3, 13, 1, 1, 1.0)]
+    (rows,) = read(write(tmp_path / "conv.csv", columns, lines))
+    told = ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))[1]
+    assert told["square_4"].tolist() == pytest.approx([1.0, 16**2 / 13**2])
+    assert told["into_32"].tolist() == [1.0, 96 / 65]
+    assert told["out_64"].tolist() == [1.0, 1.0]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import msgspec
 import numpy as np
@@ -84,7 +85,7 @@ def test_a_model_of_another_version_is_refused(
     monkeypatch.setattr(performance, "VERSION", 99)
     learnt.save(file)
     monkeypatch.undo()
-    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 2"):
+    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 3"):
         performance.load(file)
 
 
@@ -142,10 +143,35 @@ def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tm
     assert accuracy(test.measured, said)["mape"] < 0.12
 
 
+def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: Path) -> None:
+    def noisy(count: int, seed: int) -> list[tuple[object, ...]]:
+        luck = Random(seed)
+        return [
+            (*row[:-1], float(str(row[-1])) * luck.lognormvariate(0.0, 0.4)) for row in products([MIDDLE], count, seed)
+        ]
+
+    train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *noisy(450, 2)]))[0]
+    test = read(write(tmp_path / "s.csv", COLUMNS, noisy(400, 3)))[0]
+    said = Performance.learnt({train.kind: train}, SPECS).predict(test)
+    assert set(said.head.tolist()) == {"known"}
+    assert 0.72 < accuracy(test.measured, said)["band_coverage"] < 0.93
+
+
+def test_where_not_all_rows_are_used_a_gpu_with_few_keeps_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speciality, "MOST", dict.fromkeys(speciality.MOST, 600))
+    train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *products([MIDDLE], 450, 2)]))[0]
+    said = Performance.learnt({train.kind: train}, SPECS)
+    test = measured(tmp_path, [MIDDLE], 150, seed=3)
+    assert accuracy(test.measured, said.predict(test))["mape"] < 0.09
+    assert set(said.specialities[train.kind].bands["known"]) == {"", "slow-1", "middle-1", "fast-1"}
+
+
 def test_a_band_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW], 60)
     alone = speciality.fit(replace(rows, family=np.full(len(rows), "one")), SPECS)
-    assert alone.bands["known"][0] < 0.0 < alone.bands["known"][1]
+    assert alone.bands["known"][""][0] < 0.0 < alone.bands["known"][""][1]
 
 
 def test_a_handful_of_rows_teaches_nothing(tmp_path: Path) -> None:

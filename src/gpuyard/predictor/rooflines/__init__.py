@@ -39,6 +39,8 @@ class Roofline:
     is_committee: bool = True
     """Whether every GPU has enough of all sorts of rows to teach alone; then the middle of what each of them would say
     counts as much as what they say together."""
+    is_shared: bool = False
+    """Whether what is odd about one size is so on every GPU: then it is learnt in detail for GPUs nobody has measured, too."""
     knows_family: bool = False
     """Whether there are few enough families to learn each."""
     unit: str = "ms"
@@ -72,7 +74,7 @@ ROOFLINES = {
     "neusight_vector": Roofline(
         _by_host(vector.features, 0.03), (), _names("rows waves balance last_wave threads"), knows_family=True
     ),
-    "neusight_conv": Roofline(_by_host(convolution.features, 0.06), (), _names(f"{_TILES} batch")),
+    "neusight_conv": Roofline(_by_host(convolution.features, 0.06), (), _names(f"{_TILES} batch"), is_shared=True),
     "aiconfigurator_gemm": Roofline(_by_clock(matmul.features, 0.0052), ("op",), _names(_TILES)),
     "aiconfigurator_attention": Roofline(
         _by_clock(attention.features, 0.02), ("op",), _names("batch heads kv_heads cache sustained")

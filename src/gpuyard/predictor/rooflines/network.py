@@ -29,24 +29,24 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
     """The roofline in milliseconds, and what the part of it that is reached may depend on."""
     assert rows.works is not None
     groups, row = rows.works.flat()
-    count, batch = len(rows), rows.shape["batch"]
-    kind = groups[:, 0].astype(np.intp)
+    batch, first = rows.shape["batch"], np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+    kind = groups[0].astype(np.intp)
     size = bytes_of(rows.precision) / 4.0
     many = batch[row]
-    flops, fixed = groups[:, 2] * many, groups[:, 4] * size[row]
-    moved = groups[:, 3] * many * size[row] + fixed
+    flops, fixed = groups[2] * many, groups[4] * size[row]
+    moved = groups[3] * many * size[row] + fixed
     peak = (chips.flops * chips.sustained)[row]
     arithmetic = flops / np.where(kind == KINDS.index("grouped"), np.minimum(chips.plain_flops[row], peak), peak)
     memory = moved / chips.bytes[row]
     slower = np.maximum(arithmetic, memory)
 
     def total(values: Floats) -> Floats:
-        return np.asarray(np.bincount(row, values, count), dtype=np.float64)
+        return np.asarray(np.add.reduceat(values, first), dtype=np.float64)
 
-    roofline, kernels = total(slower), total(groups[:, 1])
+    roofline, kernels = total(slower), total(groups[1])
     is_training = rows.words["mode"] == "train"
     each = np.where(is_training[row], np.array(LAUNCH_MS["train"])[kind], np.array(LAUNCH_MS["infer"])[kind])
-    launch = total(groups[:, 1] * each) + np.where(is_training, STEP_MS["train"], STEP_MS["infer"])
+    launch = total(groups[1] * each) + np.where(is_training, STEP_MS["train"], STEP_MS["infer"])
     launch *= np.where(rows.words["compiled"] == "yes", COMPILED, 1.0) * _host(rows, chips)
     base = np.hypot(roofline, launch)
     columns = {
@@ -60,15 +60,13 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
         "whole_ratio": np.log2(np.maximum(total(arithmetic), 1e-12) / total(memory)),
         "launch": np.clip(np.log2(launch / roofline), -3.0, 5.0),
         "kernel_cache": np.log2(total(moved) / kernels / chips.cache),
-        "largest_cache": np.log2(
-            np.maximum.reduceat(moved, np.flatnonzero(np.r_[True, row[1:] != row[:-1]])) / chips.cache
-        ),
+        "largest_cache": np.log2(np.maximum.reduceat(moved, first) / chips.cache),
         "kernel_waves": np.log2(total(moved) / kernels / chips.sm / 8192.0),
         "fixed": total(fixed) / total(moved),
         "kernels": np.log2(kernels),
-        "heavy_kernels": total(np.where(kind < HEAVY, groups[:, 1], 0.0)) / kernels,
+        "heavy_kernels": total(np.where(kind < HEAVY, groups[1], 0.0)) / kernels,
         "heavy_flops": np.log2(
-            np.maximum(total(flops), 1.0) / np.maximum(total(np.where(kind < HEAVY, groups[:, 1], 0.0)), 1.0) / batch
+            np.maximum(total(flops), 1.0) / np.maximum(total(np.where(kind < HEAVY, groups[1], 0.0)), 1.0) / batch
         ),
         "batch": np.log2(batch),
         "torch": rows.shape["torch"],
