@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SOON_S = 2.0
 """Whoever waits longer than this is told what for."""
+GETTING_READY = "gpuyard: getting the planner ready; the first time on a machine that takes up to a minute …"
 
 Seconds = Annotated[
     float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long a strategy may search.")
@@ -106,12 +107,7 @@ def ready(solver: "Strategy") -> float:
     from gpuyard.planner.strategies import Budget
 
     began = perf_counter()
-    word = Timer(
-        SOON_S,
-        lambda: print(
-            "gpuyard: compiling the planner, once on this machine; that may take most of a minute …", file=sys.stderr
-        ),
-    )
+    word = Timer(SOON_S, lambda: print(GETTING_READY, file=sys.stderr))
     word.daemon = True
     word.start()
     try:
