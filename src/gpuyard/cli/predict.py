@@ -81,7 +81,7 @@ def _described(file: Path) -> "tuple[Work, Anatomy]":
     try:
         work = Work(**asdict(strict.Strict(WorkRequest, what="the file").plain(parsed(file.read_bytes()))))
         return work, made_of(work)
-    except (strict.WrongInput, WrongInput) as error:
+    except (strict.WrongRequest, WrongInput) as error:
         raise WrongInput(f"{file}: {error}") from None
 
 

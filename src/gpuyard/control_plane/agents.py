@@ -35,7 +35,7 @@ from gpuyard.engine.state import State
 from gpuyard.journal.records import Record
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, SESSION, actual_of, health_of, node_spec_of, outcome_of
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 
 LARGEST_NUMBER = 2**53 - 1
 CHECK_SECONDS = 1.0
@@ -160,7 +160,7 @@ class Agents:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
         try:
             spec = node_spec_of(request.node)
-        except WrongInput as wrong:
+        except WrongRequest as wrong:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
             raise
         if max([request.epoch, request.highest_task, *(it.task for it in request.attempts)]) > LARGEST_NUMBER:

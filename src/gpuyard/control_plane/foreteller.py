@@ -18,7 +18,7 @@ from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.refusals import WorkDoesNotFit
 from gpuyard.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.domain.work import Forecast, Work
-from gpuyard.wire.strict import WrongInput as WrongRequest
+from gpuyard.wire.strict import WrongRequest
 
 if TYPE_CHECKING:
     from gpuyard.predictor.performance import Performance
@@ -61,7 +61,7 @@ class Foreteller:
         return found
 
     def foretold(self, spec: TaskSpec, cards: Cards) -> TaskSpec | WorkDoesNotFit:
-        """The task with what is foretold of it. What its user said counts; wrong work is a `WrongInput`."""
+        """The task with what is foretold of it. What its user said counts; wrong work is a `WrongRequest`."""
         if spec.work is None:
             return spec
         allowed = {

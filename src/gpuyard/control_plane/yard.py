@@ -43,7 +43,7 @@ from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 
 if TYPE_CHECKING:
     from gpuyard.predictor.ended import Ran
@@ -287,7 +287,7 @@ class Yard:
             before = (kept.body_hash.hex(), future)
         if before[0] != digest:
             message = f"The Idempotency-Key {key!r} was used with another body before; use a new key for a new request."
-            raise WrongInput("KeyUsedBefore", message, "Idempotency-Key", status=409)
+            raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
         return before[1]
 
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:

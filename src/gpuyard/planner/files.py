@@ -104,7 +104,7 @@ def _careful(text: bytes) -> WrittenPlan:
         _is_a_plan(said["format"])
     try:
         return _STRICT.plain(said)
-    except strict.WrongInput as error:
+    except strict.WrongRequest as error:
         raise WrongInput(str(error)) from None
 
 

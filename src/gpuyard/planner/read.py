@@ -92,7 +92,7 @@ def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
         )
     try:
         return _STRICT.plain(said)
-    except strict.WrongInput as error:
+    except strict.WrongRequest as error:
         theirs, sentence = _in_their_words(error.path, spelled), str(error)
         for ours, at in (
             (error.path, theirs),

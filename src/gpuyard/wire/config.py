@@ -17,7 +17,7 @@ import yaml
 from msgspec import inspect
 
 from gpuyard.domain.errors import GpuyardError
-from gpuyard.wire.strict import DEEPEST, Strict, WrongInput, spoken_path
+from gpuyard.wire.strict import DEEPEST, Strict, WrongRequest, spoken_path
 
 T = TypeVar("T")
 Keys: TypeAlias = tuple[str | int, ...]
@@ -55,7 +55,7 @@ def load(
     _add_environment(raw, env, inspect.type_info(type_), not_ours, places)
     try:
         settings = Strict(type_, what="the settings").plain(raw)
-    except WrongInput as wrong:
+    except WrongRequest as wrong:
         raise WrongSettings(_placed(wrong.path, str(wrong), path, places)) from None
     for key, sentence in check(settings):
         raise WrongSettings(_placed(tuple(key.split(".")), sentence, path, places))

@@ -16,7 +16,7 @@ from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.wire.limits import Instant, Mebibytes, Note, TenantNameOrNone, Title, instant_of
-from gpuyard.wire.strict import Strict, WrongInput
+from gpuyard.wire.strict import Strict, WrongRequest
 from gpuyard.wire.tasks import Argument, TaskRequest, specs_of, spoken_task_id
 
 
@@ -194,11 +194,11 @@ def dialect_spec_of(
             max_gpu_memory_mib=max_gpu_memory_mib,
             user=user,
         )
-    except WrongInput as wrong:
+    except WrongRequest as wrong:
         if wrong.field != "gpu_memory_mb":
             raise
         message = str(wrong).replace("gpu_memory_mb", "memory_mb")
-        raise WrongInput(wrong.code, message, "memory_mb", status=wrong.status) from None
+        raise WrongRequest(wrong.code, message, "memory_mb", status=wrong.status) from None
     return spec
 
 

@@ -15,7 +15,7 @@ from gpuyard.domain.actual import Actual
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 
 PROTOCOL = 1
 SERVICE = "gpuyard.v1.Agents"
@@ -134,14 +134,14 @@ def node_spec_of(node: pb.Node) -> NodeSpec:
             f"The node id {node.id[:60]!r} can not be used; agent.id takes 1 to 128 letters, digits, dots, dashes and "
             "underscores and begins with a letter or digit."
         )
-        raise WrongInput("WrongNode", message, "node.id")
+        raise WrongRequest("WrongNode", message, "node.id")
     if len(node.gpus) > MOST_GPUS_IN_A_NODE:
         message = f"Node {node.id} reports {len(node.gpus)} GPUs; {MOST_GPUS_IN_A_NODE} is the most a node can have."
-        raise WrongInput("WrongNode", message, "node.gpus")
+        raise WrongRequest("WrongNode", message, "node.gpus")
     for index, card in enumerate(node.gpus):
         if not card.model.strip() or not card.memory_mib:
             message = f"GPU {index} of node {node.id} has no model or no memory; look at it with nvidia-smi."
-            raise WrongInput("WrongNode", message, f"node.gpus[{index}]")
+            raise WrongRequest("WrongNode", message, f"node.gpus[{index}]")
     gpus = tuple(
         Gpu(
             model=card.model,

@@ -4,7 +4,7 @@ The fast path is a single msgspec call. Only when that fails is the input looked
 diagnosis walks the value beside its type and stops at the first place where they part, so the sentence names that place
 (`tasks[3].gpu_count`), what stands there and what may stand there. It does not read msgspec's own messages.
 
-    WrongInput   caller: correct the input and send it again; `status` is how HTTP says it
+    WrongRequest   caller: correct the input and send it again; `status` is how HTTP says it
 """
 
 import atexit
@@ -38,7 +38,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "UTF-8 with a byte order mark", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
-class WrongInput(GpuyardError):
+class WrongRequest(GpuyardError):
     """What was sent is wrong; correct it and send it again."""
 
     def __init__(
@@ -59,11 +59,11 @@ class WrongInput(GpuyardError):
         """The stable name on the API."""
         return self._code
 
-    def within(self, *outer: str | int) -> "WrongInput":
+    def within(self, *outer: str | int) -> "WrongRequest":
         """The same complaint about a part of something larger: `gpu_count` becomes `tasks[3].gpu_count`."""
         path = (*outer, *(self.path or ((self.field,) if self.field else ())))
         message = f"{spoken_path(outer)}: {self.message}"
-        return WrongInput(self._code, message, spoken_path(path), status=self.status, path=path)
+        return WrongRequest(self._code, message, spoken_path(path), status=self.status, path=path)
 
 
 @runtime_checkable
@@ -157,8 +157,8 @@ def _read_slowly(body: bytes, what: str) -> object:
     return read
 
 
-def _malformed(message: str) -> WrongInput:
-    return WrongInput("MalformedJson", message)
+def _malformed(message: str) -> WrongRequest:
+    return WrongRequest("MalformedJson", message)
 
 
 class _Constant(Exception):
@@ -169,12 +169,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise _Constant(name)
 
 
-def _in_other_words(error: Exception) -> WrongInput:
+def _in_other_words(error: Exception) -> WrongRequest:
     """The last resort: msgspec refused what our own walk finds right, so its words are all there is."""
-    return WrongInput("WrongInput", f"This can not be read: {error}.")
+    return WrongRequest("WrongInput", f"This can not be read: {error}.")
 
 
-def _unusable_text(value: object, path: Path) -> WrongInput | None:
+def _unusable_text(value: object, path: Path) -> WrongRequest | None:
     """Text no process, file or terminal could be given: with a NUL in it, or with half a character."""
     if len(path) > DEEPEST:
         return _too_deep(path)
@@ -196,14 +196,16 @@ def _unusable_text(value: object, path: Path) -> WrongInput | None:
     return None
 
 
-def _too_deep(path: Path) -> WrongInput:
-    return WrongInput("TooDeep", f"The input is nested more than {DEEPEST} levels deep.", spoken_path(path[:2]) or None)
+def _too_deep(path: Path) -> WrongRequest:
+    return WrongRequest(
+        "TooDeep", f"The input is nested more than {DEEPEST} levels deep.", spoken_path(path[:2]) or None
+    )
 
 
 # --- values that do not fit their type --------------------------------------------------------------------------------
 
 
-def _fault(info: inspect.Type, value: object, path: Path, what: str) -> WrongInput | None:
+def _fault(info: inspect.Type, value: object, path: Path, what: str) -> WrongRequest | None:
     """The first place where the value and the type part."""
     if len(path) > DEEPEST:
         return _too_deep(path)
@@ -232,7 +234,7 @@ def _fault(info: inspect.Type, value: object, path: Path, what: str) -> WrongInp
 
 def _fault_in_union(
     info: inspect.Type, union: inspect.UnionType, value: object, path: Path, what: str
-) -> WrongInput | None:
+) -> WrongRequest | None:
     alike = [member for member in union.types if _same_kind(_bare(member), value)]
     if not alike:
         return _wrong("WrongType", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
@@ -248,7 +250,7 @@ def _fault_in_union(
 
 def _fault_in_struct(
     struct: inspect.StructType, value: Mapping[Any, object], path: Path, what: str
-) -> WrongInput | None:
+) -> WrongRequest | None:
     known = {field.encode_name: field for field in struct.fields}
     for key, item in value.items():
         field = known.get(key)
@@ -264,7 +266,7 @@ def _fault_in_struct(
 
 def _fault_in_dict(
     info: inspect.Type, mapping: inspect.DictType, value: Mapping[Any, object], path: Path, what: str
-) -> WrongInput | None:
+) -> WrongRequest | None:
     if not _length_fits(mapping, value):
         return _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
     for key, item in value.items():
@@ -282,7 +284,7 @@ def _fault_in_list(
     value: list[object] | tuple[object, ...],
     path: Path,
     what: str,
-) -> WrongInput | None:
+) -> WrongRequest | None:
     for index, item in enumerate(value):
         if wrong := _fault(items.item_type, item, (*path, index), what):
             return wrong
@@ -291,7 +293,7 @@ def _fault_in_list(
     return None
 
 
-def _fault_in_custom(custom: inspect.CustomType, value: object, path: Path) -> WrongInput | None:
+def _fault_in_custom(custom: inspect.CustomType, value: object, path: Path) -> WrongRequest | None:
     assert isinstance(custom.cls, Readable)
     try:
         custom.cls.read(value)
@@ -301,14 +303,14 @@ def _fault_in_custom(custom: inspect.CustomType, value: object, path: Path) -> W
     return None
 
 
-def _unknown(key: str, known: Iterable[str], path: Path, what: str) -> WrongInput:
+def _unknown(key: str, known: Iterable[str], path: Path, what: str) -> WrongRequest:
     names = list(known)
     where = spoken_path(path) if path else what
     shown = _shown(key)
     near = nearest(key, names)
     hint = f'did you mean "{near}"?' if near else f"known are {', '.join(names)}."
     field = spoken_path((*path, key))
-    return WrongInput("UnknownField", f"There is no {shown} in {where}; {hint}", field, path=(*path, key))
+    return WrongRequest("UnknownField", f"There is no {shown} in {where}; {hint}", field, path=(*path, key))
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -318,9 +320,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return lower[found[0]] if found else None
 
 
-def _wrong(code: str, rest: str, path: Path, what: str = "the input") -> WrongInput:
+def _wrong(code: str, rest: str, path: Path, what: str = "the input") -> WrongRequest:
     field = spoken_path(path)
-    return WrongInput(code, f"{field or _capital(what)} {rest}", field or None, path=path)
+    return WrongRequest(code, f"{field or _capital(what)} {rest}", field or None, path=path)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

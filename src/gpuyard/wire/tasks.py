@@ -1,7 +1,7 @@
 """Tasks on /api/v1: what a client may ask for, the TaskSpec it means, and what is answered.
 
 `TaskRequest` is decoded in one msgspec call that also checks every bound a single field has; `specs_of` checks what
-only several fields together can get wrong. Both answer with one sentence (`WrongInput`).
+only several fields together can get wrong. Both answer with one sentence (`WrongRequest`).
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from gpuyard.wire.limits import (
     Title,
     instant_of,
 )
-from gpuyard.wire.strict import Strict, WrongInput
+from gpuyard.wire.strict import Strict, WrongRequest
 
 HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)
@@ -201,7 +201,7 @@ def specs_of(
             f"gpu_memory_mb is {request.gpu_memory_mb}, and this tenant may ask for {max_gpu_memory_mib} at most on "
             "one GPU."
         )
-        raise WrongInput("QuotaForbids", message, "gpu_memory_mb", status=409)
+        raise WrongRequest("QuotaForbids", message, "gpu_memory_mb", status=409)
     seconds = request.estimated_seconds
     spec = TaskSpec(
         TenantId(request.tenant_id or default_tenant),
@@ -230,7 +230,7 @@ def specs_of(
     if request.command is None:
         _check_lease(request)
     if wrong := check_spec(spec):
-        raise WrongInput(wrong.code, wrong.sentence())
+        raise WrongRequest(wrong.code, wrong.sentence())
     if request.array is None:
         return [spec]
     return [replace(spec, array_index=index) for index in range(request.array.count)]
@@ -242,7 +242,7 @@ def work_of(request: TaskRequest) -> Work | None:
         return None
     if request.gpu_fraction not in {None, 1} or request.gpu_count == 0 or request.command is None:
         message = "work says what a command computes on whole GPUs; give a command and at least one whole GPU."
-        raise WrongInput("Contradiction", message, "work")
+        raise WrongRequest("Contradiction", message, "work")
     return Work(**asdict(request.work))
 
 
@@ -258,7 +258,7 @@ def class_and_priority(
                 f'priority "{said}" means {task_class} work and class says {request.task_class}; '
                 "give the priority as a number from 0 to 100, or leave class out."
             )
-            raise WrongInput("Contradiction", message, "class")
+            raise WrongRequest("Contradiction", message, "class")
         return task_class, priority
     return request.task_class or default_class, default_priority if said is None else said
 
@@ -287,10 +287,10 @@ def resources_of(request: TaskRequest) -> Resources:
             message = (
                 f"gpu_fraction asks for a share of one GPU and gpu_count for {gpus} whole ones; use one or the other."
             )
-            raise WrongInput("Contradiction", message, "gpu_fraction")
+            raise WrongRequest("Contradiction", message, "gpu_fraction")
         if fraction < 1 and (request.nodes or 1) > 1:
             message = f"gpu_fraction asks for a share of one GPU, which lies on one node, not on {request.nodes}."
-            raise WrongInput("Contradiction", message, "nodes")
+            raise WrongRequest("Contradiction", message, "nodes")
         gpus, share = (1, None) if fraction == 1 else (0, _share_of(fraction, memory))
     if not gpus and share is None:
         _check_no_gpu(request)
@@ -324,17 +324,17 @@ def _share_of(fraction: float, memory_mib: int) -> Share:
         message = (
             f"gpu_fraction is {fraction:g}; the smallest share is 0.001, or 0 with gpu_memory_mb to limit memory only."
         )
-        raise WrongInput("OutOfRange", message, "gpu_fraction")
+        raise WrongRequest("OutOfRange", message, "gpu_fraction")
     return Share(milli, memory_mib)
 
 
 def _check_no_gpu(request: TaskRequest) -> None:
     for name in ("gpu_model", "gpu_memory_mb", "gpu_speeds"):
         if getattr(request, name):
-            raise WrongInput("Contradiction", f"{name} is given, but gpu_count is 0: ask for at least one GPU.", name)
+            raise WrongRequest("Contradiction", f"{name} is given, but gpu_count is 0: ask for at least one GPU.", name)
     if not request.cpu_count:
         message = "The task asks for no GPU and no CPU; give gpu_count or cpu_count."
-        raise WrongInput("NothingAsked", message, "gpu_count")
+        raise WrongRequest("NothingAsked", message, "gpu_count")
 
 
 def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
@@ -345,7 +345,7 @@ def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
         message = (
             "command is empty; give a shell line or a list that begins with a program, or leave it out for a lease."
         )
-        raise WrongInput("EmptyCommand", message, "command")
+        raise WrongRequest("EmptyCommand", message, "command")
     return command if isinstance(command, str) else tuple(command)
 
 
@@ -353,7 +353,7 @@ def _check_lease(request: TaskRequest) -> None:
     """A lease has no process: what speaks of one was meant for a command that is missing."""
     for name in ("env", "secrets", "work_dir", "retries"):
         if getattr(request, name):
-            raise WrongInput("MissingField", f"{name} is given, but there is no command it could be for.", "command")
+            raise WrongRequest("MissingField", f"{name} is given, but there is no command it could be for.", "command")
 
 
 def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
@@ -365,7 +365,9 @@ def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
         check_names(where, names)
     if twice := env.keys() & secrets.keys():
         name = min(twice)
-        raise WrongInput("Contradiction", f"{name} stands in env and in secrets; keep one of them.", f"secrets.{name}")
+        raise WrongRequest(
+            "Contradiction", f"{name} stands in env and in secrets; keep one of them.", f"secrets.{name}"
+        )
     _check_size(request.command, env, secrets)
     return tuple(sorted(env.items()))
 
@@ -375,7 +377,7 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
     for name in names:
         if name in SET_BY_US or name.startswith("GPUYARD_"):
             message = f"{name} is set by gpuyard for every task and can not be given in {where}; leave it out."
-            raise WrongInput("ReservedName", message, f"{where}.{name}")
+            raise WrongRequest("ReservedName", message, f"{where}.{name}")
 
 
 def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
@@ -392,7 +394,7 @@ def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets
             f"command, env and secrets take {size:,} bytes together, and {MOST_BYTES:,} is the most a process can be "
             "given; put what is long into a file."
         )
-        raise WrongInput("TooLarge", message, "command")
+        raise WrongRequest("TooLarge", message, "command")
 
 
 def _task_ids(refs: list[str | int] | None) -> tuple[TaskId, ...]:
@@ -417,7 +419,7 @@ def parse_task_id(text: str) -> TaskId:
     if digits.isascii() and digits.isdigit() and len(digits) <= 19 and 1 <= int(digits) <= LARGEST_ID:
         return TaskId(int(digits))
     shown = text if len(text) <= 40 and text.isprintable() else f"{text[:40]!r}…"
-    raise WrongInput("UnknownTask", f'There is no task {shown}; ids look like "task-7".', "task_id", status=404)
+    raise WrongRequest("UnknownTask", f'There is no task {shown}; ids look like "task-7".', "task_id", status=404)
 
 
 def spoken_task_id(task: TaskId) -> str:

@@ -146,7 +146,7 @@ def _openai(place: str, said: dict[str, Any]) -> dict[str, Any]:
 def _virtual(place: str, said: dict[str, Any]) -> dict[str, Any]:
     try:
         read = _VIRTUAL.plain(said["virtual"] or {})
-    except strict.WrongInput as error:
+    except strict.WrongRequest as error:
         raise WrongInput(f"{place}.virtual: {error}") from None
     if not 0 <= read.drift < 1 or not 0 <= read.fails <= 1:
         raise WrongInput(f"{place}.virtual: drift and fails are parts, from 0 to 1.")

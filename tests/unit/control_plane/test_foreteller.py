@@ -18,7 +18,7 @@ from gpuyard.domain.refusals import WorkDoesNotFit
 from gpuyard.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.domain.work import Work
-from gpuyard.wire.strict import WrongInput as WrongRequest
+from gpuyard.wire.strict import WrongRequest
 from tests.unit.control_plane.yards import open_yard, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}

@@ -27,7 +27,7 @@ from gpuyard.journal.stores.sqlite import read_folder
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import PROTOCOL, AgentsStub
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from tests.unit.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
 
 
@@ -80,7 +80,7 @@ def test_a_request_sent_twice_is_accepted_once_and_another_body_is_a_conflict(tm
         async with open_yard(tmp_path) as (yard, _):
             both = await asyncio.gather(*(submit(yard, spec(), key="k", body=b"one") for _ in range(2)))
             assert both[0] == both[1]
-            with pytest.raises(WrongInput, match="used with another body") as conflict:
+            with pytest.raises(WrongRequest, match="used with another body") as conflict:
                 await submit(yard, spec(), key="k", body=b"two")
             assert conflict.value.status == 409
             await yard._archive_now()

@@ -9,7 +9,7 @@ from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import NodeId, TaskId, TaskStatus, TenantId
 from gpuyard.wire.answers import read_lease, read_quota, read_user, task_of_lease
 from gpuyard.wire.dialect import device_numbers, dialect_answer_of, dialect_spec_of, read_dialect_task
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import specs_of
 
 CURL_OF_002 = b'{"tenant_id":"tenant-1","name":"test-task","gpu_request":1,"memory_mb":4096,"priority":50}'
@@ -28,7 +28,7 @@ def test_what_a_go_client_sends_for_fields_nobody_set_means_nothing_was_asked() 
 
 
 def test_a_limit_speaks_of_the_field_as_the_dialect_calls_it() -> None:
-    with pytest.raises(WrongInput, match="memory_mb is 4096") as wrong:
+    with pytest.raises(WrongRequest, match="memory_mb is 4096") as wrong:
         dialect_spec_of(read_dialect_task(CURL_OF_002), default_tenant="a", max_gpu_memory_mib=1000)
     assert wrong.value.field == "memory_mb"
     assert "gpu_memory_mb" not in str(wrong.value)
@@ -36,7 +36,7 @@ def test_a_limit_speaks_of_the_field_as_the_dialect_calls_it() -> None:
 
 @pytest.mark.parametrize("body", [b'{"priority": 0}', b'{"priority": 101}', b'{"gpu_request": 0}', b'{"gpu_count": 1}'])
 def test_what_is_wrong_gets_a_sentence(body: bytes) -> None:
-    with pytest.raises(WrongInput):
+    with pytest.raises(WrongRequest):
         read_dialect_task(body)
 
 
@@ -64,8 +64,8 @@ def test_a_lease_is_a_task_with_no_command() -> None:
 
 
 def test_a_quota_and_a_password_have_bounds() -> None:
-    with pytest.raises(WrongInput, match="a part from 0 to 1"):
+    with pytest.raises(WrongRequest, match="a part from 0 to 1"):
         read_quota(b'{"online_percent": 70}')
-    with pytest.raises(WrongInput) as wrong:
+    with pytest.raises(WrongRequest) as wrong:
         read_user(b'{"username": "a", "password": "short"}')
     assert "short" not in str(wrong.value)

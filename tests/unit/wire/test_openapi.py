@@ -14,7 +14,7 @@ from gpuyard.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.wire.answers import GpusAnswer, QuotaAnswer, QuotaRequest
 from gpuyard.wire.dialect import DialectTask
 from gpuyard.wire.openapi import Document, Query, Route, docs_page, openapi_document
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import TaskAnswer, TaskRequest, answer_of, read_task
 
 ROUTES = (
@@ -90,7 +90,7 @@ def test_what_the_schema_allows_is_decoded_and_what_it_forbids_is_refused(docume
         try:
             read_task(msgspec.json.encode(body))
             decoded = True
-        except WrongInput:
+        except WrongRequest:
             decoded = False
         assert decoded is right, body
 

@@ -12,7 +12,7 @@ from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.values import GpuHealth, NodeId, Outcome
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import HEALTHS, OUTCOMES, AgentsStub, agents_handler, health_of, node_of, node_spec_of, outcome_of
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 
 
 class Echo:
@@ -89,7 +89,7 @@ def test_every_end_and_every_health_has_a_meaning_and_unknown_ones_a_safe_one() 
     ],
 )
 def test_a_node_that_can_not_be_gets_a_sentence(node: pb.Node, field: str) -> None:
-    with pytest.raises(WrongInput) as wrong:
+    with pytest.raises(WrongRequest) as wrong:
         node_spec_of(node)
     assert wrong.value.field == field
     assert str(wrong.value).endswith(".")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from gpuyard.wire.strict import Strict, WrongInput, nearest
+from gpuyard.wire.strict import Strict, WrongRequest, nearest
 from gpuyard.wire.tasks import read_batch, read_task
 
 T = TypeVar("T")
@@ -47,10 +47,10 @@ class Outer(Struct, forbid_unknown_fields=True, kw_only=True):
 OUTER = Strict(Outer)
 
 
-def complaint(read: Callable[[T], object], value: T) -> WrongInput | None:
+def complaint(read: Callable[[T], object], value: T) -> WrongRequest | None:
     try:
         read(value)
-    except WrongInput as wrong:
+    except WrongRequest as wrong:
         return wrong
     return None
 
@@ -127,7 +127,7 @@ def test_json_and_plain_values_get_the_same_sentence(case: str) -> None:
     ],
 )
 def test_what_is_no_json_gets_a_sentence(body: bytes, code: str, part: str) -> None:
-    with pytest.raises(WrongInput) as wrong:
+    with pytest.raises(WrongRequest) as wrong:
         OUTER.json(body)
     assert wrong.value.code == code
     assert part in str(wrong.value)
@@ -145,7 +145,7 @@ def test_a_whole_emoji_written_as_a_pair_is_fine() -> None:
 
 
 def test_a_complaint_about_a_part_can_be_told_about_the_whole() -> None:
-    inner = WrongInput("Contradiction", "gpu_fraction asks for too much.", "gpu_fraction", status=409)
+    inner = WrongRequest("Contradiction", "gpu_fraction asks for too much.", "gpu_fraction", status=409)
     outer = inner.within("tasks", 3)
     assert (outer.field, outer.code, outer.status) == ("tasks[3].gpu_fraction", "Contradiction", 409)
     assert str(outer) == "tasks[3]: gpu_fraction asks for too much."

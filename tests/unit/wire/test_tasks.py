@@ -6,7 +6,7 @@ import pytest
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.values import Link, NodeId, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import (
     MOST_BYTES,
     TaskAnswer,
@@ -38,8 +38,8 @@ def answer(of: TaskSpec, **more: object) -> TaskAnswer:
     return answer_of(TaskId(7), of, **{**facts, **more})  # type: ignore[arg-type]
 
 
-def complaint(**fields: object) -> WrongInput:
-    with pytest.raises(WrongInput) as wrong:
+def complaint(**fields: object) -> WrongRequest:
+    with pytest.raises(WrongRequest) as wrong:
         spec(**fields)
     assert str(wrong.value).endswith((".", "?"))
     return wrong.value
@@ -175,23 +175,23 @@ def test_variables_that_are_ours_can_not_be_set(name: str) -> None:
 
 def test_a_tenant_can_not_ask_for_more_gpu_memory_than_it_may() -> None:
     request = read_task(b'{"gpu_memory_mb": 9000}')
-    with pytest.raises(WrongInput, match="8000 at most") as wrong:
+    with pytest.raises(WrongRequest, match="8000 at most") as wrong:
         specs_of(request, default_tenant="team", max_gpu_memory_mib=8000)
     assert (wrong.value.code, wrong.value.status) == ("QuotaForbids", 409)
 
 
 def test_a_batch_names_the_task_that_is_wrong() -> None:
-    with pytest.raises(WrongInput) as wrong:
+    with pytest.raises(WrongRequest) as wrong:
         read_batch(b'{"tasks": [{"gpu_count": 1}, {"gpu_count": "2"}]}')
     assert wrong.value.field == "tasks[1].gpu_count"
-    with pytest.raises(WrongInput, match="1 to 100,000 entries"):
+    with pytest.raises(WrongRequest, match="1 to 100,000 entries"):
         read_batch(b'{"tasks": []}')
 
 
 def test_a_task_has_one_id_and_two_ways_to_write_it() -> None:
     assert parse_task_id("task-7") == parse_task_id("7") == 7
     for text in ("", "task-", "task-0", "-1", "task-07x", "７", "1" * 30, "../etc", "task-7\n", str(2**63)):
-        with pytest.raises(WrongInput) as wrong:
+        with pytest.raises(WrongRequest) as wrong:
             parse_task_id(text)
         assert (wrong.value.code, wrong.value.status) == ("UnknownTask", 404)
         assert "\n" not in str(wrong.value)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from gpuyard.control_plane.rest.asgi import Receive
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 
 MOST = 1 << 20
 MOST_IN_A_BATCH = 64 << 20
@@ -22,7 +22,7 @@ class ClientGone(Exception):
 
 
 async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], most: int = MOST) -> bytes:
-    """All of it, or `WrongInput` with 413 or 415."""
+    """All of it, or `WrongRequest` with 413 or 415."""
     declared, waits = 0, False
     for name, value in headers:
         if name == b"content-length" and value.isdigit():
@@ -30,7 +30,7 @@ async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], mo
         elif name == b"expect":
             waits = True
         elif name == b"content-encoding" and value.lower() != b"identity":
-            raise WrongInput("EncodedBody", "The body is compressed; send plain JSON.", status=415)
+            raise WrongRequest("EncodedBody", "The body is compressed; send plain JSON.", status=415)
     if declared > most:
         if not waits:  # one who asks first has sent nothing yet
             await _throw_away(receive, declared)
@@ -76,8 +76,8 @@ async def _throw_away(receive: Receive, size: int) -> None:
         return
 
 
-def _too_large(most: int) -> WrongInput:
+def _too_large(most: int) -> WrongRequest:
     text = f"The body is larger than {most >> 20} MiB, the most that is taken here."
     if most == MOST:
         text += " Many tasks go to POST /api/v1/tasks:batch, and what is long goes into a file."
-    return WrongInput("TooLarge", text, status=413)
+    return WrongRequest("TooLarge", text, status=413)

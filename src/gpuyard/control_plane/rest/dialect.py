@@ -25,7 +25,7 @@ from gpuyard.wire.dialect import (
     dialect_spec_of,
     read_dialect_task,
 )
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import HIGH, LOW, TaskAnswer
 
 
@@ -92,7 +92,7 @@ async def _tenant(desk: Desk, call: Call, name: str) -> Answer:
     entry = desk.settings.tenant_entry(name)
     try:
         told = await find_tenant(desk, call, name)
-    except WrongInput:
+    except WrongRequest:
         own = name == (call.who.tenant or DEFAULT_TENANT)
         if not own and not (may(call.who, Action.SEE) and name in desk.settings.tenants):
             raise

@@ -20,7 +20,7 @@ from gpuyard.control_plane.rest.asgi import Headers
 from gpuyard.domain.errors import GpuyardError, StorageFull
 from gpuyard.domain.refusals import Invalid, Refusal, UnknownNode, UnknownTask
 from gpuyard.wire.answers import Error, ErrorAnswer
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
 _AGAIN: Headers = ((b"retry-after", b"5"),)
@@ -68,7 +68,7 @@ def denial(denied: Denied) -> Answer:
 def answer_to(problem: Exception) -> Answer:
     """What the client is told."""
     match problem:
-        case WrongInput():
+        case WrongRequest():
             closing = _CLOSE if problem.status == 413 else ()  # the rest is not read, so nothing can follow it
             return error(problem.status, problem.code, problem.message, problem.field, closing)
         case NotAllowed():

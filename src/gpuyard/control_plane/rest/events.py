@@ -24,7 +24,7 @@ from gpuyard.domain.errors import FactsRetired
 from gpuyard.domain.values import TaskId, TenantId
 from gpuyard.journal.records import Record
 from gpuyard.wire.limits import Instant, instant_of
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import parse_task_id
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -37,7 +37,7 @@ _REMEMBERED = 100_000
 def _read_task(value: str) -> TaskId:
     try:
         return parse_task_id(value)
-    except WrongInput:
+    except WrongRequest:
         raise ValueError('it must be a task\'s id, such as "task-7"') from None
 
 
@@ -78,7 +78,7 @@ def _after(desk: Desk, call: Call) -> int:
     if last:
         if not (last.isascii() and last.isdigit() and len(last) <= 16):
             message = "Last-Event-ID must be the id of an event that this server sent."
-            raise WrongInput("BadEventId", message, "Last-Event-ID")
+            raise WrongRequest("BadEventId", message, "Last-Event-ID")
         return int(last)
     after: int = call.asked.get("after", desk.yard.loop.committed)
     return after

@@ -10,7 +10,7 @@ from gpuyard.control_plane.views import TaskView
 from gpuyard.domain.values import ENDED
 from gpuyard.wire.answers import LeaseAnswer, LeaseList, lease_of_task, read_lease, task_of_lease
 from gpuyard.wire.limits import instant_of
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import TaskAnswer, parse_task_id
 
 
@@ -48,7 +48,7 @@ async def _find(desk: Desk, call: Call) -> LeaseAnswer:
     _, encoded = await find_answer(desk, call)
     answer = read_answer(encoded)
     if answer.command is not None:
-        raise WrongInput("UnknownLease", f"{answer.id} is no lease: it runs a command.", "id", status=404)
+        raise WrongRequest("UnknownLease", f"{answer.id} is no lease: it runs a command.", "id", status=404)
     return _lease(desk, answer)
 
 

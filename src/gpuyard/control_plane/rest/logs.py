@@ -14,7 +14,7 @@ from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.query import Parameter, counted, switch, text
 from gpuyard.domain.values import ENDED, NodeId, TaskId
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import TaskAnswer
 
 _LARGEST = 2**53 - 1
@@ -48,18 +48,18 @@ async def get_logs(desk: Desk, call: Call) -> Answer | Flow:
     told, asked = read_answer(encoded), call.asked
     if told.command is None:
         message = f"{told.id} is a lease: it has no process and so no output."
-        raise WrongInput("NoOutput", message, "task_id", status=409)
+        raise WrongRequest("NoOutput", message, "task_id", status=409)
     if "tail" in asked and ("offset" in asked or "limit" in asked):
-        raise WrongInput("Contradiction", "tail counts from the end; leave out offset and limit.", "tail")
+        raise WrongRequest("Contradiction", "tail counts from the end; leave out offset and limit.", "tail")
     attempt = asked.get("attempt")
     if attempt is not None and attempt > told.attempts:
         had = "1 attempt" if told.attempts == 1 else f"{told.attempts} attempts"
         message = f"{told.id} has had {had}, there is no attempt {attempt}."
-        raise WrongInput("UnknownAttempt", message, "attempt", status=404)
+        raise WrongRequest("UnknownAttempt", message, "attempt", status=404)
     node = asked.get("node")
     if node is not None and told.node_ids and node not in told.node_ids and attempt in {None, told.attempts}:
         message = f"{told.id} was not on node {node}; it was on {', '.join(told.node_ids)}."
-        raise WrongInput("UnknownNode", message, "node", status=404)
+        raise WrongRequest("UnknownNode", message, "node", status=404)
     follow = asked.get("follow", False)
     tail = asked.get("tail")
     limit = asked.get("limit", 0)

@@ -7,15 +7,15 @@ from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.errors import NotAllowed
 from gpuyard.control_plane.yard import Yard
 from gpuyard.domain.values import TaskId, TenantId
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import TaskAnswer, parse_task_id, spoken_task_id
 
 _read_answer = msgspec.json.Decoder(TaskAnswer).decode
 
 
-def unknown_task(task: TaskId) -> WrongInput:
+def unknown_task(task: TaskId) -> WrongRequest:
     """The sentence for both."""
-    return WrongInput("UnknownTask", f"There is no task {spoken_task_id(task)}.", "task_id", status=404)
+    return WrongRequest("UnknownTask", f"There is no task {spoken_task_id(task)}.", "task_id", status=404)
 
 
 async def tenant_of_task(yard: Yard, task: TaskId) -> TenantId | None:

@@ -17,7 +17,7 @@ from gpuyard.domain.values import MILLI, TaskStatus, TenantId
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.dialect import DeviceMetrics, SystemMetrics, device_numbers
 from gpuyard.wire.limits import instant_of
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import spoken_task_id
 
 USUAL_SAMPLES = 720
@@ -87,10 +87,10 @@ def _number(call: Call) -> int:
     return int(text)
 
 
-def _no_device(call: Call) -> WrongInput:
+def _no_device(call: Call) -> WrongRequest:
     shown = call.named["id"][:20]
     message = f"There is no device {shown}; they are numbered from 0, and GET /api/monitor/metrics lists them."
-    return WrongInput("UnknownDevice", message, "id", status=404)
+    return WrongRequest("UnknownDevice", message, "id", status=404)
 
 
 def _seen(metrics: SystemMetrics, who: Who) -> SystemMetrics:

@@ -15,7 +15,7 @@ from gpuyard.domain.refusals import UnknownNode
 from gpuyard.domain.values import NodeId
 from gpuyard.wire.answers import MessageAnswer, NodeAnswer, NodeList, StrayAnswer
 from gpuyard.wire.limits import instant_of
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import parse_task_id, spoken_task_id
 
 DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
@@ -68,7 +68,7 @@ async def stop_stray(desk: Desk, call: Call) -> Answer:
     known = attempt.isascii() and attempt.isdigit() and len(attempt) < 10
     if not known or not desk.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
         message = f"{name} is no stray on node {node}, or the node is not connected; GET the node to see what is."
-        raise WrongInput("UnknownStray", message, "attempt", status=404)
+        raise WrongRequest("UnknownStray", message, "attempt", status=404)
     return say(MessageAnswer(f"{name} on node {node} is being ended."))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from gpuyard.wire.limits import LAST_SECOND
-from gpuyard.wire.strict import WrongInput, nearest
+from gpuyard.wire.strict import WrongRequest, nearest
 
 MOST_PARAMETERS = 100
 
@@ -43,7 +43,7 @@ def read_query(known: Sequence[Parameter], text: bytes) -> dict[str, Any]:
         if parameter.many:
             values.setdefault(name, []).extend(_read(parameter, part) for part in value.split(","))
         elif name in values:
-            raise WrongInput("GivenTwice", f"{name} is given more than once; it can have one value.", name)
+            raise WrongRequest("GivenTwice", f"{name} is given more than once; it can have one value.", name)
         else:
             values[name] = _read(parameter, value)
     return values
@@ -54,7 +54,7 @@ def _pairs(text: bytes) -> list[tuple[str, str]]:
         return parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
     except ValueError:
         message = f"There are more than {MOST_PARAMETERS} query parameters; that can not be meant."
-        raise WrongInput("TooManyParameters", message) from None
+        raise WrongRequest("TooManyParameters", message) from None
 
 
 def _read(parameter: Parameter, value: str) -> object:
@@ -64,16 +64,16 @@ def _read(parameter: Parameter, value: str) -> object:
         shown = value if len(value) <= 60 and value.isprintable() else ascii(value[:60]) + "…"
         message = f'{parameter.name} is "{shown}"; {error}'
         message += "" if message.endswith("?") else "."
-        raise WrongInput("WrongParameter", message, parameter.name) from None
+        raise WrongRequest("WrongParameter", message, parameter.name) from None
 
 
-def _unknown(name: str, known: dict[str, Parameter]) -> WrongInput:
+def _unknown(name: str, known: dict[str, Parameter]) -> WrongRequest:
     shown = name if len(name) <= 60 and name.isprintable() else ascii(name[:60]) + "…"
     if not known:
-        return WrongInput("UnknownParameter", f'There is no query parameter "{shown}" here, nor any other.', shown)
+        return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here, nor any other.', shown)
     near = nearest(name, known)
     hint = f'did you mean "{near}"?' if near else f"known are {', '.join(known)}."
-    return WrongInput("UnknownParameter", f'There is no query parameter "{shown}" here; {hint}', shown)
+    return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here; {hint}', shown)
 
 
 # --- kinds of values --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
-from gpuyard.wire.strict import WrongInput
+from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import TaskAnswer, TaskRequest, places_of, read_batch, read_task, specs_of
 
 LONGEST_KEY = 255
@@ -53,12 +53,12 @@ async def post_batch(desk: Desk, call: Call) -> Answer:
     for place, request in enumerate(requests):
         try:
             submissions.append(submission_of(desk, call, request, of=len(requests)))
-        except WrongInput as wrong:
+        except WrongRequest as wrong:
             raise wrong.within("tasks", place) from None
     tenants = {submission.specs[0].tenant for submission in submissions}
     if len(tenants) > 1 and call.header(b"idempotency-key"):
         message = "A batch with an Idempotency-Key must be for one tenant; send one batch for each."
-        raise WrongInput("SeveralTenants", message, "tasks")
+        raise WrongRequest("SeveralTenants", message, "tasks")
     answers = await accept(desk, call, submissions, body, batch=True)
     return say(RawTasks([Raw(answer) for answer in answers]), 201)
 
@@ -81,7 +81,7 @@ def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> 
         if places and max(places) >= of:
             alone = f"tasks[{places[0]}] is a task of a batch, and this is none."
             message = f"There is no tasks[{max(places)}] in this batch of {of} to wait for." if of else alone
-            raise WrongInput("UnknownDependency", message, field)
+            raise WrongRequest("UnknownDependency", message, field)
     return Submission(specs, request.secrets or {}, after_success, after_any)
 
 
@@ -114,7 +114,7 @@ def idempotency_key(call: Call) -> str:
         return ""
     if not 1 <= len(key) <= LONGEST_KEY or not key.isprintable():
         message = f"The Idempotency-Key must have 1 to {LONGEST_KEY} printable characters."
-        raise WrongInput("BadKey", message, "Idempotency-Key")
+        raise WrongRequest("BadKey", message, "Idempotency-Key")
     return key
 
 
@@ -124,7 +124,7 @@ async def _accepted_before(desk: Desk, call: Call, tenant: TenantId) -> list[byt
     answers = [await desk.yard.answer(task) for task in kept.tasks] if kept else []
     if not answers or None in answers:
         message = "This Idempotency-Key was used for tasks that are no longer kept; use a new key for a new request."
-        raise WrongInput("KeyUsedBefore", message, "Idempotency-Key", status=409)
+        raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
     return [answer[1] for answer in answers if answer is not None]
 
 
@@ -137,7 +137,7 @@ async def _check_dependencies(desk: Desk, call: Call, submissions: Sequence[Subm
         for task in spec.after_success + spec.after_any:
             if await tenant_of_task(desk.yard, task) != spec.tenant:
                 field = "depends_on" if task in spec.after_success else "after_any"
-                wrong = WrongInput("UnknownDependency", f"There is no task task-{task} to wait for.", field)
+                wrong = WrongRequest("UnknownDependency", f"There is no task task-{task} to wait for.", field)
                 raise wrong.within("tasks", place) if batch else wrong
 
 

@@ -19,7 +19,7 @@ from gpuyard.domain.refusals import NotLonger, TaskIsOver, UnknownTask
 from gpuyard.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.wire.limits import PositiveSeconds, Priority, instant_of
-from gpuyard.wire.strict import Strict, WrongInput
+from gpuyard.wire.strict import Strict, WrongRequest
 from gpuyard.wire.tasks import HIGH, LOW, spoken_task_id
 
 USUAL_LIMIT = 100
@@ -187,7 +187,7 @@ async def change_task(desk: Desk, call: Call) -> Answer:
     task = await find_task(desk, call, Action.STOP)
     change = _read_change(await call.body())
     if change.priority is None and change.timeout is None:
-        raise WrongInput("NothingAsked", "Name a priority or a timeout that the task is to have.")
+        raise WrongRequest("NothingAsked", "Name a priority or a timeout that the task is to have.")
     if change.timeout is not None:  # first, because it is the one that can be refused
         await _extend(desk, call, task, change.timeout)
     if change.priority is not None:
@@ -202,7 +202,7 @@ async def _extend(desk: Desk, call: Call, task: TaskId, seconds: float) -> None:
         if not isinstance(refused.refusal, NotLonger):
             raise
         message = f"{spoken_task_id(task)} may run longer than {seconds:g} s already; a timeout can only be raised."
-        raise WrongInput(refused.refusal.code, message, "timeout", status=409) from None
+        raise WrongRequest(refused.refusal.code, message, "timeout", status=409) from None
 
 
 def telling(make: Callable[[TaskId], command.Command]) -> Handler:

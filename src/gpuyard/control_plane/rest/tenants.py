@@ -10,7 +10,7 @@ from gpuyard.domain.values import TaskStatus, TenantId
 from gpuyard.engine.state import State
 from gpuyard.wire.answers import TenantAnswer, TenantList, TenantRequest, read_tenant
 from gpuyard.wire.limits import TenantName
-from gpuyard.wire.strict import Strict, WrongInput
+from gpuyard.wire.strict import Strict, WrongRequest
 
 USUAL_PERIOD_SECONDS = 30 * 86400.0
 _read_name = Strict(TenantName, what="The tenant's name").plain
@@ -33,7 +33,7 @@ async def find_tenant(desk: Desk, call: Call, name: str) -> TenantAnswer:
         for tenant in await tenants_of(desk):
             if tenant.id == name:
                 return tenant
-    raise WrongInput("UnknownTenant", f"There is no tenant {name[:64]}.", "tenant_id", status=404)
+    raise WrongRequest("UnknownTenant", f"There is no tenant {name[:64]}.", "tenant_id", status=404)
 
 
 async def put_tenant(desk: Desk, call: Call) -> Answer:
@@ -46,7 +46,7 @@ async def put_tenant(desk: Desk, call: Call) -> Answer:
 
 def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
     if asked.gpu_hours_period is not None and asked.gpu_hours is None:
-        raise WrongInput("Contradiction", "gpu_hours_period needs gpu_hours beside it.", "gpu_hours")
+        raise WrongRequest("Contradiction", "gpu_hours_period needs gpu_hours beside it.", "gpu_hours")
     budget = Budget(asked.gpu_hours, asked.gpu_hours_period or USUAL_PERIOD_SECONDS) if asked.gpu_hours else None
     return Tenant(
         name,

@@ -19,7 +19,7 @@ from gpuyard.domain.values import TenantId
 from gpuyard.wire import answers as wire
 from gpuyard.wire.dialect import CurrentUser, LoginAnswer, read_login
 from gpuyard.wire.limits import Instant, TenantName, instant_of
-from gpuyard.wire.strict import Strict, WrongInput
+from gpuyard.wire.strict import Strict, WrongRequest
 
 log = structlog.get_logger()
 
@@ -74,7 +74,7 @@ async def post_user(desk: Desk, call: Call) -> Answer:
     """A new one."""
     asked = wire.read_user(await call.body())
     if asked.password is None:
-        raise WrongInput("MissingField", "password is missing; a new user needs one.", "password")
+        raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     user = await in_thread(desk.access.add_user, asked.username, asked.password, tenant, role)
     await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
@@ -161,7 +161,7 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     username = asked.username or ("" if call.who.via is Via.LOCAL else call.who.username)
     if not username:
         message = "username is missing: whoever comes without a login is no user, so say whose token it is to be."
-        raise WrongInput("MissingField", message, "username")
+        raise WrongRequest("MissingField", message, "username")
     if not _sees_all(call.who) and not _is(call.who, username):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
