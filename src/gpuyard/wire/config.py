@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 import yaml
 from msgspec import inspect
 
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.errors import WrongInput
 from gpuyard.wire.strict import DEEPEST, Strict, WrongRequest, spoken_path
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ MOST_VALUES = 100_000
 """A file of settings holds no more; references to references can stand for billions."""
 
 
-class WrongSettings(GpuyardError):
+class WrongSettings(WrongInput):
     """The settings can not be used; correct what the sentence names and start again."""
 
 

@@ -47,7 +47,7 @@ def test_a_wrong_file_is_one_sentence_with_its_place(
     file = tmp_path / "x.yaml"
     file.write_text("logging:\n  levle: info\n")
 
-    assert call(monkeypatch, verb, "--config", str(file), "--check-config") == 1
+    assert call(monkeypatch, verb, "--config", str(file), "--check-config") == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"gpuyard: {file}, line 2: ")
@@ -67,7 +67,7 @@ def test_a_wrong_file_is_one_sentence_with_its_place(
 def test_wrong_options_of_up_are_named(
     option: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, "up", "--data-dir", str(tmp_path / "data"), option, value) == 1
+    assert call(monkeypatch, "up", "--data-dir", str(tmp_path / "data"), option, value) == 2
     said = capsys.readouterr()
     assert said.err.startswith(f"gpuyard: {option}: ")
     assert said.err.count("\n") == 1
