@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -81,8 +82,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return Configuration(self.model, self.mode, self.batch, self.precision, self.compiled)
 
 
-COLUMNS = tuple(get_type_hints(Row))
-_PERHAPS = frozenset(k for k, kind in get_type_hints(Row).items() if kind == float | None)
+_KINDS = get_type_hints(Row)
+COLUMNS = tuple(_KINDS)
+_PERHAPS = frozenset(name for name, kind in _KINDS.items() if kind == float | None)
 
 
 def append(path: Path, row: Row) -> None:
@@ -97,23 +99,34 @@ def append(path: Path, row: Row) -> None:
 
 def read(path: Path) -> list[Row]:
     """All rows of a file; a row that is not whole is named."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise WrongInput(
-                f"{path} is no file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
-            )
-        return [_row(path, number, said) for number, said in enumerate(reader, start=2)]
+    try:
+        reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise WrongInput(f"{path} is no file of profiles: it is not text in UTF-8") from None
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise WrongInput(
+            f"{path} is no file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
+        )
+    return [_row(path, number, said) for number, said in enumerate(reader, start=2)]
 
 
 def _row(path: Path, line: int, said: dict[str, Any]) -> Row:
+    values = {name: None if said[name] == "" and name in _PERHAPS else said[name] for name in COLUMNS}
     try:
-        return msgspec.convert(
-            {k: None if said[k] == "" and k in _PERHAPS else said[k] for k in COLUMNS}, Row, strict=False
-        )
-    except msgspec.ValidationError as error:
-        raise WrongInput(f"{path}, line {line}: {error}") from None
+        return msgspec.convert(values, Row, strict=False)
+    except msgspec.ValidationError:
+        name = next(name for name, kind in _KINDS.items() if not _can_be(values[name], kind))
+    wrong = "is missing" if said[name] is None else f"can not be {said[name]!r}"
+    raise WrongInput(f"{path}, line {line}: {name} {wrong}")
+
+
+def _can_be(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _shown(value: object) -> str:

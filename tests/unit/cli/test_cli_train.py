@@ -201,6 +201,15 @@ def test_a_task_of_a_model_nobody_has_counted_says_its_totals_as_people_write_th
     assert json.loads(capsys.readouterr().out)["work"]["flops"] == 4e9
 
 
+def test_specs_that_are_no_text_are_answered_with_a_sentence(
+    gpuyard: Gpuyard, task: Path, tmp_path: Path, capsys: Said
+) -> None:
+    specs = tmp_path / "specs.csv"
+    specs.write_bytes(b"\xff\xfe\x00")
+    assert gpuyard("predict", "--task", task, "--gpu", "H200", "--specs", specs) == 2
+    assert "specs.csv is not text in UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("required", [False, True])
 def test_a_script_finds_its_name_and_no_arguments(
     required: bool, gpuyard: Gpuyard, tmp_path: Path, capsys: Said

@@ -38,5 +38,19 @@ def test_a_row_cut_in_half_is_named_by_its_line(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole + "own/mlp,mlp,vec\n")
-    with pytest.raises(WrongInput, match="line 3"):
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 3: size is missing"):
+        read(tmp_path / "rows.csv")
+
+
+def test_a_value_that_can_not_be_is_named_with_its_place(tmp_path: Path) -> None:
+    append(tmp_path / "rows.csv", ROW)
+    whole = (tmp_path / "rows.csv").read_text()
+    (tmp_path / "rows.csv").write_text(whole.replace("train,8,", "train,eight,"))
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: batch can not be 'eight'"):
+        read(tmp_path / "rows.csv")
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: it is not text in UTF-8"):
         read(tmp_path / "rows.csv")

@@ -31,7 +31,10 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
     from gpuyard.predictor import gpus
     from gpuyard.predictor.calibration import read_peaks
 
-    found = gpus.shipped() if specs is None else gpus.read_specs(there(specs))
+    try:
+        found = gpus.shipped() if specs is None else gpus.read_specs(there(specs))
+    except UnicodeDecodeError:
+        raise WrongInput(f"{specs} is not text in UTF-8") from None
     return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
 
 
