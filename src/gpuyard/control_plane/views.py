@@ -18,7 +18,7 @@ from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.journal.records import Record
-from gpuyard.wire.tasks import TaskAnswer, answer_of
+from gpuyard.wire.task_answers import TaskAnswer, answer_of
 
 _OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
 """What people say of GPUs that were given back."""

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from gpuyard.domain.values import ENDED, TaskStatus
 from gpuyard.wire.answers import GpuAnswer, LeaseAnswer
-from gpuyard.wire.tasks import TaskAnswer
+from gpuyard.wire.task_answers import TaskAnswer
 
 
 class Task(TaskAnswer, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ from gpuyard.wire.limits import (
     Title,
 )
 from gpuyard.wire.strict import Strict
-from gpuyard.wire.tasks import ForecastAnswer, TaskAnswer, TaskRequest
+from gpuyard.wire.task_answers import ForecastAnswer, TaskAnswer
+from gpuyard.wire.tasks import TaskRequest
 
 Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
 """Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""

@@ -11,7 +11,7 @@ from gpuyard.domain.refusals import REFUSALS
 from gpuyard.domain.values import TaskStatus
 from gpuyard.engine.explain import AHEAD
 from gpuyard.wire.answers import ExplainAnswer
-from gpuyard.wire.tasks import ForecastAnswer
+from gpuyard.wire.task_answers import ForecastAnswer
 
 EARLY, LIKELY, LATE = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
 

@@ -14,7 +14,7 @@ import msgspec
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import TaskId, TaskStatus, TenantId
-from gpuyard.wire.tasks import answer_of
+from gpuyard.wire.task_answers import answer_of
 
 
 @dataclass

@@ -15,7 +15,8 @@ from gpuyard.wire.answers import GpusAnswer, QuotaAnswer, QuotaRequest
 from gpuyard.wire.dialect import DialectTask
 from gpuyard.wire.openapi import Document, Query, Route, docs_page, openapi_document
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import TaskAnswer, TaskRequest, answer_of, read_task
+from gpuyard.wire.task_answers import TaskAnswer, answer_of
+from gpuyard.wire.tasks import TaskRequest, read_task
 
 ROUTES = (
     Route(

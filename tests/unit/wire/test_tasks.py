@@ -7,17 +7,8 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.values import Link, NodeId, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import (
-    MOST_BYTES,
-    TaskAnswer,
-    TaskRequest,
-    answer_of,
-    parse_task_id,
-    read_batch,
-    read_task,
-    specs_of,
-    spoken_priority,
-)
+from gpuyard.wire.task_answers import TaskAnswer, answer_of
+from gpuyard.wire.tasks import MOST_BYTES, TaskRequest, parse_task_id, read_batch, read_task, specs_of, spoken_priority
 
 
 def spec(**fields: object) -> TaskSpec:

@@ -26,7 +26,8 @@ from gpuyard.wire.dialect import (
     read_dialect_task,
 )
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import HIGH, LOW, TaskAnswer
+from gpuyard.wire.task_answers import TaskAnswer
+from gpuyard.wire.tasks import HIGH, LOW
 
 
 class DialectTasks(Struct, frozen=True):

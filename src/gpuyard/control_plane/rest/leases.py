@@ -11,7 +11,8 @@ from gpuyard.domain.values import ENDED
 from gpuyard.wire.answers import LeaseAnswer, LeaseList, lease_of_task, read_lease, task_of_lease
 from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import TaskAnswer, parse_task_id
+from gpuyard.wire.task_answers import TaskAnswer
+from gpuyard.wire.tasks import parse_task_id
 
 
 async def post_lease(desk: Desk, call: Call) -> Answer:

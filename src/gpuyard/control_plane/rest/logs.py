@@ -15,7 +15,7 @@ from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.query import Parameter, counted, switch, text
 from gpuyard.domain.values import ENDED, NodeId, TaskId
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import TaskAnswer
+from gpuyard.wire.task_answers import TaskAnswer
 
 _LARGEST = 2**53 - 1
 FIRST_BYTES_SECONDS = 1.0

@@ -8,7 +8,8 @@ from gpuyard.control_plane.rest.errors import NotAllowed
 from gpuyard.control_plane.yard import Yard
 from gpuyard.domain.values import TaskId, TenantId
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import TaskAnswer, parse_task_id, spoken_task_id
+from gpuyard.wire.task_answers import TaskAnswer
+from gpuyard.wire.tasks import parse_task_id, spoken_task_id
 
 _read_answer = msgspec.json.Decoder(TaskAnswer).decode
 

@@ -27,7 +27,8 @@ from gpuyard.control_plane.rest.call import Route
 from gpuyard.domain import commands as command
 from gpuyard.wire import answers as wire
 from gpuyard.wire import dialect as seen
-from gpuyard.wire.tasks import BatchAnswer, BatchRequest, TaskAnswer, TaskRequest
+from gpuyard.wire.task_answers import BatchAnswer, TaskAnswer
+from gpuyard.wire.tasks import BatchRequest, TaskRequest
 
 SEE, SUBMIT, STOP = Action.SEE, Action.SUBMIT, Action.STOP
 SEE_YARD, RUN_YARD = Action.SEE_YARD, Action.RUN_YARD

@@ -18,7 +18,8 @@ from gpuyard.domain.values import TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.tasks import TaskAnswer, TaskRequest, places_of, read_batch, read_task, specs_of
+from gpuyard.wire.task_answers import TaskAnswer
+from gpuyard.wire.tasks import TaskRequest, places_of, read_batch, read_task, specs_of
 
 LONGEST_KEY = 255
 
