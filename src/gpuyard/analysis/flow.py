@@ -21,9 +21,9 @@ that keep a state is not seen; text that is run as code may do anything.
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from gpuyard.analysis.changes import Changing, base_name, may_change, may_refer, seen_from, stateful_names
+from gpuyard.analysis.changes import Changes, Changing, base_name, may_change, may_refer, seen_from, stateful_names
 from gpuyard.analysis.following import Following
 from gpuyard.analysis.judging import Judge, Place
 from gpuyard.analysis.objects import NOBODY, NOTHING, State, Value, together
@@ -58,6 +58,16 @@ from gpuyard.analysis.survey import (
 from gpuyard.analysis.texts import Scope
 
 T = TypeVar("T")
+
+
+class _Given(NamedTuple):
+    """What a function of the project is handed in."""
+
+    by_name: dict[str, Value]
+    spoken: dict[str, str]
+    """How each is written where it is called."""
+    others: list[Value]
+    """What no parameter is known for."""
 
 
 class Flow:
@@ -463,62 +473,77 @@ class Flow:
         return self.steps[max(value.steps)] if len(value.steps) == 1 and self._following.inside is None else None
 
     def _project_call(self, node: ast.Call, found: Found, more: list[Value], whole: ast.Call | None = None) -> Value:
+        """A function of the project is called: a step unless it is quick, or a part of the one we are in."""
         if id(found.function) in self._entered and self._following.inside is None:
             return self._enter(node, found)
         done = self._changing.of(found)
-        given = bound_arguments(node, found)
-        arguments = {name: self._value(value) for name, value in given.items()}
-        spoken = {name: code(value, 30) for name, value in given.items()}
-        known = set(map(id, given.values()))
-        rest = [value for value in [*node.args, *(word.value for word in node.keywords)] if id(value) not in known]
-        others = [*more, *map(self._value, rest)]
-        own = parameters(found.function)
-        if found.is_method and own and isinstance(node.func, ast.Attribute):
-            arguments[own[0]] = self._value(node.func.value)
-            spoken[own[0]] = code(node.func.value, 30)
-        read = {seen_from(self._place.module, found.module, name) for name in done.globals_read}
-        changed = {seen_from(self._place.module, found.module, name) for name in done.globals_changed}
-        for name in self._free(found, read) if found.module is self._place.module else read:
-            if name not in self._following.state.names[0] and ":" in name:
-                self._following.state.names[0][name] = self._following.new(NOBODY, frozenset())
-            arguments.setdefault(f"{name} ", Value(self._following.objects_of(name)))
-            spoken[f"{name} "] = name.rpartition(":")[2]
-        step: Step | None = None
-        if self._following.inside is None and not self._judge.is_quick(found, self._place):
-            seen = Seen()
-            seen.add(self._surveyor.function(found, bound_texts(node, found, self._place.scope), self._place.scope))
-            if whole is not None:
-                seen.add(self._judge.look(whole, self._place))
-            step = self._step(whole or node, found, seen)
-        actor = step or self._following.inside
+        given = self._handed_in(node, found, done)
+        actor = self._step_of(node, found, whole) or self._following.inside
         steps = NOBODY
-        for name, value in arguments.items():
-            steps |= self._following.look_at(value, actor, spoken.get(name, name))
-        for value in others:
+        for name, value in given.by_name.items():
+            steps |= self._following.look_at(value, actor, given.spoken.get(name, name))
+        for value in [*more, *given.others]:
             steps |= self._following.look_at(value, actor, "an argument")
         if actor is None:
             texts = bound_texts(node, found, self._place.scope)
             reads = self._surveyor.function(found, texts, self._place.scope).reads
             steps |= self._following.writers_of_files({*reads, *texts.values()}, self._whens)
         author = steps if actor is None else frozenset({actor.number})
-        for name, value in arguments.items():
-            if name in done.changed or name.strip() in changed:
-                self._following.change(value, author, actor)
-        for name in changed:
-            before = self._following.state.names[0].get(name, frozenset())
-            self._following.state.names[0][name] = before | self._following.new(author, before)
-        named = {name.strip(): value for name, value in arguments.items()}
-        for holder, held in done.holds:
-            for thing in named[holder].objects if holder in named and held in named else ():
-                self._following.hold(thing, named[held].objects)
+        self._change_all(found, done, given.by_name, author, actor)
         is_maker = found.name.endswith("__init__")
-        back = arguments.values() if is_maker else [arguments[name] for name in done.given_back if name in arguments]
-        objects = frozenset().union(*(value.objects for value in back))
+        handed_back = [name for name in given.by_name if is_maker or name in done.given_back]
+        objects = frozenset().union(*(given.by_name[name].objects for name in handed_back))
         made = self._following.new(author, objects)
         if QUICK.match(found.name) and actor is None:
             self._following.plain |= made
             return Value(made, author)
         return Value(made if is_maker else made | objects, author)  # what is given back may be what was given
+
+    def _handed_in(self, node: ast.Call, found: Found, done: Changes) -> _Given:
+        """Arguments, the object it is a method of, and what it reads of the names around it (these end in a space)."""
+        given = bound_arguments(node, found)
+        by_name = {name: self._value(value) for name, value in given.items()}
+        spoken = {name: code(value, 30) for name, value in given.items()}
+        known = set(map(id, given.values()))
+        rest = [value for value in [*node.args, *(word.value for word in node.keywords)] if id(value) not in known]
+        others = [self._value(value) for value in rest]
+        own = parameters(found.function)
+        if found.is_method and own and isinstance(node.func, ast.Attribute):
+            by_name[own[0]] = self._value(node.func.value)
+            spoken[own[0]] = code(node.func.value, 30)
+        read = {seen_from(self._place.module, found.module, name) for name in done.globals_read}
+        for name in self._free(found, read) if found.module is self._place.module else read:
+            if name not in self._following.state.names[0] and ":" in name:
+                self._following.state.names[0][name] = self._following.new(NOBODY, frozenset())
+            by_name.setdefault(f"{name} ", Value(self._following.objects_of(name)))
+            spoken[f"{name} "] = name.rpartition(":")[2]
+        return _Given(by_name, spoken, others)
+
+    def _step_of(self, node: ast.Call, found: Found, whole: ast.Call | None) -> Step | None:
+        """The step that a call is; none where it is quick, or where we are inside of one."""
+        if self._following.inside is not None or self._judge.is_quick(found, self._place):
+            return None
+        seen = Seen()
+        seen.add(self._surveyor.function(found, bound_texts(node, found, self._place.scope), self._place.scope))
+        if whole is not None:
+            seen.add(self._judge.look(whole, self._place))
+        return self._step(whole or node, found, seen)
+
+    def _change_all(
+        self, found: Found, done: Changes, by_name: dict[str, Value], author: frozenset[int], actor: Step | None
+    ) -> None:
+        """What a function does to what it was handed in, and to the names around it."""
+        changed = {seen_from(self._place.module, found.module, name) for name in done.globals_changed}
+        for name, value in by_name.items():
+            if name in done.changed or name.strip() in changed:
+                self._following.change(value, author, actor)
+        for name in changed:
+            before = self._following.state.names[0].get(name, frozenset())
+            self._following.state.names[0][name] = before | self._following.new(author, before)
+        named = {name.strip(): value for name, value in by_name.items()}
+        for holder, held in done.holds:
+            for thing in named[holder].objects if holder in named and held in named else ():
+                self._following.hold(thing, named[held].objects)
 
     def _unknown_call(self, node: ast.Call, dotted: str) -> Value:
         """A function nobody can look into: a step that uses all it is given."""
