@@ -1,11 +1,10 @@
 """The yard as its server holds it: one place that REST and the command line of the server ask.
 
-It puts the parts together (loop, views, agents, archive, secrets) and keeps what belongs to none of them: which requests
-were sent before (idempotency), what goes to the archive, and when a snapshot is due.
+It puts the parts together (loop, views, agents, archive, secrets, requests that may be sent again) and sees to what
+belongs to none of them: what goes to the archive, and when a snapshot is due.
 """
 
 import asyncio
-import hmac
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from gpuyard.control_plane.foreteller import Foreteller, cards_of
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
+from gpuyard.control_plane.sent_again import Answer, SentRequests
 from gpuyard.control_plane.stream import Stream
 from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
@@ -43,7 +43,6 @@ from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
-from gpuyard.wire.strict import WrongRequest
 
 if TYPE_CHECKING:
     from gpuyard.predictor.ended import Ran
@@ -135,8 +134,7 @@ class Yard:
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
         self._retired_folder = retired_folder
-        self._request_key = request_key
-        """Without it, what the journal says of a request's body tells nothing of the secrets in it."""
+        self._requests = SentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
         self.forecaster = forecaster
         self.foreteller = foreteller
@@ -144,8 +142,6 @@ class Yard:
         self._snapshot_at = journal.head.seq
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
-        self._keys: dict[tuple[TenantId, str], tuple[str, asyncio.Future[list[TaskId] | Refusal]]] = {}
-        self._new_keys: dict[tuple[TenantId, str], SubmitKey] = {}
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -200,7 +196,7 @@ class Yard:
                 agents.begin_anew()
             event = record.fact
             if isinstance(event, fact.TaskSubmitted) and event.key:
-                self._note_key(event, record.at)
+                self._requests.note(event, record.at)
             elif isinstance(event, fact.TaskEnded) and self.forecaster is not None:
                 self.forecaster.ended(views.tasks[event.task], record.at)
         self.stream.publish(records)
@@ -212,14 +208,14 @@ class Yard:
         self, submissions: Sequence[Submission], who: Who, *, key: str = "", body: bytes = b""
     ) -> list[TaskView] | Refusal:
         """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
-        tenant = submissions[0].specs[0].tenant
-        digest = hmac.digest(self._request_key, body, "sha256").hex() if key else ""
-        if key and (known := self._known_request(tenant, key, digest)) is not None:
+        name = (submissions[0].specs[0].tenant, key)
+        digest = self._requests.digest(body) if key else ""
+        if key and (known := self._requests.known(name, digest)) is not None:
             numbers = await asyncio.shield(known)
             return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
-        answer: asyncio.Future[list[TaskId] | Refusal] = asyncio.get_running_loop().create_future()
+        answer: Answer = asyncio.get_running_loop().create_future()
         if key:
-            self._keys[tenant, key] = (digest, answer)
+            self._requests.begin(name, digest, answer)
         given: list[TaskId] = []
         forecaster = self.forecaster
 
@@ -250,12 +246,12 @@ class Yard:
                 submissions = seen
                 facts = await self.loop.tell(make, by(who))
         except BaseException as error:
-            self._keys.pop((tenant, key), None)
+            self._requests.fail(name)
             answer.set_exception(error)
             answer.exception()  # whoever waits for it sees it; nobody else has to
             raise
         if isinstance(facts, Refusal):
-            self._keys.pop((tenant, key), None)
+            self._requests.fail(name)
             answer.set_result(facts)
             if any(submission.secrets for submission in submissions):
                 self.secrets.drop(given)
@@ -274,30 +270,8 @@ class Yard:
             return told
         return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
 
-    def _known_request(
-        self, tenant: TenantId, key: str, digest: str
-    ) -> "asyncio.Future[list[TaskId] | Refusal] | None":
-        before = self._keys.get((tenant, key))
-        if before is None:
-            kept = self.archive.lookup(tenant, key)
-            if kept is None:
-                return None
-            future: asyncio.Future[list[TaskId] | Refusal] = asyncio.get_running_loop().create_future()
-            future.set_result(list(kept.tasks))
-            before = (kept.body_hash.hex(), future)
-        if before[0] != digest:
-            message = f"The Idempotency-Key {key!r} was used with another body before; use a new key for a new request."
-            raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
-        return before[1]
-
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
-
-    def _note_key(self, event: fact.TaskSubmitted, at: float) -> None:
-        name = (event.spec.tenant, event.key)
-        before = self._new_keys.get(name)
-        tasks = (*(before.tasks if before else ()), event.task)
-        self._new_keys[name] = SubmitKey(event.spec.tenant, event.key, bytes.fromhex(event.digest), tasks, at)
 
     async def tell(self, asked: command.Command, who: Who) -> Facts | Refusal:
         """Any other command, in somebody's name."""
@@ -392,14 +366,15 @@ class Yard:
         """Move ended tasks and request keys out of memory."""
         views, seq = self.views, self.views.last_seq
         ended, views.just_ended = views.just_ended, []
-        keys, self._new_keys = self._new_keys, {}
+        keys = self._requests.take_accepted()
         if not ended and not keys:
             return
         rows = [row_of(view) for view in ended]
         try:
             await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
         except StoreError as error:
-            views.just_ended, self._new_keys = ended + views.just_ended, {**keys, **self._new_keys}
+            views.just_ended = ended + views.just_ended
+            self._requests.put_back(keys)
             if isinstance(error, StoreDamaged):
                 log.error("archive_set_aside", message=self.archive.start_over(error))
             else:
@@ -411,8 +386,7 @@ class Yard:
                 await asyncio.to_thread(self.secrets.drop, with_secrets)
             except StoreError as error:
                 log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
-        for name in keys:
-            self._keys.pop(name, None)
+        self._requests.archived(keys)
 
     def _write_archive(self, rows: list[Row], keys: list[SubmitKey], seq: int) -> None:
         if keys:
