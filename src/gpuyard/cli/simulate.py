@@ -88,25 +88,21 @@ def simulate(
     under(seed)  # what can not be is said before anything is read
     if report is not None:
         _check_report(report)
-    if sum(source is not None for source in (trace, journal, generate)) != 1:
-        raise WrongUse("Say what is to be played: --trace FILE, --journal DIR or --generate N, and one of them only.")
-    if generate is None and (light or repeat > 1 or save is not None):
-        raise WrongUse("--light, --repeat and --save are for jobs that are drawn: they go with --generate.")
-    if throughputs is not None and (trace is None or pool is not None):
-        raise WrongUse("--throughputs goes with --trace, and not with --pool.")
     names = list(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
-    if not names and save is None:
-        raise WrongUse("Say which policies to compare: --policy NAME,…")
+    drawn, recorded = generate is not None, journal is not None
+    _refuse(
+        (sum(source is not None for source in (trace, journal, generate)) != 1, "Say what is to be played: --trace FILE, --journal DIR or --generate N, and one of them only."),
+        (not drawn and (light or repeat > 1 or save), "--light, --repeat and --save are for jobs that are drawn: they go with --generate."),
+        (throughputs and (trace is None or pool is not None), "--throughputs goes with --trace, and not with --pool."),
+        (not names and save is None, "Say which policies to compare: --policy NAME,…"),
+        (recorded and unstoppable, "--journal says of each task whether it may be stopped; --unstoppable goes with --trace or --generate."),
+        (recorded and (nodes or cluster or pool or interference), "--journal has its own nodes and run times; --nodes, --cluster, --pool and --interference go with --trace."),
+        (recorded and (elastic or sleep or price is not None or failures), "--journal has its own nodes; --elastic, --sleep, --price and --failures go with --trace."),
+        (drawn and pool is not None, "--pool goes with --trace: jobs that are drawn may run on all nodes."),
+        (repeat > 1 and (report or save), "--repeat plays many workloads; --report and --save are about one."),
+    )  # fmt: skip
     settled = partial(_settled, advisor=_advisor(policy_model, names), unstoppable=unstoppable)
     if journal is not None:
-        if unstoppable:
-            raise WrongUse(
-                "--journal says of each task whether it may be stopped; --unstoppable goes with --trace or --generate."
-            )
-        if nodes or cluster or pool or interference:
-            raise WrongUse("--journal has its own nodes and run times; --nodes, --cluster, --pool and --interference go with --trace.")  # fmt: skip
-        if elastic or sleep or price is not None or failures:
-            raise WrongUse("--journal has its own nodes; --elastic, --sleep, --price and --failures go with --trace.")
         played = _of_journal(journal, names)
     elif trace is not None:
         chosen = [contender(name) for name in names]
@@ -114,21 +110,16 @@ def simulate(
         played = _of_trace(trace, _jobs(trace, throughputs, pool, where), where, chosen, _sharing(interference))
     else:
         assert generate is not None
-        if pool is not None:
-            raise WrongUse("--pool goes with --trace: jobs that are drawn may run on all nodes.")
-        if repeat > 1 and (report is not None or save is not None):
-            raise WrongUse("--repeat plays many workloads; --report and --save are about one.")
-        where = _cluster(nodes, cluster, None)
-        sharing = _sharing(interference)
-        drawn = [settled(_of_chance(generate, seed + place, light, where, names, sharing)) for place in range(repeat)]
+        where, sharing = _cluster(nodes, cluster, None), _sharing(interference)
+        many = [settled(_of_chance(generate, seed + place, light, where, names, sharing)) for place in range(repeat)]
+        played = many[0]
         if save is not None:
-            _save(save, drawn[0])
+            _save(save, played)
             if not names:
                 return
         if repeat > 1:
-            _repeat(drawn, oracle, predicts, as_json, [under(seed + place) for place in range(repeat)])
+            _repeat(many, oracle, predicts, as_json, [under(seed + place) for place in range(repeat)])
             return
-        played = drawn[0]
     results = _play(settled(played), oracle, predicts, under(seed))
     if report is not None:
         note = f"{played.note}{', run times known' if oracle else ''}."
@@ -142,6 +133,13 @@ def simulate(
         )
     else:
         _print_table(results)
+
+
+def _refuse(*rules: tuple[object, str]) -> None:
+    """The first of these that is so is what is wrong with the options."""
+    for is_so, sentence in rules:
+        if is_so:
+            raise WrongUse(sentence)
 
 
 def _play(
