@@ -63,9 +63,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
     kept_up: dict[str, float] = {}
     """TFLOPS by type of numbers, as if they were a sheet's, where somebody measured them."""
 
-    def names(self) -> set[str]:
-        """All it goes by, as `_plain` writes them."""
-        return {_plain(name) for name in (self.gpu, *self.aliases.split("|")) if name}
+    @property
+    def names(self) -> list[str]:
+        """All it goes by."""
+        return [name for name in (self.gpu, *self.aliases.split("|")) if name]
 
     @property
     def link_gbs(self) -> float:
@@ -102,15 +103,15 @@ class Specs:
 
     def __init__(self, gpus: Iterable[Gpu]) -> None:
         self.gpus = {gpu.gpu: gpu for gpu in gpus}
-        self._by_name = {name: gpu for gpu in self.gpus.values() for name in gpu.names()}
+        self._by_name = {_plain(name): gpu for gpu in self.gpus.values() for name in gpu.names}
 
     def find(self, name: str) -> Gpu:
         """By its name, one of its aliases, or a beginning that only one memory size or socket can be meant by."""
         plain = _plain(name)
         if plain in self._by_name:
             return self._by_name[plain]
-        begins = [gpu for known, gpu in self._by_name.items() if known.startswith(plain) and len(plain) >= 2]
-        if begins:
+        begins = [gpu for gpu in self.gpus.values() if any(plain in _beginnings(known) for known in gpu.names)]
+        if begins and len({(gpu.compute_capability, gpu.sm_count) for gpu in begins}) == 1:
             return begins[0]
         near = get_close_matches(plain, self._by_name, n=3, cutoff=0.5)
         offered = ", ".join(dict.fromkeys(self._by_name[n].gpu for n in near)) or ", ".join(self.gpus)
@@ -138,6 +139,11 @@ def _measured(gpu: Gpu, peaks: dict[str, float]) -> Gpu:
 
 def _plain(name: str) -> str:
     return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
+
+
+def _beginnings(name: str) -> set[str]:
+    """Its first word, its first two, and so on."""
+    return {_plain(name[: word.end()]) for word in re.finditer("[A-Za-z0-9]+", name)}
 
 
 @cache

@@ -31,6 +31,12 @@ def test_an_unknown_gpu_is_answered_with_the_nearest_names() -> None:
         shipped().find("RTX4091")
 
 
+@pytest.mark.parametrize(("said", "near"), [("H2", "H200-SXM"), ("L40", "L40S"), ("A1", "A10"), ("RTX", "RTX5090")])
+def test_half_a_word_and_what_several_chips_begin_with_name_no_gpu(said: str, near: str) -> None:
+    with pytest.raises(WrongInput, match=f"Unknown GPU '{said}'; near to it: .*{near}"):
+        shipped().find(said)
+
+
 def test_a_board_with_a_power_cap_does_not_keep_its_peak_up() -> None:
     t4, v100 = shipped().find("T4"), shipped().find("V100")
     assert t4.sustained_tflops("fp32") < 0.6 * t4.tflops("fp32")
