@@ -175,6 +175,14 @@ def test_who_holds_on_more_strongly_does_not_make_room() -> None:
     assert cluster.nodes_of("much") == ("slow",)
 
 
+@pytest.mark.parametrize(("policy", "then"), [("srtf", "slow"), ("dqn", "fast")])
+def test_under_dqn_two_of_about_one_size_change_places_also_for_the_longer_one(policy: str, then: str) -> None:
+    cluster = yard(slow=1, policy=policy, backfill="greedy")
+    cluster.submits(saves("little", LITTLE_FASTER, estimate=20_000.0), saves("much", estimate=25_000.0))
+    cluster.passes(1_000)
+    assert cluster.nodes_of("much") == (then,)
+
+
 def test_a_task_that_says_nothing_of_speeds_makes_no_room() -> None:
     cluster = yard(slow=1)
     cluster.submits(task("silent", models=("V100",), preemption=Preemption.CHECKPOINT), saves("much"))

@@ -8,7 +8,7 @@ from gpuyard.learning.training import NEVER, Trained
 from gpuyard.predictor.advantage import Model
 
 LIMITS = (
-    "**What it can not do.** It knows tasks that nobody may stop, on whole GPUs; others are placed as by `srtf`. It was trained with "
+    "**What it can not do.** It knows tasks that nobody may stop, on whole GPUs; nobody is asked about others. It was trained with "
     "`backfill` greedy: while nodes are promised to anybody it is not asked. It goes by predictions, and is as wrong as they are. "
     "Like `srtf` it can let a long task wait for ever while short ones keep coming."
 )

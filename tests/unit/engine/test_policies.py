@@ -219,6 +219,37 @@ def test_srtf_stops_only_what_needs_more_than_twice_as_long_still() -> None:
     assert not outranks("srtf", waiting(0.0), running(0.0), 50.0)
 
 
+# --- dqn --------------------------------------------------------------------------------------------------------------
+
+
+def test_dqn_orders_the_queue_as_srtf_does() -> None:
+    nearly = waiting(0.0, estimate=about(1000.0), served_seconds=990.0)
+    assert key("dqn", nearly) == key("srtf", nearly) == 10.0
+    assert key("dqn", waiting(0.0, estimate=about(100.0), timeout_seconds=50.0)) == 50.0
+    assert key("dqn", waiting(0.0)) == UNKNOWN
+
+
+def test_dqn_stops_only_what_stands_on_a_higher_step_of_sixteen_by_gpus_and_seconds() -> None:
+    ours = waiting(0.0, estimate=about(100.0))
+    assert outranks("dqn", ours, running(0.0, estimate=about(129.0)), 0.0), "two GPUs: 258 GPU-seconds"
+    assert not outranks("dqn", ours, running(0.0, estimate=about(127.0)), 0.0)
+    assert outranks("dqn", ours, running(0.0, estimate=about(129.0)), 120.0), "a step never falls"
+
+
+def test_under_dqn_a_task_goes_back_for_what_it_has_had_also_if_nobody_had_an_idea_of_it() -> None:
+    ours = waiting(0.0, estimate=about(100.0))
+    for long in (running(0.0), running(0.0, estimate=about(60.0))):
+        assert not outranks("dqn", ours, long, 127.0)
+        assert outranks("dqn", ours, long, 129.0)
+
+
+def test_under_dqn_who_has_outrun_its_estimate_has_as_long_still_as_it_has_run() -> None:
+    late = running(0.0, estimate=about(100.0))
+    assert key("dqn", late, 99.0) == 1.0
+    assert key("dqn", late, 1000.0) == 1000.0
+    assert key("dqn", running(0.0, estimate=about(100.0), timeout_seconds=1200.0), 1000.0) == 200.0
+
+
 # --- tiresias ---------------------------------------------------------------------------------------------------------
 
 
