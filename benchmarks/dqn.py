@@ -44,8 +44,9 @@ KINDS = (
     Regime("three models, later Venus", GAVEL_NODES, 0.45, GAVEL, trace="venus"),
     Regime("three models, Philly", GAVEL_NODES, 0.45, GAVEL, trace="philly"),
     Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, jobs=300, stoppable=True),
+    Regime("one model, may be stopped", "2x8:new", 0.85, stoppable=True),
 )
-"""The first three with other seeds only; then another load, another size, other jobs; and one in which jobs may be stopped."""
+"""The first three with other seeds only; then another load, another size, other jobs; and two in which jobs may be stopped."""
 
 
 def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
