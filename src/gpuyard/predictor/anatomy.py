@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Words = NDArray[np.str_]
 KINDS = ("matmul", "convolution", "grouped", "attention", "norm", "light")
+MADE_OF = ("operations", *(f"of_{kind}" for kind in KINDS))
+"""What is known of the memory a step needs besides its tensors."""
 KEPT, LARGEST = 0.35, 1.5
 """Medians over the models of our zoo, which were counted both ways: what is kept over what inference moves (a quarter of
 them below 0.31, a quarter above 0.38), and the largest operation over the largest mean of a group."""
@@ -245,7 +247,12 @@ def look_up(library: Library, model: str, mode: str, size: int) -> Anatomy | Non
 
 
 def memory_shape(works: Sequence[Anatomy], batch: Floats, numbers: Words, mode: Words) -> dict[str, Floats]:
-    """What must be there at once, in MiB: what is kept for the backward pass, what passes through, parameters."""
+    """What must be there at once, in MiB: what is kept for the backward pass, what passes through, parameters. And what needs
+    room besides: how many operations there are, and which part of the traffic is of which kind.
+    """
+    different = {id(work): work for work in works}
+    made = {name: made_of(work) for name, work in different.items()}
+    parts = np.array([made[id(work)] for work in works]).reshape(-1, 1 + len(KINDS)).T
     narrow = np.where(np.isin(numbers, ("bf16", "amp")), 0.5, 1.0)
     kept = np.where(mode == "train", [work.kept_bytes for work in works], 0.0)
     passing = np.array([work.largest_bytes for work in works])
@@ -254,4 +261,12 @@ def memory_shape(works: Sequence[Anatomy], batch: Floats, numbers: Words, mode: 
         "activations": (kept + passing) * batch * narrow / 2**20,
         "parameters": np.array([w.parameter_bytes for w in works]) * np.where(numbers == "bf16", 0.5, 1.0) / 2**20,
         "input": passing * batch * narrow / 2**20,
+        **dict(zip(MADE_OF, parts, strict=True)),
     }
+
+
+def made_of(work: Anatomy) -> Floats:
+    """How many operations, and the part of the traffic that each kind has: in the order of `MADE_OF`."""
+    kind, kernels, _, moved, _ = work.groups.T
+    shares = np.bincount(kind.astype(np.intp), moved, len(KINDS)) / max(float(moved.sum()), 1.0)
+    return np.array([float(kernels.sum()), *shares])

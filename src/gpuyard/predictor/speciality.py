@@ -162,9 +162,9 @@ class Speciality:
         """What is said of a GPU nobody has measured."""
         together = self.heads["strange"][0](table)
         experts = self.heads.get("experts")
-        if not experts:
-            return together
-        return np.asarray(0.5 * (together + np.median([expert(table) for expert in experts], axis=0)), dtype=np.float64)
+        if experts:
+            together = 0.5 * (together + np.median([expert(table) for expert in experts], axis=0))
+        return np.asarray(together, dtype=np.float64)
 
     def seen(self, table: Table) -> Floats:
         """What tells rows of a GPU that was measured a little from each other: their ratios, and what others would take."""

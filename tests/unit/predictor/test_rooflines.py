@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.predictor.dataset import Rows, read
 from gpuyard.predictor.gpus import shipped
-from gpuyard.predictor.rooflines import ROOFLINES
+from gpuyard.predictor.rooflines import ROOFLINES, matmul
 from gpuyard.predictor.rooflines.chips import Chips
 from tests.unit.predictor.worlds import write
 
@@ -76,3 +76,33 @@ def test_what_is_left_over_of_the_last_square_and_of_the_last_pack_of_channels_i
     assert told["square_4"].tolist() == pytest.approx([1.0, 16**2 / 13**2])
     assert told["into_32"].tolist() == [1.0, 96 / 65]
     assert told["out_64"].tolist() == [1.0, 1.0]
+
+
+def test_a_round_that_is_not_full_takes_as_long_as_a_full_one(tmp_path: Path) -> None:
+    tiles = 2 * 108  # of 128 × 128, two rounds of an A100's processors
+    columns = ("gpu", "op", "B", "M", "N", "K", "latency_ms")
+    lines = [("A100-40GB-PCIe", "linear", 1, 128 * count, 128, 8192, 1.0) for count in (tiles, tiles + 1)]
+    even, more = base(read(write(tmp_path / "products.csv", columns, lines))[0])
+    assert more > 1.05 * even
+
+
+def test_a_deep_product_with_a_small_result_is_shared_by_many_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ("gpu", "op", "B", "M", "N", "K", "latency_ms")
+    lines = [("A100-40GB-PCIe", "linear", 1, m, 256, 65536, 1.0) for m in (256, 13_824)]
+    rows = read(write(tmp_path / "products.csv", columns, lines))[0]
+    small, large = base(rows)
+    monkeypatch.setattr(matmul, "PARTS", (1,))
+    small_alone, large_alone = base(rows)
+    assert small_alone > 1.5 * small
+    assert large_alone < 1.1 * large
+
+
+def test_memory_is_told_what_a_model_is_made_of(tmp_path: Path) -> None:
+    line = (*RESNET, 4, "fp32", "false", "H200", "2.11", 5.0, 900.0, 0.4)
+    memory = read(write(tmp_path / "rows.csv", STEP, [line]))[1]
+    told = ROOFLINES["memory"].features(memory, Chips.of(memory, shipped()))[1]
+    assert told["operations"][0] > 100
+    assert 0.1 < told["of_convolution"][0] < 0.9
+    assert told["of_attention"][0] == 0.0

@@ -24,7 +24,7 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     weight = 4.0 * into * out * kernel**2
     moved = 4.0 * b * (into * size**2 + out * after**2) + weight
     one, memory = np.ones(len(rows)), chips.memory_ms(moved)
-    base, columns = product(one, b * after**2, out, into * kernel**2, moved, memory, weight, chips, floor)
+    base, columns = product(one, b * after**2, out, into * kernel**2, 4.0 * one, moved, memory, weight, chips, floor)
     columns |= {f"square_{side}": _rounded(after, side) ** 2 for side in SQUARES}
     columns |= {f"into_{pack}": _rounded(into, pack) for pack in PACKS}
     columns |= {f"out_{pack}": _rounded(out, pack) for pack in PACKS}

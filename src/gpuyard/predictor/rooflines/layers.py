@@ -27,7 +27,16 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     cycle = np.array([BYTES_A_CYCLE.get(op, np.inf) for op in rows.words["op"].tolist()])
     memory = np.hypot(chips.memory_ms(moved), moved / (cycle * chips.cycles))
     base, columns = product(
-        one, tokens, np.where(is_product, n, 1.0), np.where(is_product, k, 1.0), moved, memory, weight, chips, floor
+        one,
+        tokens,
+        np.where(is_product, n, 1.0),
+        np.where(is_product, k, 1.0),
+        2.0 * one,
+        moved,
+        memory,
+        weight,
+        chips,
+        floor,
     )
     return base, columns | {
         "width": np.log2(rows.shape["width"]),

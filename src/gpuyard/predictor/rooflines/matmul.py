@@ -1,4 +1,10 @@
-"""One matrix product: how well its tiles fill the GPU, and whether arithmetic or memory is what it waits for."""
+"""One matrix product: how well its tiles fill the GPU, and whether arithmetic or memory is what it waits for.
+
+A kernel cuts the result into tiles, and each processor takes one at a time. So a product takes as many rounds as it has tiles
+over processors, rounded up, and each round as long as a whole tile, however little of it is of use. Large tiles reach more of
+the peak, since less is loaded for an operation; small ones leave less over. Where tiles are fewer than processors, several
+share one and each sums up a part of the depth. Libraries choose well, so the roofline is the best of all these.
+"""
 
 import numpy as np
 
@@ -6,6 +12,18 @@ from gpuyard.predictor.dataset import Floats, Rows
 from gpuyard.predictor.rooflines.chips import Chips, bytes_of
 
 TILES = ((64, 64), (128, 128), (256, 128))
+"""Of those that the features tell about."""
+SIDES = ((32, 32), (32, 64), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
+PARTS = (1, 2, 4, 8, 16)
+"""Tiles, and parts of the depth, that libraries choose from."""
+LOADED = 12.0
+"""Operations that could be done while a number is loaded into a tile."""
+STARTED = 64.0
+"""Steps along the depth that a tile costs besides: it is begun, and written."""
+JOINED_MS = 0.004
+"""What it takes to launch a second kernel that adds up parts."""
+THINNEST = 64
+"""Steps along the depth that a part has at least."""
 
 
 def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
@@ -14,7 +32,7 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     size = bytes_of(rows.precision)
     weight = b * k * n * size
     moved = b * m * k * size + weight + b * m * n * np.maximum(size, 2.0)
-    return product(b, m, n, k, moved, chips.memory_ms(moved), weight, chips, floor)
+    return product(b, m, n, k, size, moved, chips.memory_ms(moved), weight, chips, floor)
 
 
 def product(
@@ -22,14 +40,16 @@ def product(
     m: Floats,
     n: Floats,
     k: Floats,
+    size: Floats,
     moved: Floats,
     memory: Floats,
     weight: Floats,
     chips: Chips,
     floor: Floats,
 ) -> tuple[Floats, dict[str, Floats]]:
-    """The same for whatever becomes a product; `memory` is how long its bytes take."""
-    arithmetic = slowed(2.0 * b * m * n * k / chips.flops, chips)
+    """The same for whatever becomes a product; `size` is the bytes of a number, `memory` how long all take."""
+    cut = in_tiles(b, m, n, k, size, chips)
+    arithmetic = slowed(cut, chips)
     base = np.maximum(arithmetic, memory)
     columns = {
         "ratio": np.log2(arithmetic / memory),
@@ -46,6 +66,7 @@ def product(
         "launch": np.log2(base / floor),
         "memory_launch": np.log2(memory / floor),
         "sustained": chips.sustained,
+        "left_over": np.log2(cut * chips.flops / (2.0 * b * m * n * k)),
     }
     for tall, wide in TILES:
         tiles = b * np.ceil(m / tall) * np.ceil(n / wide)
@@ -56,6 +77,21 @@ def product(
             f"filled_{tall}": b * m * n / (tiles * tall * wide),
         }
     return base + floor, columns
+
+
+def in_tiles(b: Floats, m: Floats, n: Floats, k: Floats, size: Floats, chips: Chips) -> Floats:
+    """Milliseconds of arithmetic with the best of all tiles and parts, at the sheet's peak; numbers of `size` bytes."""
+    best = np.full(len(m), np.inf)
+    for tall, wide in SIDES:
+        tiles = b * np.ceil(m / tall) * np.ceil(n / wide)
+        step = 2.0 * (tall * wide + LOADED * (tall + wide)) * chips.sm / chips.flops
+        for parts in PARTS:
+            taken = np.ceil(tiles * parts / chips.sm) * (np.ceil(k / parts) + STARTED) * step
+            if parts > 1:
+                taken += 2.0 * parts * b * m * n * size / chips.bytes + JOINED_MS
+                taken[k < parts * THINNEST] = np.inf
+            best = np.minimum(best, taken)
+    return best
 
 
 def slowed(arithmetic: Floats, chips: Chips) -> Floats:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from gpuyard.predictor.anatomy import MADE_OF
 from gpuyard.predictor.dataset import Floats, Rows
 from gpuyard.predictor.rooflines.chips import Chips
 
@@ -26,4 +27,5 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
         "context": np.log2(base / context),
         "batch": np.log2(rows.shape["batch"]),
         "sm": np.log2(chips.sm),
+        **{name: rows.shape[name] for name in MADE_OF},
     }

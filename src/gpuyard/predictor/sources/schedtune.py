@@ -5,6 +5,7 @@ from math import log
 
 import numpy as np
 
+from gpuyard.predictor.anatomy import MADE_OF
 from gpuyard.predictor.dataset import Columns, Rows, ones
 from gpuyard.predictor.gpus import Gpu, shipped
 
@@ -37,6 +38,7 @@ def rows(columns: Columns) -> list[Rows]:
                 "activations": columns.numbers("activations_mb", above=0),
                 "parameters": columns.numbers("parameters_mb", above=0),
                 "input": columns.numbers("input_mb", above=0),
+                **dict.fromkeys(MADE_OF, np.zeros(len(columns))),
             },
             {
                 "source": ones("schedtune", len(columns)),
