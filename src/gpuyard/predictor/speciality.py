@@ -38,8 +38,8 @@ Shape = Mapping[str, float]
 """Settings of LightGBM, and how many trees."""
 FINEST: Shape = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
 FINE: Shape = {"num_leaves": 127, "learning_rate": 0.14, "min_data_in_leaf": 8, "trees": 150}
-"""Of trees that are asked for sorts of work they have seen: as many as 10,000 predictions in a fifth of a second allow, of
-single operations and of whole models, whose rooflines take longer."""
+"""Of trees that are asked for sorts of work they have seen: the finest of single operations; of whole models as many as 10,000
+predictions in a fifth of a second allow."""
 SHARED: Shape = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
 DETAILED: Shape = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
 PLAIN: Shape = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
