@@ -63,12 +63,14 @@ def test_a_plan_runs_as_tasks_in_an_order_that_it_allows(yard: Yard, tmp_path: P
 
 def test_online_work_takes_gpus_from_a_plan_that_goes_on_afterwards(yard: Yard, tmp_path: Path) -> None:
     submit = planned(yard, tmp_path, ("a", "A", 30, ""), ("b", "A", 1, "a"), requests=4)
-    ids = yard.does(*submit, "--per", "call", "--", WORDS.replace("sleep", "test {node} = b || sleep") % 6).split()
+    until_told = "test {node} = b || until test -e go; do sleep 0.1; done"
+    ids = yard.does(*submit, "--per", "call", "--", WORDS.replace("sleep %s", until_told)).split()
     client = yard.client()
     until(lambda: len(log(tmp_path)) == 4, what="the plan has all GPUs")
 
     online = client.submit("echo online >> log", gpu_count=2, priority="high", work_dir=tmp_path)
     assert client.wait(online, timeout=60).succeeded
+    (tmp_path / "go").touch()
     ended: list[Any] = client.wait(ids, timeout=120)
 
     assert all(task.succeeded for task in ended)
