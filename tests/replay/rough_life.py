@@ -18,12 +18,13 @@ from typing import Any
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.placement import Placement
+from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Estimate, Share
 from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.domain.values import (
     MILLI,
+    AttemptRef,
     GpuHealth,
     Link,
     NodeId,
@@ -45,7 +46,6 @@ from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, tas
 TENANTS = ("red", "green", "blue")
 ESTIMATES = (None, Estimate(60.0, 30.0, 120.0), Estimate(5.0, 5.0, 5.0), Estimate(1000.0, 10.0, 4000.0))
 BACKFILLS = ("none", "greedy", "easy", "conservative")
-Attempt = tuple[TaskId, int]
 
 
 class RealNodes(World):
@@ -53,7 +53,7 @@ class RealNodes(World):
 
     def __init__(self, start_seconds: float, stop_seconds: float) -> None:
         super().__init__(start_seconds=start_seconds, stop_seconds=stop_seconds)
-        self.really: dict[NodeId, dict[Attempt, dict[int, int]]] = {}
+        self.really: dict[NodeId, dict[AttemptRef, dict[int, int]]] = {}
         """Thousandths of cards in use, by node and attempt."""
 
     def handle(self, asked: command.Command) -> Any:
@@ -73,19 +73,19 @@ class RealNodes(World):
     def _leaves(self, asked: Any, *, forget: bool) -> None:
         for name, running in self.really.items():
             if asked.node in {None, name}:
+                ref = AttemptRef(asked.task, asked.attempt, asked.origin)
                 if forget:
-                    running.pop((asked.task, asked.attempt), None)
-                elif (asked.task, asked.attempt) in running:
-                    running[asked.task, asked.attempt] = {}
+                    running.pop(ref, None)
+                elif ref in running:
+                    running[ref] = {}
 
     def _effect(self, event: fact.Event) -> None:
         if isinstance(event, fact.TaskPlaced | fact.AttemptResuming):
-            self._uses((event.task, event.attempt), event.placement)
-        elif isinstance(event, fact.NodeRemoved):
-            self.really.pop(event.node, None)
+            task = self.engine.state.tasks[event.task]
+            self._uses(AttemptRef(event.task, event.attempt, task.origin), event.placement)
         super()._effect(event)
 
-    def _uses(self, attempt: Attempt, placement: Placement) -> None:
+    def _uses(self, attempt: AttemptRef, placement: Placement) -> None:
         for part in placement.slices:
             here = self.really.setdefault(part.node, {})
             here[attempt] = {}
@@ -181,21 +181,26 @@ class RoughLife:
         where = self.draw.choice((None, *nodes))
         stale = self.draw.choice((one.round, one.round, 1))
         kinds: tuple[Callable[[], command.Command], ...] = (
-            lambda: command.ReportStarted(one.id, one.attempts, where),
-            lambda: command.ReportSuspended(one.id, one.attempts, stale, where),
-            lambda: command.ReportResumed(one.id, one.attempts, stale, where),
-            *(lambda: command.ReportEnded(one.id, one.attempts, self.draw.choice(list(Outcome)), 1, where),) * 3,
+            lambda: command.ReportStarted(one.id, one.attempts, where, one.origin),
+            lambda: command.ReportSuspended(one.id, one.attempts, stale, where, one.origin),
+            lambda: command.ReportResumed(one.id, one.attempts, stale, where, one.origin),
+            *(lambda: self._ended(one, where, self.draw.choice(list(Outcome))),) * 3,
         )
         self._tells(self.draw.choice(kinds)())
+
+    def _ended(self, one: Task, where: NodeId | None, outcome: Outcome) -> command.ReportEnded:
+        return command.ReportEnded(one.id, one.attempts, outcome, 1, where, origin=one.origin)
 
     def fails_to_move(self) -> None:
         """A suspension, or the way back from it, fails."""
         if one := self._somebody((Suspending,)):
-            self._tells(command.ReportNotSuspended(one.id, one.attempts, one.round, "It can not be moved."))
+            self._tells(
+                command.ReportNotSuspended(one.id, one.attempts, one.round, "It can not be moved.", None, one.origin)
+            )
         if one := self._somebody((Resuming,)):
             where = self.draw.choice((None, *one.phase.placement.nodes))  # type: ignore[attr-defined]
             if not any(self.story.state.index.hosts[name].lost for name in one.phase.placement.nodes):  # type: ignore[attr-defined]
-                self._tells(command.ReportNotResumed(one.id, one.attempts, one.round, "It is gone.", where))
+                self._tells(command.ReportNotResumed(one.id, one.attempts, one.round, "It is gone.", where, one.origin))
 
     def repeats(self) -> None:
         """Something is said a second time, long after; nothing happens on the nodes by that.
@@ -212,22 +217,50 @@ class RoughLife:
         name = self._any_node()
         if name is None:
             return
-        if not self.story.state.index.hosts[name].lost:
+        host = self.story.state.index.hosts[name]
+        if not host.lost and not host.away:
+            stops = self.draw.random() < 0.2
+            self._tells(command.StopNode(name, 60.0) if stops else command.LoseNode(name))
+            return
+        if host.away and not host.lost and self.draw.random() < 0.3:
             self._tells(command.LoseNode(name))
             return
-        has = self._has(name)
-        registers = self.draw.random() < 0.5
-        spec = self.story.state.index.hosts[name].spec
-        self._tells(command.JoinNode(spec, has) if registers else command.ReturnNode(name, has))
-        self._reconciles(name, has)
+        self._registers(host.spec, joins=self.draw.random() < 0.7)
+
+    def begins_an_epoch(self) -> None:
+        """Another scheduler begins; some nodes register with it at once."""
+        self._tells(command.BeginEpoch("0.1.0", origin=self.draw.randrange(1, 2**63)))
+        for name in sorted(self.story.state.index.hosts):
+            if self.draw.random() < 0.8:
+                self._registers(self.story.state.index.hosts[name].spec, joins=True)
+
+    def _registers(self, spec: NodeSpec, *, joins: bool) -> bool:
+        """A node says what it has; what runs there is said to run now and then, and never what does not."""
+        has = self._has(spec.id)
+        runs = tuple(ref for ref in has if self._runs(spec.id, ref) and self.draw.random() < 0.7)
+        asked: command.Command = command.ReturnNode(spec.id, has, runs)
+        if joins:
+            asked = command.JoinNode(spec, has, runs, tuple((ref, self._part(spec.id, ref)) for ref in has))
+        if isinstance(self._tells(asked), Refusal):
+            return False
+        self._reconciles(spec.id, has)
+        return True
+
+    def _runs(self, name: NodeId, ref: AttemptRef) -> bool:
+        left = self.story.state.remains.get(name, {}).get(ref)
+        return left is not None and set(self.world.really[name][ref]) == set(left.part.gpus)
+
+    def _part(self, name: NodeId, ref: AttemptRef) -> Slice:
+        cards = self.world.really[name][ref]
+        return Slice(name, tuple(sorted(cards)), min(cards.values(), default=MILLI))
 
     def what_remains_ends(self) -> None:
         """What a node ran on with is stopped there."""
         for name, left in self.story.state.remains.items():
             host = self.story.state.index.hosts[name]
             if not host.lost and left:
-                number, attempt = self.draw.choice(sorted(left))
-                self._tells(command.ReportEnded(number, attempt, Outcome.STOPPED, node=name))
+                number, attempt, origin = self.draw.choice(sorted(left))
+                self._tells(command.ReportEnded(number, attempt, Outcome.STOPPED, node=name, origin=origin))
                 return
 
     def changes_a_node(self) -> None:
@@ -241,10 +274,7 @@ class RoughLife:
             self._tells(self.draw.choice(kinds)())
 
     def joins(self) -> None:
-        spec = self._node(self.draw.randrange(5))
-        has = self._has(spec.id)
-        if not isinstance(self._tells(command.JoinNode(spec, has)), Refusal):
-            self._reconciles(spec.id, has)
+        self._registers(self._node(self.draw.randrange(5)), joins=True)
 
     def changes_a_card(self) -> None:
         where, gpu = NodeId(f"n{self.draw.randrange(4)}"), self.draw.randrange(4)
@@ -330,29 +360,30 @@ class RoughLife:
         found = [one for one in self.story.state.tasks.values() if isinstance(one.phase, phases)]
         return self.draw.choice(found) if found else None
 
-    def _has(self, name: NodeId) -> tuple[Attempt, ...]:
+    def _has(self, name: NodeId) -> tuple[AttemptRef, ...]:
         """What a node still has; of what is not to run there any more, some may have ended meanwhile."""
         running = self.world.really.get(name, {})
         for what in list(running):
             one = self.story.state.tasks.get(what[0])
-            present = one is not None and isinstance(one.phase, ACTIVE) and one.attempts == what[1]
+            present = one is not None and isinstance(one.phase, ACTIVE) and (one.attempts, one.origin) == what[1:]
             if not present and self.draw.random() < 0.5:
                 del running[what]
         return tuple(running)
 
-    def _reconciles(self, name: NodeId, has: tuple[Attempt, ...]) -> None:
+    def _reconciles(self, name: NodeId, has: tuple[AttemptRef, ...]) -> None:
         """A scheduler that hears what a node has reports for it what it should have and has not."""
         state = self.story.state
         for one in list(state.on_node.get(name, {}).values()):
-            if (one.id, one.attempts) not in has and name not in (one.members or {}) and one.id in state.tasks:
-                self._tells(command.ReportEnded(one.id, one.attempts, Outcome.LOST, node=name))
+            gone = AttemptRef(one.id, one.attempts, one.origin) not in has
+            if gone and name not in (one.members or {}) and one.id in state.tasks:
+                self._tells(command.ReportEnded(one.id, one.attempts, Outcome.LOST, node=name, origin=one.origin))
 
 
 STEPS: tuple[Callable[[RoughLife], None], ...] = (
     *(RoughLife.submits,) * 12, *(RoughLife.waits,) * 8, *(RoughLife.asks,) * 5, *(RoughLife.reports,) * 4,
     *(RoughLife.loses_or_gets_back,) * 4, *(RoughLife.what_remains_ends,) * 2, *(RoughLife.changes_a_node,) * 2,
     RoughLife.fails_to_move, RoughLife.repeats, RoughLife.joins, RoughLife.changes_a_card, RoughLife.limits,
-    RoughLife.splits, RoughLife.decides_otherwise, RoughLife.restarts, RoughLife.explains,
+    RoughLife.begins_an_epoch, RoughLife.splits, RoughLife.decides_otherwise, RoughLife.restarts, RoughLife.explains,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from gpuyard.domain.events import (
 )
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.refusals import GangsElsewhere, NodeChangedInUse, NodeInUse, Refusal
-from gpuyard.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
+from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
 from gpuyard.engine import snapshot
 from gpuyard.engine.engine import Engine
 from gpuyard.testing import ClusterStory, gang, node, task
@@ -54,7 +54,7 @@ def test_what_a_returned_node_does_not_have_any_more_is_free_at_once(cluster: Cl
     cluster.gets_back("a", "two")
     assert cluster.running() == ["one"]
     returned = [event for _, event in cluster.facts if isinstance(event, NodeReturned)]
-    assert returned == [NodeReturned(NodeId("a"), ((cluster.numbers["two"], 1),))]
+    assert returned == [NodeReturned(NodeId("a"), (AttemptRef(cluster.numbers["two"], 1),))]
 
 
 def test_a_node_that_registers_again_says_what_is_gone_of_what_it_had(cluster: ClusterStory) -> None:
@@ -62,7 +62,7 @@ def test_a_node_that_registers_again_says_what_is_gone_of_what_it_had(cluster: C
     cluster.has_node(spec)
     cluster.submits(task("old", gpus=4))
     cluster.loses("a")
-    cluster.tells(command.JoinNode(spec, ((cluster.numbers["old"], 1),)))
+    cluster.tells(command.JoinNode(spec, (AttemptRef(cluster.numbers["old"], 1),)))
     assert not cluster.is_running("old")
     cluster.tells(command.JoinNode(spec))
     assert cluster.is_running("old")
@@ -223,7 +223,7 @@ def test_a_node_whose_cards_changed_is_refused_while_it_still_has_something(clus
     cluster.submits(task("old", gpus=2))
     cluster.loses("a")
     other = node("a", gpus=4)
-    answer = cluster.tells(command.JoinNode(other, ((cluster.numbers["old"], 1),)))
+    answer = cluster.tells(command.JoinNode(other, (AttemptRef(cluster.numbers["old"], 1),)))
     assert answer == NodeChangedInUse(NodeId("a"))
     cluster.tells(command.JoinNode(other))
     assert cluster.is_running("old")

@@ -7,7 +7,7 @@ books that add up, and that the facts alone give the same state.
 import pytest
 
 from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.commands import BeginEpoch, EndEpoch, ReportEnded
+from gpuyard.domain.commands import BeginEpoch, EndEpoch, ReportEnded, SkipTaskNumbers
 from gpuyard.domain.events import AttemptEnded, ReservationMade, TaskEnded, TaskRequeued
 from gpuyard.domain.refusals import (
     BudgetSpent,
@@ -359,7 +359,7 @@ def test_every_scheduler_that_takes_over_counts_one_further(cluster: ClusterStor
 
 def test_numbers_a_node_has_heard_of_are_not_given_out_again(cluster: ClusterStory) -> None:
     cluster.submits(task("first"))
-    cluster.tells(BeginEpoch("0.1.0", last_task=TaskId(5)))
+    cluster.tells(SkipTaskNumbers(TaskId(5)))
     cluster.submits(task("second"))
     assert cluster.numbers == {"first": 1, "second": 6}
     assert [number for number in range(1, 8) if cluster.state.was_ours(TaskId(number))] == [1, 6]

@@ -150,6 +150,14 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.NodeChanged: lambda _, it: f"Node {it.node.id} describes itself anew.",
     fact.NodeLost: lambda _, it: f"Node {it.node} is lost.",
     fact.NodeReturned: lambda _, it: f"Node {it.node} is back.",
+    fact.NodeStopped: lambda _, it: (
+        f"The agent of node {it.node} was stopped; it is expected back by {clock(it.back_by)}."
+    ),
+    fact.RemainsFound: lambda _, it: (
+        f"Node {it.node} has attempt {it.attempt} of a task {it.task} that is not known here; what it holds is taken."
+    ),
+    fact.AttemptRecovered: lambda t, it: f"{t.task(it.task)} still runs on {it.node}, which is back, and goes on.",
+    fact.TaskNumbersSkipped: lambda _, it: f"Task numbers up to {it.last_task} are not given out again.",
     fact.NodeRemoved: lambda _, it: f"Node {it.node} was taken out of the yard.",
     fact.NodeCordoned: lambda _, it: f"Node {it.node} {'is being emptied' if it.draining else 'is closed'}.",
     fact.NodeUncordoned: lambda _, it: f"Node {it.node} is open again.",

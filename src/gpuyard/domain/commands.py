@@ -2,10 +2,11 @@
 
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.placement import Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, NewTask
 from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, Value
+from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, Value
 
 
 class Command(Value, frozen=True):
@@ -85,6 +86,10 @@ class ReportStarted(Command, frozen=True):
     attempt: int
     node: NodeId | None = None
     """Which part; none: all of it."""
+    origin: int = 0
+    """Of the scheduler that placed it, here and in all reports."""
+    started_at: float | None = None
+    """When its process started; none: now."""
 
 
 class ReportSuspended(Command, frozen=True):
@@ -95,6 +100,7 @@ class ReportSuspended(Command, frozen=True):
     round: int
     """Which suspension of the attempt this is about: the number it was asked for under."""
     node: NodeId | None = None
+    origin: int = 0
 
 
 class ReportNotSuspended(Command, frozen=True):
@@ -106,6 +112,7 @@ class ReportNotSuspended(Command, frozen=True):
     message: str = ""
     """Why not, one sentence."""
     node: NodeId | None = None
+    origin: int = 0
 
 
 class ReportResumed(Command, frozen=True):
@@ -116,6 +123,7 @@ class ReportResumed(Command, frozen=True):
     round: int
     """Of the suspension it comes back from."""
     node: NodeId | None = None
+    origin: int = 0
 
 
 class ReportNotResumed(Command, frozen=True):
@@ -126,6 +134,7 @@ class ReportNotResumed(Command, frozen=True):
     round: int
     message: str = ""
     node: NodeId | None = None
+    origin: int = 0
 
 
 class ReportEnded(Command, frozen=True):
@@ -143,6 +152,9 @@ class ReportEnded(Command, frozen=True):
     """What the node has to say about it, one sentence."""
     actual: Actual | None = None
     """What it took of its GPUs, as far as the node has measured it."""
+    origin: int = 0
+    ended_at: float | None = None
+    """When its process ended; none: now."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -152,8 +164,21 @@ class JoinNode(Command, frozen=True):
     """A node says what it has: a new one, or a known one that may have changed or was lost."""
 
     node: NodeSpec
-    attempts: tuple[tuple[TaskId, int], ...] = ()
+    attempts: tuple[AttemptRef, ...] = ()
     """The attempts it still has. What a lost node may have gone on with, and has not, is free by that."""
+    running: tuple[AttemptRef, ...] = ()
+    """Those of them that run: one whose task still waits is taken back."""
+    parts: tuple[tuple[AttemptRef, Slice], ...] = ()
+    """What each of them holds, as its agent says: taken where the attempt is not known here."""
+    instance: str = ""
+    boot: str = ""
+
+
+class StopNode(Command, frozen=True):
+    """The agent of a node is stopped on purpose, and says within how long it will be back."""
+
+    node: NodeId
+    back_within_seconds: float
 
 
 class LoseNode(Command, frozen=True):
@@ -166,8 +191,9 @@ class ReturnNode(Command, frozen=True):
     """A lost node is back, with what it ran."""
 
     node: NodeId
-    attempts: tuple[tuple[TaskId, int], ...] = ()
+    attempts: tuple[AttemptRef, ...] = ()
     """The attempts it still has."""
+    running: tuple[AttemptRef, ...] = ()
 
 
 class RemoveNode(Command, frozen=True):
@@ -213,9 +239,16 @@ class BeginEpoch(Command, frozen=True):
 
     version: str
     above: int = 0
-    """A node has obeyed this epoch, which the journal does not know: it was restored from an old copy."""
-    last_task: TaskId = TaskId(0)
-    """A node has heard of this task: no number up to it is given out again."""
+    """An operator says that this scheduler goes before one of this epoch, which the journal does not know."""
+    origin: int = 0
+    """Drawn at random by the scheduler's process."""
+    offline_after_seconds: float = 0.0
+
+
+class SkipTaskNumbers(Command, frozen=True):
+    """A node has heard of this task, which the journal does not know: no number up to it is given out again."""
+
+    last_task: TaskId
 
 
 class EndEpoch(Command, frozen=True):

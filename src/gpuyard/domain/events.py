@@ -9,11 +9,11 @@ must change gets a new version and an upgrade in gpuyard.journal.codec.
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.causes import Cause
 from gpuyard.domain.node import NodeSpec
-from gpuyard.domain.placement import Placement
+from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, Value
+from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, Value
 
 
 class Event(Value, frozen=True, tag_field="type", tag=True):
@@ -103,6 +103,16 @@ class AttemptStarted(Event, frozen=True):
 
     task: TaskId
     attempt: int
+    started_at: float | None = None
+    """When its process started, by the clock of its node; none: when this was recorded."""
+
+
+class AttemptRecovered(Event, frozen=True):
+    """A node that was lost came back and still runs the attempt; the task had not started elsewhere, so it goes on."""
+
+    task: TaskId
+    attempt: int
+    node: NodeId
 
 
 class AttemptSuspending(Event, frozen=True):
@@ -192,6 +202,8 @@ class AttemptEnded(Event, frozen=True):
     """Lost nodes that may run it still: what it held there stays taken until they say that it is gone."""
     actual: Actual | None = None
     """What it took of its GPUs, where somebody has measured it."""
+    ended_at: float | None = None
+    """When its process ended, by the clock of its node; none: when this was recorded."""
 
 
 # --- reservations -----------------------------------------------------------------------------------------------------
@@ -226,6 +238,10 @@ class NodeJoined(Event, frozen=True):
     """A node came."""
 
     node: NodeSpec
+    instance: str = ""
+    """Which agent speaks for it: drawn once for a work folder."""
+    boot: str = ""
+    """Which start of its machine: another machine with a copy of the folder has another one."""
 
 
 class NodeLost(Event, frozen=True):
@@ -234,12 +250,32 @@ class NodeLost(Event, frozen=True):
     node: NodeId
 
 
-class NodeReturned(Event, frozen=True):
-    """A lost node is heard of again."""
+class NodeStopped(Event, frozen=True):
+    """The agent of a node was stopped on purpose; its tasks go on, and it is expected back by then."""
 
     node: NodeId
-    remains: tuple[tuple[TaskId, int], ...] = ()
+    back_by: float
+
+
+class NodeReturned(Event, frozen=True):
+    """A node that was lost, stopped or known to an earlier scheduler only has registered again."""
+
+    node: NodeId
+    remains: tuple[AttemptRef, ...] = ()
     """Attempts that are over for us and that it still has; of all others there nothing is left."""
+    instance: str = ""
+    """Another agent than before speaks for it; empty: the same."""
+    boot: str = ""
+
+
+class RemainsFound(Event, frozen=True):
+    """A node has an attempt that nobody here knows of, or that went on elsewhere: what it holds is taken until it ends."""
+
+    node: NodeId
+    task: TaskId
+    attempt: int
+    origin: int
+    part: Slice
 
 
 class RemainsEnded(Event, frozen=True):
@@ -248,6 +284,7 @@ class RemainsEnded(Event, frozen=True):
     node: NodeId
     task: TaskId
     attempt: int
+    origin: int = 0
 
 
 class NodeChanged(Event, frozen=True):
@@ -299,6 +336,16 @@ class EpochBegan(Event, frozen=True):
     version: str
     last_task: TaskId = TaskId(0)
     """Task numbers up to here were used, whether or not this journal knows of the tasks."""
+    origin: int = 0
+    """Drawn at random by this scheduler: attempts that it places carry it."""
+    offline_after_seconds: float = 0.0
+    """After how long without a word it counts a node as lost: the next scheduler waits at least as long for each."""
+
+
+class TaskNumbersSkipped(Event, frozen=True):
+    """A node has heard of tasks that this journal does not know; no number up to here is given out again."""
+
+    last_task: TaskId
 
 
 class EpochEnded(Event, frozen=True):
@@ -339,9 +386,9 @@ EVENTS: tuple[type[Event], ...] = (
     YardFounded,
     TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded,
     TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, SuspensionFailed, AttemptResuming, AttemptResumed,
-    AttemptStopping, MemberReady, MemberEnded, AttemptEnded,
+    AttemptStopping, MemberReady, MemberEnded, AttemptEnded, AttemptRecovered,
     ReservationMade, ReservationDropped,
-    NodeJoined, NodeLost, NodeReturned, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
-    EpochBegan, EpochEnded, AccessChanged, TenantSet, SplitSet, SettingsChanged,
+    NodeJoined, NodeLost, NodeStopped, NodeReturned, RemainsFound, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
+    EpochBegan, EpochEnded, TaskNumbersSkipped, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
 """Every fact there is. A test holds this list and the classes above together."""

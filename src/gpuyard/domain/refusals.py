@@ -364,6 +364,19 @@ class UnknownGpu(Conflict, frozen=True):
     count: int
 
 
+class TooFarAhead(Invalid, frozen=True):
+    """A node names a task or an epoch that can not have been."""
+
+    text = (
+        "The {field} {value} is more than {most} above {known}, the highest one known here, so it is taken for an error. "
+        "Give that agent an empty work folder if its own was damaged."
+    )
+    field: str
+    value: int
+    known: int
+    most: int
+
+
 class NodeChangedInUse(Conflict, frozen=True):
     """A node came back with other properties while tasks run on it."""
 

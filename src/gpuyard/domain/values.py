@@ -6,13 +6,23 @@ journal its codec for free; docs/decisions/0002 has the figures.
 """
 
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from msgspec import Struct
 
 TaskId = NewType("TaskId", int)
 NodeId = NewType("NodeId", str)
 TenantId = NewType("TenantId", str)
+
+
+class AttemptRef(NamedTuple):
+    """Which attempt, in the whole world: two schedulers that use the same numbers have different origins."""
+
+    task: TaskId
+    attempt: int
+    origin: int = 0
+    """Drawn at random by the scheduler that placed it; 0: by one that drew none."""
+
 
 MILLI = 1000
 """GPUs are counted in thousandths, as whole numbers: a third of a GPU taken and given back a million times is still zero."""

@@ -16,7 +16,7 @@ from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Stopping, Suspending
 from gpuyard.engine.task import Task
 
 
-def moves_on(ledger: Ledger, task: Task, node: NodeId | None) -> None:
+def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float | None = None) -> None:
     """An attempt, or its part on one node, has done what it was to do; a gang has when its last part has."""
     phase = task.phase
     nodes = phase.placement.nodes  # type: ignore[attr-defined]
@@ -27,13 +27,18 @@ def moves_on(ledger: Ledger, task: Task, node: NodeId | None) -> None:
                 ledger.emit(fact.MemberReady(task.id, task.attempts, node))
             return
     if isinstance(phase, Placed):
-        ledger.emit(fact.AttemptStarted(task.id, task.attempts))
+        ledger.emit(fact.AttemptStarted(task.id, task.attempts, _while_placed(ledger, task, started_at)))
     elif isinstance(phase, Suspending):
         ledger.emit(fact.AttemptSuspended(task.id, task.attempts))
         for hold in [hold for hold in ledger.state.holds.values() if is_hopeless(ledger.state, hold)]:
             ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.ROOM_LOST)))
     elif isinstance(phase, Resuming):
         ledger.emit(fact.AttemptResumed(task.id, task.attempts))
+
+
+def _while_placed(ledger: Ledger, task: Task, instant: float | None) -> float | None:
+    """An instant that a node has told, no earlier than the placement and no later than now."""
+    return None if instant is None else min(max(instant, task.placed_at), ledger.state.now)
 
 
 def end_or_stop(ledger: Ledger, task: Task, cause: Cause, status: TaskStatus) -> None:
@@ -81,8 +86,9 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
         how = next(full, None) or next(failed, None) or next(stopped, ends[-1])
         actual = together(part.actual for part in ends)
         report = command.ReportEnded(
-            task.id, asked.attempt, how.outcome, how.exit_code, how.node, how.signal, how.message, actual
-        )
+            task.id, asked.attempt, how.outcome, how.exit_code, how.node, how.signal, how.message, actual,
+            ended_at=asked.ended_at,
+        )  # fmt: skip
         finish(ledger, task, report, tuple(node for node in nodes if node in (task.presumed or ())))
     elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
         ledger.emit(fact.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))

@@ -18,9 +18,20 @@ ENDING = (Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE)
 def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tuple[NodeId, ...]) -> None:
     """An attempt is over: decide in the same step whether the task is. Lost nodes may have something of it still."""
     phase, outcome = task.phase, ended.outcome
+    ended_at = ended.ended_at
+    if ended_at is not None:
+        ended_at = min(max(ended_at, task.placed_at), ledger.state.now)
     ledger.emit(
         fact.AttemptEnded(
-            task.id, task.attempts, outcome, ended.exit_code, ended.signal, ended.message, remains, ended.actual
+            task.id,
+            task.attempts,
+            outcome,
+            ended.exit_code,
+            ended.signal,
+            ended.message,
+            remains,
+            ended.actual,
+            ended_at,
         )
     )
     settling = task.phase

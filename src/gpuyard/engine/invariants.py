@@ -80,7 +80,7 @@ def _check_cards(state: State) -> None:
                 milli[card] += part.milli
                 memory[card] += part.gpu_memory_mib
     for node, left in state.remains.items():
-        for (task_id, _), part in left.items():
+        for (task_id, _, _), (part, _) in left.items():
             host_memory[node] += part.memory_mib
             cpus[node] += part.cpus
             for gpu in part.gpus:
@@ -172,9 +172,13 @@ def _check_remains(state: State) -> None:
     """What lost nodes may still run is of no attempt that counts as running, and parts thought to be over are known as such."""
     for node, left in state.remains.items():
         assert left, f"{node} is remembered for nothing it may still run"
-        for task_id, attempt in left:
+        for task_id, attempt, origin in left:
             task = state.tasks.get(task_id)
-            present = task is not None and isinstance(task.phase, ACTIVE) and task.attempts == attempt
+            present = (
+                task is not None
+                and isinstance(task.phase, ACTIVE)
+                and (task.attempts, task.origin) == (attempt, origin)
+            )
             assert not present, f"{node} has remains of attempt {attempt} of task {task_id}, which is not over"
     for task in state.tasks.values():
         assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"

@@ -98,6 +98,7 @@ ACTIVE = (*HOLDING, Suspended)
 
 TRANSITIONS: dict[tuple[type[Phase], type[fact.Event]], type[Phase]] = {
     (Waiting, fact.TaskPlaced): Placed,
+    (Waiting, fact.AttemptRecovered): Running,
     (Waiting, fact.TaskEnded): Ended,
     (Placed, fact.AttemptStarted): Running,
     (Running, fact.AttemptSuspending): Suspending,

@@ -17,7 +17,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Preemption, TaskId, TaskStatus
+from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
 from gpuyard.engine.folds.fits import known
 from gpuyard.engine.phases import (
     ACTIVE,
@@ -31,7 +31,7 @@ from gpuyard.engine.phases import (
 )
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.quota import TenantBook
-from gpuyard.engine.state import State, holds_gpus
+from gpuyard.engine.state import Left, State, holds_gpus
 from gpuyard.engine.task import Task
 from gpuyard.placement.speeds import speed_of
 from gpuyard.placement.warmth import Model
@@ -45,6 +45,8 @@ class RemainsRow(msgspec.Struct, omit_defaults=True):
     task: TaskId
     attempt: int
     part: Slice
+    origin: int = 0
+    ran: bool = False
 
 
 class NodeRow(msgspec.Struct, omit_defaults=True):
@@ -59,6 +61,9 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     remains: tuple[RemainsRow, ...] = ()
     models: tuple[tuple[Model, int], ...] = ()
     """Cards, as bits, by the model of the last task on them; a node of several kinds of cards may have one twice."""
+    away: bool = False
+    back_by: float | None = None
+    agent: tuple[str, str] = ("", "")
 
 
 class TenantRow(msgspec.Struct, omit_defaults=True):
@@ -98,6 +103,7 @@ class TaskRow(msgspec.Struct, omit_defaults=True):
     stuck: str | None = None
     ready: tuple[NodeId, ...] = ()
     presumed: tuple[NodeId, ...] = ()
+    origin: int = 0
 
 
 class HoldRow(msgspec.Struct, omit_defaults=True):
@@ -126,6 +132,8 @@ class Document(msgspec.Struct):
     epoch: int
     patient_until: float
     gaps: list[tuple[TaskId, TaskId]]
+    origin: int
+    offline_after_seconds: float
 
 
 def dump(state: State) -> dict[str, Any]:
@@ -136,8 +144,12 @@ def dump(state: State) -> dict[str, Any]:
             NodeRow(
                 host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
-                tuple(RemainsRow(*what, part) for what, part in state.remains.get(host.spec.id, {}).items()),
+                tuple(
+                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran)
+                    for what, left in state.remains.get(host.spec.id, {}).items()
+                ),
                 tuple((model, bay.models[model]) for bay in host.bays for model in sorted(bay.models)),
+                host.away, state.back_by.get(host.spec.id), state.agents.get(host.spec.id, ("", "")),
             )
             for host in state.index.hosts.values()
         ],
@@ -158,6 +170,8 @@ def dump(state: State) -> dict[str, Any]:
         epoch=state.epoch,
         patient_until=state.patient_until,
         gaps=list(state.gaps),
+        origin=state.origin,
+        offline_after_seconds=state.offline_after_seconds,
     )  # fmt: skip
     plain: dict[str, Any] = msgspec.to_builtins(document)
     return plain
@@ -170,7 +184,7 @@ def _row(task: Task) -> TaskRow:
         task.preemptions, task.held, tuple(sorted(task.waits_for or ())), tuple(task.dependents or ()),
         tuple((task.members or {}).values()), task.served_seconds, task.gpu_seconds,
         task.attempt_seconds, task.placed_at, task.round, task.losses, task.avoid, task.stuck, tuple(sorted(task.ready or ())),
-        tuple(sorted(task.presumed or ())),
+        tuple(sorted(task.presumed or ())), task.origin,
     )  # fmt: skip
 
 
@@ -192,6 +206,7 @@ def _build(document: Document) -> State:
     state = State()
     state.yard, state.now = document.yard, document.now
     state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
+    state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
     state.settings, state.split = document.settings, document.split
     state.policy = POLICIES[document.settings.policy]
     state.default_tenant, state.last_task = document.default_tenant, document.last_task
@@ -224,11 +239,16 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
         state.on_node[row.spec.id] = {}
         for gpu, health in row.health.items():
             state.index.set_health(row.spec.id, int(gpu), health)
-        state.index.set_state(row.spec.id, lost=row.lost, cordoned=row.cordoned, draining=row.draining)
+        state.index.set_state(row.spec.id, lost=row.lost, away=row.away, cordoned=row.cordoned, draining=row.draining)
+        if row.back_by is not None:
+            state.back_by[row.spec.id] = row.back_by
+        if row.agent[0]:
+            state.agents[row.spec.id] = row.agent
         for model, cards in row.models:
             state.index.warmth.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
         for left in row.remains:
-            state.remains.setdefault(row.spec.id, {})[left.task, left.attempt] = left.part
+            ref = AttemptRef(left.task, left.attempt, left.origin)
+            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran)
             state.index.take(Placement((left.part,)))
 
 
@@ -244,7 +264,7 @@ def _load_task(state: State, row: TaskRow) -> None:
     task.dependents = list(row.dependents) or None
     task.members = {end.node: end for end in row.members} or None
     task.ready, task.presumed = set(row.ready) or None, set(row.presumed) or None
-    task.round, task.losses, task.avoid = row.round, row.losses, row.avoid
+    task.round, task.losses, task.avoid, task.origin = row.round, row.losses, row.avoid, row.origin
     if row.stuck is not None:
         task.stuck, task.preemption = row.stuck, Preemption.NEVER
     phase = row.phase

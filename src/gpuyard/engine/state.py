@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import deque
 from heapq import heappush
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill, Settings
 from gpuyard.domain.task import Resources
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
-from gpuyard.domain.values import NodeId, Preemption, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import AttemptRef, NodeId, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.engine.phases import (
     HOLDING,
     Phase,
@@ -47,11 +48,15 @@ MOVING = (Why.MOVED, Why.EXCHANGED)
 LOOK_FOR_FASTER_SECONDS = 60.0
 """After so long it is seen whether a task that has started would be faster elsewhere; then whenever it has run twice as long."""
 
-AttemptOf = tuple[TaskId, int]
-"""A task's number, and which attempt."""
-
-
 ANY = -1
+
+
+class Left(NamedTuple):
+    """What a node may still have of an attempt that is over for us."""
+
+    part: Slice
+    ran: bool = False
+    """All of the attempt ran there when its node was lost: it can be taken back."""
 
 
 class Hold:
@@ -91,6 +96,10 @@ class State:
         """The instant of the last fact; time never runs backwards."""
         self.epoch = 0
         """Which scheduler's word counts."""
+        self.origin = 0
+        """Drawn at random by that scheduler: attempts it places carry it."""
+        self.offline_after_seconds = 0.0
+        """After how long it counts a node as lost, as it has told the nodes."""
         self.patient_until = 0.0
         """No node counts as lost before this instant: the last scheduler said it would be back."""
         self.settings = Settings()
@@ -113,8 +122,12 @@ class State:
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
         """Tasks with an attempt on a node."""
-        self.remains: dict[NodeId, dict[AttemptOf, Slice]] = {}
+        self.remains: dict[NodeId, dict[AttemptRef, Left]] = {}
         """What nodes that were lost may still run, though it is over for us: taken there, and charged to nobody."""
+        self.agents: dict[NodeId, tuple[str, str]] = {}
+        """Which agent speaks for a node, and since which start of its machine, where the node has said so."""
+        self.back_by: dict[NodeId, float] = {}
+        """Nodes whose agents were stopped on purpose, and by when they are expected back."""
         self.held_bays: BaySet = 0
         self.prey: dict[NodeId, int] = {}
         """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
@@ -188,10 +201,10 @@ class State:
         if changes_at is not None:
             heappush(self.timers, (changes_at, task.id))
 
-    def presumed_on(self, node: NodeId) -> list[AttemptOf]:
+    def presumed_on(self, node: NodeId) -> list[AttemptRef]:
         """Everything a node may still run, though it is over for us."""
         parts = [
-            (task.id, task.attempts)
+            AttemptRef(task.id, task.attempts, task.origin)
             for task in self.on_node[node].values()
             if task.presumed is not None and node in task.presumed
         ]

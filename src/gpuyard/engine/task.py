@@ -39,6 +39,7 @@ class Task:
         "losses",
         "members",
         "model",
+        "origin",
         "phase",
         "placed_at",
         "preemption",
@@ -69,6 +70,8 @@ class Task:
         self.priority = spec.priority
         self.estimate: Estimate | None = spec.estimate
         self.attempts = 0
+        self.origin = 0
+        """Of the scheduler that placed the last attempt: two that use the same numbers have different ones."""
         self.placed_at = 0.0
         """When it was given the GPUs it has."""
         self.attempt_seconds = 0.0

@@ -73,7 +73,7 @@ class Bay:
 class Host:
     """A node: its bays, and the CPUs and memory they have in common."""
 
-    __slots__ = ("bay_of", "bays", "cordoned", "cpus_free", "draining", "health", "lost", "memory_free", "spec")
+    __slots__ = ("away", "bay_of", "bays", "cordoned", "cpus_free", "draining", "health", "lost", "memory_free", "spec")
 
     def __init__(self, spec: NodeSpec) -> None:
         self.spec = spec
@@ -82,6 +82,8 @@ class Host:
         self.cpus_free = spec.cpus
         self.memory_free = spec.memory_mib
         self.lost = False
+        self.away = False
+        """It has not registered with this scheduler yet, or was stopped on purpose: what runs there goes on."""
         self.cordoned = False
         self.draining = False
         self.health: dict[int, GpuHealth] = {}
@@ -89,7 +91,7 @@ class Host:
     @property
     def open(self) -> bool:
         """Whether it takes new work."""
-        return not (self.lost or self.cordoned)
+        return not (self.lost or self.away or self.cordoned)
 
     @property
     def milli_free(self) -> int:
@@ -201,11 +203,18 @@ class Index:
         self._note_change()
 
     def set_state(
-        self, node: NodeId, *, lost: bool | None = None, cordoned: bool | None = None, draining: bool | None = None
+        self,
+        node: NodeId,
+        *,
+        lost: bool | None = None,
+        away: bool | None = None,
+        cordoned: bool | None = None,
+        draining: bool | None = None,
     ) -> None:
-        """A node is lost, cordoned, drained, or the contrary."""
+        """A node is lost, away, cordoned, drained, or the contrary."""
         host = self.hosts[node]
         was_open, was_lost = host.open, host.lost
+        host.away = host.away if away is None else away
         host.lost = host.lost if lost is None else lost
         host.cordoned = host.cordoned if cordoned is None else cordoned
         host.draining = host.draining if draining is None else draining
@@ -383,7 +392,7 @@ class Index:
         was_idle, is_idle = bay.free_mask == usable and before > 0, free_mask == usable and after > 0
         bay.free_mask, bay.free = free_mask, after
         host = bay.host
-        if before != after and not (host.lost or host.cordoned):
+        if before != after and not (host.lost or host.away or host.cordoned):
             bit, by_free = bay.bit, self.by_free
             by_free[before] ^= bit
             by_free[after] ^= bit
@@ -427,6 +436,28 @@ class Index:
         host.cpus_free, host.memory_free = cpus_after, memory_after
 
     # --- looking -------------------------------------------------------------------------------------------------
+
+    def free_of(self, part: Slice) -> Slice | None:
+        """What of a slice is free on its node; none: nothing of it."""
+        host = self.hosts[part.node]
+        cpus, memory_mib = min(part.cpus, host.cpus_free), min(part.memory_mib, host.memory_free)
+        known = [gpu for gpu in part.gpus if gpu in host.bay_of]
+        bay = host.bay_of[known[0]] if known else None
+        if bay is None:
+            return Slice(part.node, cpus=cpus, memory_mib=memory_mib) if cpus or memory_mib else None
+        if part.milli < MILLI:
+            (gpu, *_), card = known, bay.shared.get(known[0])
+            left_milli, left_mib = (card.milli, card.memory_mib) if card else (MILLI, bay.gpu_memory_mib)
+            milli, gpu_memory_mib = min(part.milli, left_milli), min(part.gpu_memory_mib, left_mib)
+            if bay.taken >> gpu & 1 or not milli:
+                return None
+            return Slice(part.node, (gpu,), milli, gpu_memory_mib, cpus, memory_mib)
+        gpus = tuple(
+            gpu
+            for gpu in dict.fromkeys(known)
+            if bay.all >> gpu & 1 and not bay.taken >> gpu & 1 and gpu not in bay.shared
+        )
+        return Slice(part.node, gpus, cpus=cpus, memory_mib=memory_mib) if gpus or cpus or memory_mib else None
 
     def bay(self, number: int) -> Bay:
         """The bay with this number."""

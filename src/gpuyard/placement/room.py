@@ -10,7 +10,7 @@ from gpuyard.placement.warmth import Model, pick
 def fits_now(shape: Shape, bay: Bay) -> bool:
     """Whether one part of a shape finds room in a bay as it is."""
     host = bay.host
-    if host.lost or host.cordoned or host.cpus_free < shape.cpus or host.memory_free < shape.memory_mib:
+    if host.lost or host.away or host.cordoned or host.cpus_free < shape.cpus or host.memory_free < shape.memory_mib:
         return False
     if shape.share is not None:
         return share_card(shape, bay) is not None or bay.free > 0

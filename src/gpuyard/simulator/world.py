@@ -221,8 +221,8 @@ class World:
                 run = self.runs.get(task)
                 seconds = run.start_seconds if run is not None else None
                 seconds = self.start_seconds if seconds is None else seconds
-                self.later(self.now + seconds, command.ReportStarted(task, attempt))
-            case fact.AttemptStarted() | fact.AttemptResumed() | fact.SuspensionFailed():
+                self.later(self.now + seconds, command.ReportStarted(task, attempt, origin=self.engine.state.origin))
+            case fact.AttemptStarted() | fact.AttemptResumed() | fact.SuspensionFailed() | fact.AttemptRecovered():
                 self._begin(event)
             case fact.AttemptEnded(task, _, outcome):
                 self._pause(task)
@@ -233,10 +233,12 @@ class World:
             case fact.TaskEnded(task):
                 self._forget(task)
             case fact.AttemptResuming(task, attempt):
-                self.later(self.now + self.start_seconds, command.ReportResumed(task, attempt, event.round))
+                report = command.ReportResumed(task, attempt, event.round, origin=self._origin(task))
+                self.later(self.now + self.start_seconds, report)
             case fact.AttemptSuspending(task, attempt):
                 self._pause(task)
-                self.later(self.now + self.stop_seconds, command.ReportSuspended(task, attempt, event.round))
+                held = command.ReportSuspended(task, attempt, event.round, origin=self._origin(task))
+                self.later(self.now + self.stop_seconds, held)
             case fact.AttemptStopping():
                 self._stop(event)
             case fact.NodeLost(node):
@@ -247,7 +249,13 @@ class World:
                 for entry, report in unsaid:
                     heappush(self._agenda, (self.now, entry, report))
 
-    def _begin(self, event: fact.AttemptStarted | fact.AttemptResumed | fact.SuspensionFailed) -> None:
+    def _origin(self, number: TaskId) -> int:
+        task = self.engine.state.tasks.get(number)
+        return task.origin if task is not None else 0
+
+    def _begin(
+        self, event: fact.AttemptStarted | fact.AttemptResumed | fact.SuspensionFailed | fact.AttemptRecovered
+    ) -> None:
         """It works: until nothing is left, if its work is known."""
         run = self.runs.get(event.task)
         task = self.engine.state.tasks.get(event.task)
@@ -256,7 +264,7 @@ class World:
         left = self._left.get(event.task, run.seconds)
         if isinstance(event, fact.AttemptStarted) and not task.served_seconds:
             left = run.seconds  # what an earlier attempt did is lost
-        elif event.task in self._left and not isinstance(event, fact.SuspensionFailed):
+        elif event.task in self._left and not isinstance(event, fact.SuspensionFailed | fact.AttemptRecovered):
             left += self.restart_seconds(task.spec)
         self._left[event.task] = left
         placement = task.phase.placement
@@ -280,7 +288,7 @@ class World:
         task, run, left = self.engine.state.tasks.get(number), self.runs.get(number), self._left[number]
         if run is not None and task is not None and isinstance(task.phase, Running) and left < inf:
             end = _EndedByUser if run.outcome is Outcome.STOPPED else command.ReportEnded
-            report = end(number, task.phase.attempt, run.outcome, run.exit_code)
+            report = end(number, task.phase.attempt, run.outcome, run.exit_code, origin=task.origin)
             self._ends[number] = self.later(self.now + left / speed, report)
 
     def _work_on(self, number: TaskId, card: Card) -> None:
@@ -318,7 +326,7 @@ class World:
         task = self.engine.state.tasks.get(event.task)
         if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended in the same step
             for node in task.phase.placement.nodes:
-                report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node)
+                report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node, origin=task.origin)
                 self.later(self.now + self.stop_seconds, report)
 
     def _forget(self, task: TaskId) -> None:

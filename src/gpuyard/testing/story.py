@@ -15,7 +15,7 @@ from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Backfill, Moves, Settings
 from gpuyard.domain.task import NewTask
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
-from gpuyard.domain.values import MILLI, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.engine import invariants, snapshot
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
@@ -147,8 +147,13 @@ class ClusterStory:
 
     def gets_back(self, node_name: str, *still_has: str) -> None:
         """A lost node returns, with the first attempts of these tasks."""
-        attempts = tuple((self.numbers[name], 1) for name in still_has)
+        attempts = tuple(AttemptRef(self.numbers[name], 1) for name in still_has)
         self._tell(command.ReturnNode(NodeId(node_name), attempts))
+
+    def gets_back_running(self, node_name: str, *still_runs: str) -> None:
+        """A lost node returns, and the first attempts of these tasks never stopped."""
+        attempts = tuple(AttemptRef(self.numbers[name], 1) for name in still_runs)
+        self._tell(command.ReturnNode(NodeId(node_name), attempts, attempts))
 
     def cordons(self, node_name: str, *, drain: bool = False, force: bool = False) -> None:
         """A node is closed, or emptied."""

@@ -13,7 +13,7 @@ from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.engine.folds import apply, fold
 from gpuyard.engine.phases import STATUS, TRANSITIONS, Ended, Phase, Waiting
 from gpuyard.engine.state import State
@@ -47,7 +47,10 @@ MAKE: dict[type[fact.Event], Callable[[TaskId, NodeId], fact.Event]] = {
     fact.ReservationMade: lambda task, where: fact.ReservationMade(task, (where,), None),
     fact.NodeLost: lambda _, where: fact.NodeLost(where),
     fact.NodeReturned: lambda _, where: fact.NodeReturned(where),
+    fact.NodeStopped: lambda _, where: fact.NodeStopped(where, 100.0),
+    fact.RemainsFound: lambda task, where: fact.RemainsFound(where, task, 1, 7, Slice(where, (0,))),
     fact.RemainsEnded: lambda task, where: fact.RemainsEnded(where, task, 1),
+    fact.AttemptRecovered: lambda task, where: fact.AttemptRecovered(task, 1, where),
     fact.NodeChanged: lambda _, where: fact.NodeChanged(node(where)),
     fact.NodeRemoved: lambda _, where: fact.NodeRemoved(where),
     fact.NodeCordoned: lambda _, where: fact.NodeCordoned(where),
@@ -64,7 +67,7 @@ def _ways() -> dict[type[Phase], list[type[fact.Event]]]:
     while to_visit:
         phase: Any = to_visit.popleft()
         for (begins, event), ends in TRANSITIONS.items():
-            if begins is phase and ends not in ways:
+            if begins is phase and ends not in ways and event is not fact.AttemptRecovered:
                 ways[ends] = [*ways[phase], event]
                 to_visit.append(ends)  # type: ignore[arg-type]
     return ways
@@ -80,6 +83,15 @@ def _state_in(phase: type[Phase]) -> State:
     for place, event in enumerate(WAYS[phase]):
         apply(state, MAKE[event](TASK, NODE), 2.0 + place)
     return state
+
+
+def _lose_it(state: State) -> None:
+    """Its node is lost while it runs, and comes back with it before it has started elsewhere."""
+    for event in (fact.TaskPlaced, fact.AttemptStarted, fact.NodeLost):
+        apply(state, MAKE[event](TASK, NODE), 50.0)
+    apply(state, fact.AttemptEnded(TASK, 1, Outcome.LOST, remains=(NODE,)), 60.0)
+    apply(state, MAKE[fact.TaskRequeued](TASK, NODE), 60.0)
+    apply(state, fact.NodeReturned(NODE, (AttemptRef(TASK, 1),)), 70.0)
 
 
 def test_every_phase_can_be_reached_and_every_life_can_end() -> None:
@@ -101,6 +113,8 @@ def test_every_row_of_the_table_is_what_the_fold_does(
 ) -> None:
     state = _state_in(move[0])
     task = state.tasks[TASK]
+    if move[1] is fact.AttemptRecovered:
+        _lose_it(state)
     apply(state, MAKE[move[1]](TASK, NODE), 100.0)
     assert type(task.phase) is ends
     assert (TASK in state.tasks) == (ends is not Ended)
@@ -108,7 +122,9 @@ def test_every_row_of_the_table_is_what_the_fold_does(
 
 def test_every_fact_about_an_attempt_moves_its_task_but_those_of_one_member_and_of_what_a_node_has_left() -> None:
     about_attempts = {event for event in fact.EVENTS if "attempt" in event.__struct_fields__}
-    assert about_attempts - set(MOVES) == {fact.MemberReady, fact.MemberEnded, fact.RemainsEnded}
+    assert about_attempts - set(MOVES) == {
+        fact.MemberReady, fact.MemberEnded, fact.RemainsFound, fact.RemainsEnded,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("event", MOVES, ids=lambda event: event.__name__)
@@ -144,6 +160,7 @@ def test_all_other_facts_can_be_folded_into_an_empty_yard() -> None:
         fact.YardFounded: fact.YardFounded("lab"),
         fact.EpochBegan: fact.EpochBegan(1, "0.1.0"),
         fact.EpochEnded: fact.EpochEnded(1, 60.0),
+        fact.TaskNumbersSkipped: fact.TaskNumbersSkipped(TaskId(7)),
         fact.AccessChanged: fact.AccessChanged("user_added", "alice"),
         fact.TaskSubmitted: fact.TaskSubmitted(TASK, SPEC),
         fact.NodeJoined: fact.NodeJoined(node("n")),

@@ -8,8 +8,9 @@ from typing import cast
 
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
+from gpuyard.domain.errors import UnknownFact
 from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.values import MILLI, NodeId, Outcome, Preemption
+from gpuyard.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
 from gpuyard.engine.folds.fits import active, moved
 from gpuyard.engine.phases import (
     ACTIVE,
@@ -21,8 +22,9 @@ from gpuyard.engine.phases import (
     Stopping,
     Suspended,
     Suspending,
+    Waiting,
 )
-from gpuyard.engine.state import MOVING, PREEMPTING, State, holds_gpus
+from gpuyard.engine.state import MOVING, PREEMPTING, Left, State, holds_gpus
 from gpuyard.engine.task import Task
 from gpuyard.placement.speeds import speed_of
 
@@ -37,6 +39,7 @@ def placed(state: State, event: fact.TaskPlaced) -> None:
     if state.holds:
         state.release_hold(task.id)
     task.attempts = event.attempt
+    task.origin = state.origin
     task.attempt_seconds = 0.0
     task.round = 0
     task.members = task.ready = task.presumed = None
@@ -69,6 +72,32 @@ def started(state: State, event: fact.AttemptStarted) -> None:
     task.phase = Running(event.attempt, phase.placement, at)
     state.watch(task, at)
     _begins(state, task, phase, at)
+
+
+def recovered(state: State, event: fact.AttemptRecovered) -> None:
+    """It never stopped: what it holds on its node is charged again, and the time while it was missed counts as run."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Waiting)
+    here = state.remains.get(event.node, {})
+    left = here.pop(AttemptRef(task.id, event.attempt, task.origin), None)
+    if left is None:
+        raise UnknownFact(f"AttemptRecovered speaks of task {task.id}, of which node {event.node} has nothing.")
+    if not here:
+        del state.remains[event.node]
+    placement = Placement((left.part,))
+    state.leave_queue(task)
+    state.release_hold(task.id)
+    task.losses = max(0, task.losses - 1)
+    task.phase = Running(event.attempt, placement, phase.since)
+    if task.spec.resources.speeds:
+        task.speed = speed_of(task.spec.resources.speeds, placement, state.index)
+    task.served_seconds = max(task.served_seconds, task.attempt_seconds * task.speed)
+    state.charge(task, placement, placement.charge_milli, at)
+    state.on_node[event.node][task.id] = task
+    if task.preemption is not Preemption.NEVER:
+        state.count_prey(placement, 1)
+    state.watch(task, phase.since)
 
 
 def suspending(state: State, event: fact.AttemptSuspending) -> None:
@@ -234,7 +263,9 @@ def _leave_behind(state: State, task: Task, phase: Phase, event: fact.AttemptEnd
     for part in placement.slices:
         left = part if frees_gpus else Slice(part.node, memory_mib=part.memory_mib)
         if part.node in event.remains:
-            state.remains.setdefault(part.node, {})[task.id, event.attempt] = left
+            ran = isinstance(phase, Running | Placed) and len(placement.slices) == 1
+            ref = AttemptRef(task.id, event.attempt, task.origin)
+            state.remains.setdefault(part.node, {})[ref] = Left(left, ran)
         else:
             state.index.give(Placement((left,)))
             state.free(Placement((part,)))

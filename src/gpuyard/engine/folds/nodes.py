@@ -7,8 +7,8 @@ are those of the GPUs that are there now.
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import UnknownFact
 from gpuyard.domain.placement import Placement
-from gpuyard.domain.values import NodeId
-from gpuyard.engine.state import AttemptOf, State
+from gpuyard.domain.values import AttemptRef, NodeId
+from gpuyard.engine.state import Left, State
 
 
 def joined(state: State, event: fact.NodeJoined) -> None:
@@ -17,40 +17,60 @@ def joined(state: State, event: fact.NodeJoined) -> None:
         raise UnknownFact(f"NodeJoined speaks of node {event.node.id}, which is there already.")
     state.index.join(event.node)
     state.on_node[event.node.id] = {}
+    if event.instance:
+        state.agents[event.node.id] = (event.instance, event.boot)
     _node_changed(state, event.node.id)
 
 
 def lost(state: State, event: fact.NodeLost) -> None:
     """Nobody hears of it; what it holds stays taken until it is known to be gone."""
     state.index.set_state(event.node, lost=True)
+    state.back_by.pop(event.node, None)
     state.divide()
 
 
+def stopped(state: State, event: fact.NodeStopped) -> None:
+    """Its agent is away for a while, on purpose: nothing new comes to it, and nobody counts it as lost before then."""
+    state.index.set_state(event.node, away=True)
+    state.back_by[event.node] = event.back_by
+    state.queue.loosen_all()
+
+
 def returned(state: State, event: fact.NodeReturned) -> None:
-    """It is heard of again, and says what it still runs of what was given up."""
-    state.index.set_state(event.node, lost=False)
+    """It has registered again, and says what it still runs of what was given up."""
+    state.index.set_state(event.node, lost=False, away=False)
+    if event.instance:
+        state.agents[event.node] = (event.instance, event.boot)
+    state.back_by.pop(event.node, None)
     for what in state.presumed_on(event.node):
         if what not in event.remains:
             _remains_gone(state, event.node, what)
     _node_changed(state, event.node)
 
 
+def remains_found(state: State, event: fact.RemainsFound) -> None:
+    """It has something that is of nobody's here: taken there, and charged to nobody."""
+    what = AttemptRef(event.task, event.attempt, event.origin)
+    state.remains.setdefault(event.node, {})[what] = Left(event.part)
+    state.index.take(Placement((event.part,)))
+
+
 def remains_ended(state: State, event: fact.RemainsEnded) -> None:
     """It runs one thing less of what was given up."""
-    what = (event.task, event.attempt)
+    what = AttemptRef(event.task, event.attempt, event.origin)
     if event.node not in state.index.hosts or what not in state.presumed_on(event.node):
         raise UnknownFact(f"RemainsEnded speaks of task {event.task}, of which node {event.node} has nothing.")
     _remains_gone(state, event.node, what)
 
 
-def _remains_gone(state: State, node: NodeId, what: AttemptOf) -> None:
+def _remains_gone(state: State, node: NodeId, what: AttemptRef) -> None:
     """What a node may still have run of an attempt is known to be gone."""
-    task = state.tasks.get(what[0])
-    if task is not None and task.attempts == what[1] and task.presumed:
+    task = state.tasks.get(what.task)
+    if task is not None and (task.attempts, task.origin) == what[1:] and task.presumed:
         task.presumed.discard(node)
-    if (part := state.remains.get(node, {}).pop(what, None)) is not None:
-        state.index.give(Placement((part,)))
-        state.free(Placement((part,)))
+    if (left := state.remains.get(node, {}).pop(what, None)) is not None:
+        state.index.give(Placement((left.part,)))
+        state.free(Placement((left.part,)))
         if not state.remains[node]:
             del state.remains[node]
 
@@ -66,6 +86,8 @@ def removed(state: State, event: fact.NodeRemoved) -> None:
     state.index.remove(event.node)
     del state.on_node[event.node]
     state.remains.pop(event.node, None)
+    state.agents.pop(event.node, None)
+    state.back_by.pop(event.node, None)
     state.place_holds()
     state.divide()
 

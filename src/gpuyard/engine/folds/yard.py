@@ -23,10 +23,27 @@ def founded(state: State, event: fact.YardFounded) -> None:
 
 def epoch_began(state: State, event: fact.EpochBegan) -> None:
     """Another scheduler decides from now on."""
-    state.epoch = event.epoch
-    if event.last_task > state.last_task:
-        state.gaps.append((TaskId(state.last_task + 1), event.last_task))
-        state.last_task = event.last_task
+    state.epoch, state.origin = event.epoch, event.origin
+    state.offline_after_seconds = event.offline_after_seconds
+    _skip(state, event.last_task)
+    for node in state.index.hosts:
+        state.index.set_state(node, away=True)  # until it registers with this scheduler
+    state.queue.loosen_all()
+
+
+def numbers_skipped(state: State, event: fact.TaskNumbersSkipped) -> None:
+    """Numbers up to here were used by tasks that this journal does not know."""
+    _skip(state, event.last_task)
+
+
+def _skip(state: State, last: TaskId) -> None:
+    if last <= state.last_task:
+        return
+    if state.gaps and state.gaps[-1][1] == state.last_task:
+        state.gaps[-1] = (state.gaps[-1][0], last)
+    else:
+        state.gaps.append((TaskId(state.last_task + 1), last))
+    state.last_task = last
 
 
 def epoch_ended(state: State, event: fact.EpochEnded) -> None:

@@ -3,20 +3,21 @@
 A promise that rests on a node is taken back before the node changes, and made anew by the pass that follows.
 """
 
+from math import isfinite
+
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.node import NodeSpec, has_same_cards, is_same_card
+from gpuyard.domain.node import has_same_cards, is_same_card
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.validation import check_node
-from gpuyard.domain.values import NodeId, OnLost, Preemption
+from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Preemption
 from gpuyard.engine.attempts import finish_lost
 from gpuyard.engine.endings import is_ending
 from gpuyard.engine.ledger import Ledger
-from gpuyard.engine.phases import Placed, Running, Suspended
+from gpuyard.engine.phases import Placed, Running, Suspended, Waiting
 from gpuyard.engine.preemption import will_be_cleared
-from gpuyard.engine.state import AttemptOf
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
 
@@ -28,37 +29,81 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
         return refusal
     host = state.index.hosts.get(spec.id)
     if host is None:
-        ledger.emit(fact.NodeJoined(spec))
+        ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
     elif host.spec == spec:
-        _hear_of(ledger, spec.id, asked.attempts)
+        _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
     elif has_same_cards(host.spec, spec):
         _drop_holds_on(ledger, spec.id)
         ledger.emit(fact.NodeChanged(spec))
-        _hear_of(ledger, spec.id, asked.attempts)
+        _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
     elif state.on_node[spec.id] or any(what in asked.attempts for what in state.presumed_on(spec.id)):
         return no.NodeChangedInUse(spec.id)
     else:
-        _replace(ledger, host, spec)
+        _replace(ledger, host, asked)
+    _take_back(ledger, spec.id, asked.running)
+    _take_unknown(ledger, spec.id, asked)
     return None
 
 
-def _hear_of(ledger: Ledger, node: NodeId, attempts: tuple[AttemptOf, ...]) -> None:
+def _hear_of(
+    ledger: Ledger, node: NodeId, attempts: tuple[AttemptRef, ...], instance: str = "", boot: str = ""
+) -> None:
     """A known node says what it has: what it may have had besides is gone."""
-    presumed = ledger.state.presumed_on(node)
-    if ledger.state.index.hosts[node].lost:
-        ledger.emit(fact.NodeReturned(node, tuple(what for what in presumed if what in attempts)))
+    state = ledger.state
+    presumed, host = state.presumed_on(node), state.index.hosts[node]
+    other = (instance, boot) != state.agents.get(node, ("", "")) and bool(instance)
+    if host.lost or host.away or other:
+        remains = tuple(what for what in presumed if what in attempts)
+        ledger.emit(fact.NodeReturned(node, remains, instance if other else "", boot if other else ""))
         return
     for what in presumed:
         if what not in attempts:
             ledger.emit(fact.RemainsEnded(node, *what))
 
 
-def _replace(ledger: Ledger, before: Host, spec: NodeSpec) -> None:
+def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) -> None:
+    """A node that was lost still runs attempts whose tasks wait: they go on, instead of starting over."""
+    state = ledger.state
+    for ref in running:
+        left, task = state.remains.get(node, {}).get(ref), state.tasks.get(ref.task)
+        if left is None or not left.ran or task is None or task.held or not isinstance(task.phase, Waiting):
+            continue
+        if (task.attempts, task.origin) == ref[1:]:
+            ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
+
+
+def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
+    """What a node has that we do not know of, or know as over, holds GPUs all the same."""
+    state = ledger.state
+    for ref, part in asked.parts:
+        ours = state.on_node[node].get(ref.task)
+        if ours is not None and (ours.attempts, ours.origin) == ref[1:]:
+            continue
+        if part.node == node and ref not in state.remains.get(node, {}) and (free := state.index.free_of(part)):
+            _drop_holds_on(ledger, node)
+            ledger.emit(fact.RemainsFound(node, *ref, free))
+
+
+def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
+    """Its agent will be back: what runs there goes on, and nothing new comes to it meanwhile."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    if not isfinite(asked.back_within_seconds):
+        return no.NotFinite("back_within_seconds")
+    if asked.back_within_seconds < 0:
+        return no.NegativeCount("back_within_seconds", asked.back_within_seconds)
+    if not ledger.state.index.hosts[asked.node].lost:
+        _drop_holds_on(ledger, asked.node)
+        ledger.emit(fact.NodeStopped(asked.node, ledger.state.now + asked.back_within_seconds))
+    return None
+
+
+def _replace(ledger: Ledger, before: Host, asked: command.JoinNode) -> None:
     """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
-    health = {gpu: before.health[gpu] for gpu in sorted(before.health)}
+    spec, health = asked.node, {gpu: before.health[gpu] for gpu in sorted(before.health)}
     _drop_holds_on(ledger, spec.id)
     ledger.emit(fact.NodeRemoved(spec.id))
-    ledger.emit(fact.NodeJoined(spec))
+    ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
     for index, gpu in enumerate(spec.gpus):
         was = next((at for at in health if is_same_card(before.spec.gpus[at], gpu, at == index)), None)
         if was is not None:
@@ -86,6 +131,7 @@ def come_back(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
     if refusal := _known_node(ledger, asked.node):
         return refusal
     _hear_of(ledger, asked.node, asked.attempts)
+    _take_back(ledger, asked.node, asked.running)
     return None
 
 

@@ -4,6 +4,7 @@ A report about an attempt that is not the present one is refused; one that says 
 does not matter any more, is taken and makes no fact.
 """
 
+from math import isfinite
 from typing import Any
 
 from gpuyard.domain import commands as command
@@ -11,7 +12,7 @@ from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.values import NodeId, Outcome, TaskId
+from gpuyard.domain.values import AttemptRef, NodeId, Outcome, TaskId
 from gpuyard.engine.attempts import moves_on, part_ended
 from gpuyard.engine.ledger import Ledger
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Suspending
@@ -20,11 +21,13 @@ from gpuyard.engine.task import Task
 
 def started(ledger: Ledger, asked: command.ReportStarted) -> Refusal | None:
     """It runs, or its part on one node does."""
-    task = _attempt(ledger, asked.task, asked.attempt, asked.node)
+    task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Refusal):
         return task
+    if asked.started_at is not None and not isfinite(asked.started_at):
+        return no.NotFinite("started_at")
     if isinstance(task.phase, Placed):
-        moves_on(ledger, task, asked.node)
+        moves_on(ledger, task, asked.node, asked.started_at)
     return None  # said twice, or already being stopped: nothing new
 
 
@@ -75,21 +78,30 @@ def not_resumed(ledger: Ledger, asked: command.ReportNotResumed) -> Refusal | No
 def ended(ledger: Ledger, asked: command.ReportEnded) -> Refusal | None:
     """It is over, or its part on one node is; so may be what was given up with a node that was lost."""
     if asked.node in ledger.state.index.hosts:
-        what = (asked.task, asked.attempt)
+        what = AttemptRef(asked.task, asked.attempt, asked.origin)
         if what in ledger.state.presumed_on(asked.node):
             ledger.emit(fact.RemainsEnded(asked.node, *what))
             return None
-    task = _attempt(ledger, asked.task, asked.attempt, asked.node)
+    task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Refusal):
         return task
+    if refusal := _not_finite(asked):
+        return refusal
     part_ended(ledger, task, asked)
     return None
 
 
-def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None) -> Task | Refusal:
+def _not_finite(asked: command.ReportEnded) -> Refusal | None:
+    busy = asked.actual.gpu_utilization if asked.actual is not None else None
+    if busy is not None and not isfinite(busy):
+        return no.NotFinite("gpu_utilization")
+    return no.NotFinite("ended_at") if asked.ended_at is not None and not isfinite(asked.ended_at) else None
+
+
+def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None, origin: int) -> Task | Refusal:
     """The task a report speaks of, if the attempt is the present one and on that node."""
     task = ledger.state.tasks.get(task_id)
-    if task is None or not isinstance(task.phase, ACTIVE) or task.phase.attempt != attempt:
+    if task is None or not isinstance(task.phase, ACTIVE) or (task.phase.attempt, task.origin) != (attempt, origin):
         return no.StaleReport(task_id, attempt)
     if node is not None and node not in task.phase.placement.nodes:
         return no.NotOnNode(task_id, attempt, node)
@@ -98,7 +110,7 @@ def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None)
 
 def _suspension(ledger: Ledger, asked: Any) -> Task | Refusal:
     """The task a report about a suspension speaks of, if that is the present one."""
-    task = _attempt(ledger, asked.task, asked.attempt, asked.node)
+    task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Task) and asked.round != task.round:
         return no.StaleReport(asked.task, asked.attempt)
     return task

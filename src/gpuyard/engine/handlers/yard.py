@@ -12,6 +12,9 @@ from gpuyard.engine.ledger import Ledger
 from gpuyard.engine.policies import POLICIES
 from gpuyard.placement.scores import SCORES
 
+MOST_SKIPPED = 1_000_000
+"""No node can have heard of more tasks or epochs than this that the journal lost: a number further away is an error."""
+
 
 def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
     """The yard gets its name, once."""
@@ -25,7 +28,29 @@ def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
 
 def begin_epoch(ledger: Ledger, asked: command.BeginEpoch) -> Refusal | None:
     """Another scheduler decides from now on."""
-    ledger.emit(fact.EpochBegan(max(ledger.state.epoch, asked.above) + 1, asked.version, asked.last_task))
+    if not isfinite(asked.offline_after_seconds):
+        return no.NotFinite("offline_after_seconds")
+    epoch = ledger.state.epoch
+    if asked.above > epoch + MOST_SKIPPED:
+        return no.TooFarAhead("epoch", asked.above, epoch, MOST_SKIPPED)
+    ledger.emit(
+        fact.EpochBegan(
+            max(epoch, asked.above) + 1,
+            asked.version,
+            origin=asked.origin,
+            offline_after_seconds=asked.offline_after_seconds,
+        )
+    )
+    return None
+
+
+def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | None:
+    """Numbers that a node has heard of are not given out again."""
+    last = ledger.state.last_task
+    if asked.last_task > last + MOST_SKIPPED:
+        return no.TooFarAhead("task number", asked.last_task, last, MOST_SKIPPED)
+    if asked.last_task > last:
+        ledger.emit(fact.TaskNumbersSkipped(asked.last_task))
     return None
 
 
