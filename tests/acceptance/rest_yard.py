@@ -123,7 +123,9 @@ class RestYard:
         archive = Archive.open(self._folder / "archive.sqlite")
         secrets = SecretStore.open(self._folder / "secrets.sqlite")
         self.access = AccessStore.open(self._folder / "access.sqlite", hasher=QUICK)
-        self.yard = Yard(journal, engine, views, archive, secrets, join_token="join", offline_after_seconds=3600.0)
+        self.yard = Yard(
+            journal, engine, views, archive, secrets, join_token="join", origin=0, offline_after_seconds=3600.0
+        )
         running = asyncio.create_task(self.yard.run("test"))
         while not self.yard.ready and not running.done():
             await asyncio.sleep(0.005)

@@ -18,8 +18,9 @@ from gpuyard.control_plane.access.who import Role
 from gpuyard.domain.commands import CancelTask, ReportEnded, ReportStarted
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import Outcome, TaskId, TenantId
+from gpuyard.testing.played import enter
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub, agents_handler, node_of
+from gpuyard.wire.rpc import SESSION, AgentsStub, agents_handler, node_of
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
 from tests.acceptance.waiting import until
 
@@ -234,9 +235,7 @@ class Agent:
         await self._server.start()
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         stub = AgentsStub(self._channel)
-        welcome = await stub.register(
-            pb.Registration(protocol=PROTOCOL, node=node_of(self._spec), instance="i", join_token="join")
-        )
+        welcome = await enter(stub, pb.Registration(node=node_of(self._spec), instance="i"), "join")
         self._metadata = ((SESSION, welcome.session),)
         self._stub = stub
         self._stream = stub.connect(metadata=self._metadata)

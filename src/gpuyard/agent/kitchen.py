@@ -95,6 +95,11 @@ class Kitchen:
             return LEASE_STAYS
         return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
 
+    def has_share(self, key: said.Key) -> bool:
+        """Whether an attempt was given only a part of its GPU."""
+        occupant = self.occupants.get(key)
+        return occupant is not None and not occupant.whole
+
     def gpus_of(self, key: said.Key, pid: int) -> list[int]:
         """The GPUs an attempt was given. Of one that an earlier agent launched, its own environment tells."""
         occupant = self.occupants.get(key)

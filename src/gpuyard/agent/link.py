@@ -7,6 +7,10 @@ not matter who of the three is killed when:
     scheduler gone    ends wait with the supervisor and are reported at the next registration
     agent gone        the next agent asks the supervisor what there is, and registers with that
     supervisor gone   the next supervisor reads its log, adopts what still runs, and reports the rest as lost
+
+Whoever answers at the scheduler's address is nobody until it has proven that it knows the join token (wire/proof.py),
+runs the yard this node belongs to, and speaks for no older epoch than the one obeyed last. On this machine the kernel is
+asked as well who owns the other end.
 """
 
 import asyncio
@@ -23,15 +27,21 @@ from gpuyard import __version__
 from gpuyard.agent.actuals import Actuals
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.witness import Witness
+from gpuyard.agent.witness import Memory, Witness
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire import proof
 from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
 FENCE_PART = 0.8
 """A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
+TRIES_IN_TIME = 3
+"""Pauses and attempts to connect each take at most this part of the time after which the scheduler gives the node up."""
+GOODBYE_SECONDS = 3.0
+"""How long an agent that stops waits for the scheduler to have heard of it."""
+GOODBYE_MARGIN_SECONDS = 5.0
 FORGET_SECONDS = 0.1
 """How long the supervisor keeps an end that the scheduler has: many are forgotten at a time."""
 MOST_IN_A_MESSAGE = 500
@@ -95,6 +105,10 @@ class Kitchen(Protocol):
         """The GPUs an attempt was given."""
         ...
 
+    def has_share(self, key: said.Key) -> bool:
+        """Whether an attempt was given only a part of its GPU."""
+        ...
+
     actuals: Actuals
     """What attempts took of their GPUs."""
 
@@ -115,7 +129,11 @@ class Line:
     metadata: tuple[tuple[str, str], ...]
     heard_at: float
     """When the last word left that the scheduler is known to have heard, on the boot clock, which never jumps or sleeps."""
-    queue: list[pb.Report] = field(default_factory=list)
+    queue: list[tuple[pb.Report, float]] = field(default_factory=list)
+    """Reports, and when what they tell happened, on the boot clock."""
+    goodbye: pb.Goodbye | None = None
+    said_goodbye: asyncio.Event = field(default_factory=asyncio.Event)
+    """The scheduler knows that this agent stops on purpose."""
     heartbeat: pb.Heartbeat | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     number: int = 0
@@ -124,10 +142,12 @@ class Line:
     sent: dict[float, float] = field(default_factory=dict)
     """Heartbeats under way: what they say the time is, and when they left on the boot clock."""
 
-    def report(self, key: said.Key, **what: Any) -> None:
-        """Say something about an attempt."""
+    def report(self, key: said.Key, at: float, **what: Any) -> None:
+        """Say something about an attempt that happened then, on the boot clock."""
         self.number += 1
-        self.queue.append(pb.Report(number=self.number, task=key.task, attempt=key.attempt, **what))
+        self.queue.append(
+            (pb.Report(number=self.number, task=key.task, attempt=key.attempt, origin=key.origin, **what), at)
+        )
         self.woken.set()
         if "ended" in what:
             self.ends[self.number] = key
@@ -152,6 +172,8 @@ class Agent:
         connection_seconds: float = 10.0,
         retry_seconds: float = 2.0,
         max_retry_seconds: float = 30.0,
+        away_seconds: float = 300.0,
+        check_peer: Callable[[str, Memory], str] = lambda _address, _memory: "",
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
@@ -173,6 +195,8 @@ class Agent:
         self._connection_seconds = connection_seconds
         self._retry_seconds = retry_seconds
         self._max_retry_seconds = max_retry_seconds
+        self._away_seconds = away_seconds
+        self._check_peer = check_peer
         self._clock = clock
         self._uniform = uniform
         self._open_channel = open_channel or self._grpc_channel
@@ -200,6 +224,24 @@ class Agent:
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
+    async def say_goodbye(self) -> None:
+        """Tell the scheduler that this agent stops on purpose and will be back, so that nobody misses it meanwhile."""
+        line = self._line
+        if line is None or self._away_seconds <= 0:
+            return
+        left = self._clock.boot()
+        line.goodbye = pb.Goodbye(back_within_seconds=self._away_seconds)
+        line.woken.set()
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await line.said_goodbye.wait()
+        except TimeoutError:
+            log.warning(
+                "goodbye_not_heard", message="The scheduler did not answer; it counts this node as lost as usual."
+            )
+            return
+        self._extend_lease(left + max(0.0, self._away_seconds - GOODBYE_MARGIN_SECONDS))
+
     # --- the supervisor ----------------------------------------------------------------------------------------------
 
     async def _listen_to_supervisor(self) -> None:
@@ -217,26 +259,27 @@ class Agent:
                 lease, port = (before.lease, before.port) if before is not None else (False, 0)
                 self.held[key] = said.Held(key, said.Phase.RUNNING, at, pid, lease=lease, port=port)
                 if line:
-                    line.report(key, started=pb.Started(at=at, pid=pid))
+                    line.report(key, self._boot_of(at), started=pb.Started(at=at, pid=pid))
             case said.Prepared(key, port):
                 self.held[key] = said.Held(key, said.Phase.WAITING, self._clock.wall(), port=port)
                 if line:
-                    line.report(key, prepared=pb.Prepared(port=port))
+                    line.report(key, self._clock.boot(), prepared=pb.Prepared(port=port))
             case said.Ended(key) | said.NotLaunched(key):
                 self.held[key] = said.Held(key, said.Phase.ENDED, event.at, end=event)
                 if line:
-                    line.report(key, ended=self._ended(event))
+                    line.report(key, self._boot_of(event.at), ended=self._ended(event))
             case said.SuspendedNow(key):
                 self._set_phase(key, said.Phase.SUSPENDED)
                 if line:
-                    line.report(key, suspended=pb.Suspended(round=self._rounds.get(key, 0)))
+                    line.report(key, self._clock.boot(), suspended=pb.Suspended(round=self._rounds.get(key, 0)))
             case said.ResumedNow(key):
                 self._set_phase(key, said.Phase.RUNNING)
                 if line:
-                    line.report(key, resumed=pb.Resumed(round=self._rounds.get(key, 0)))
+                    line.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
             case said.NotHeld(key):
                 if line:
-                    line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE))
+                    lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE)
+                    line.report(key, self._clock.boot(), ended=lost)
             case said.NotReplaced(message):
                 log.warning("supervisor_not_replaced", message=message)
 
@@ -256,12 +299,17 @@ class Agent:
         for key, held in self.held.items():
             known = before.get(key)
             if held.end is not None and (known is None or known.end is None):
-                line.report(key, ended=self._ended(held.end))
+                line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
             elif held.phase is said.Phase.RUNNING and known is None:
-                line.report(key, started=pb.Started(at=held.at, pid=held.pid))
+                line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             if not self._processes.awaits(key):
-                line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE))
+                lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE)
+                line.report(key, self._clock.boot(), ended=lost)
+
+    def _boot_of(self, at: float) -> float:
+        """An instant of the wall clock, on the boot clock: right as long as the one has not jumped since."""
+        return self._clock.boot() - max(0.0, self._clock.wall() - at)
 
     def _ended(self, event: said.Ended | said.NotLaunched) -> pb.Ended:
         """How an attempt ended, with what was measured of it."""
@@ -303,18 +351,26 @@ class Agent:
                 wait = self._retry_seconds  # it was there for a while: begin anew
             place += 1
             if place % len(self._addresses) == 0:
+                wait = self._in_time(wait)
                 await asyncio.sleep(wait * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
                 wait = min(2 * wait, self._max_retry_seconds)
             if self._was_welcome:
                 wait = self._retry_seconds
                 self._was_welcome = False
 
+    def _in_time(self, seconds: float, tries: int = 1) -> float:
+        """Not longer than leaves time to come back before the scheduler gives this node up, whatever is set here."""
+        told = self._witness.memory.offline_after_seconds
+        return min(seconds, told / TRIES_IN_TIME / tries) if told > 0 else seconds
+
     async def _connect(self, address: str) -> None:
         """Register at one address and stay until the line breaks."""
+        if sentence := self._check_peer(address, self._witness.memory):
+            raise NotWelcome(sentence)
         async with self._open_channel(address) as channel:
             stub = AgentsStub(channel)
             left = self._clock.boot()
-            welcome = await self._register(stub)
+            welcome = await self._register(stub, address)
             self._was_welcome = True
             self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
             self._extend_lease(left + self._fence_seconds)
@@ -322,9 +378,9 @@ class Agent:
             self._done.clear()  # what was said in earlier sessions can not come any more
             for key, held in self.held.items():
                 if held.end is not None:
-                    line.report(key, ended=self._ended(held.end))
+                    line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
             for key, sentence in self._refused.items():
-                line.report(key, ended=self._refusal(sentence))
+                line.report(key, self._clock.boot(), ended=self._refusal(sentence))
             log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
             try:
                 await self._talk(line, welcome)
@@ -337,44 +393,94 @@ class Agent:
             return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
 
-    async def _register(self, stub: AgentsStub) -> pb.Welcome:
+    async def _register(self, stub: AgentsStub, address: str) -> pb.Welcome:
         memory = self._witness.memory
-        registration = pb.Registration(
-            protocol=PROTOCOL,
-            version=__version__,
-            node=self._node,
-            instance=memory.instance,
-            join_token=self._join_token,
-            yard=memory.yard,
-            seq=memory.seq,
-            epoch=memory.epoch,
-            attempts=[
-                pb.Attempt(task=key.task, attempt=key.attempt, state=_STATES[held.phase], port=held.port)
-                for key, held in self.held.items()
-            ],
-            address=self._address,
-            highest_task=max([memory.task, *(key.task for key in self.held)]),
-        )
+        seconds = self._in_time(self._connection_seconds, 2 * len(self._addresses))
         try:
-            welcome = await stub.register(registration, timeout=self._connection_seconds, wait_for_ready=False)
+            nonce = proof.new_nonce()
+            asked = pb.ChallengeRequest(protocol=PROTOCOL, node=self._node.id, nonce=nonce)
+            answer = await stub.challenge(asked, timeout=seconds, wait_for_ready=False)
+            self._check_scheduler(answer, nonce, address)
+            body = self._registration().SerializeToString()
+            signed = pb.SignedRegistration(
+                protocol=PROTOCOL,
+                nonce=answer.nonce,
+                agent_nonce=nonce,
+                body=body,
+                proof=proof.agent_proof(self._join_token, answer.nonce, nonce, body),
+            )
+            welcome = await stub.register(signed, timeout=seconds, wait_for_ready=False)
         except grpc.aio.AioRpcError as error:
             if error.code() in {
                 grpc.StatusCode.UNAUTHENTICATED,
                 grpc.StatusCode.FAILED_PRECONDITION,
                 grpc.StatusCode.ALREADY_EXISTS,
                 grpc.StatusCode.INVALID_ARGUMENT,
+                grpc.StatusCode.ABORTED,
             }:
                 raise NotWelcome(error.details() or "") from error
             raise
-        if welcome.epoch < memory.epoch:
-            raise NotWelcome(
-                f"The scheduler speaks for epoch {welcome.epoch}, and this node has obeyed {memory.epoch}: "
-                "it is an old one, or its journal was restored from an old copy."
-            )
-        memory.yard, memory.epoch = welcome.yard, welcome.epoch
-        memory.seq = max(memory.seq, welcome.seq)
+        if (welcome.yard, welcome.epoch) != (answer.yard, answer.epoch):
+            _check_epoch(memory, welcome.epoch, welcome.origin)  # it took over from a later one meanwhile
+        memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
+        memory.epoch_proof = welcome.epoch_proof.hex()
+        memory.offline_after_seconds = welcome.offline_after_seconds
+        self._note_position(welcome.seq, welcome.hash)
         self._witness.save()
         return welcome
+
+    def _check_scheduler(self, answer: pb.ChallengeAnswer, nonce: bytes, address: str) -> None:
+        """Whether whoever answered is the scheduler of this node's yard. Nothing is said to anybody else."""
+        memory = self._witness.memory
+        expected = proof.scheduler_proof(self._join_token, nonce, self._node.id, answer)
+        if not self._join_token or not proof.same(answer.proof, expected):
+            raise NotWelcome(
+                f"Whoever answers at {address} does not know this node's join token, so it is not obeyed. Give the agent "
+                "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
+                "in its data folder), or look what listens there."
+            )
+        if memory.yard and answer.yard != memory.yard:
+            raise NotWelcome(
+                f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
+                f"is to move there, start this agent once with --accept-yard {answer.yard}."
+            )
+        if answer.epoch == memory.epoch:
+            _check_epoch(memory, answer.epoch, answer.origin)
+
+    def _registration(self) -> pb.Registration:
+        memory = self._witness.memory
+        return pb.Registration(
+            version=__version__,
+            node=self._node,
+            instance=memory.instance,
+            yard=memory.yard,
+            seq=memory.seq,
+            hash=memory.hash,
+            epoch=memory.epoch,
+            origin=memory.origin,
+            epoch_proof=bytes.fromhex(memory.epoch_proof),
+            attempts=[self._attempt(key, held) for key, held in self.held.items()],
+            address=self._address,
+            highest_task=memory.task,
+            boot=self._witness.boot,
+        )
+
+    def _attempt(self, key: said.Key, held: said.Held) -> pb.Attempt:
+        over = held.phase is said.Phase.ENDED
+        return pb.Attempt(
+            task=key.task,
+            attempt=key.attempt,
+            origin=key.origin,
+            state=_STATES[held.phase],
+            port=held.port,
+            gpus=[] if over else self._kitchen.gpus_of(key, held.pid),
+            share=not over and self._kitchen.has_share(key),
+        )
+
+    def _note_position(self, seq: int, digest: str) -> None:
+        memory = self._witness.memory
+        if seq >= memory.seq:
+            memory.seq, memory.hash = seq, digest
 
     async def _talk(self, line: Line, welcome: pb.Welcome) -> None:
         call = line.stub.connect(metadata=line.metadata)
@@ -398,12 +504,17 @@ class Agent:
         while True:
             await line.woken.wait()
             line.woken.clear()
-            while line.queue or line.heartbeat is not None:
-                reports, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
+            while line.queue or line.heartbeat is not None or line.goodbye is not None:
+                queued, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
                 beat, line.heartbeat = line.heartbeat, None
+                goodbye, line.goodbye = line.goodbye, None
+                now = self._clock.boot()
                 if beat is not None:
-                    line.sent[beat.at] = self._clock.boot()
-                await call.write(pb.AgentMessage(reports=reports, heartbeat=beat))
+                    line.sent[beat.at] = now
+                for report, at in queued:
+                    report.seconds_ago = max(0.0, now - at)
+                reports = [report for report, _ in queued]
+                await call.write(pb.AgentMessage(reports=reports, heartbeat=beat, goodbye=goodbye))
 
     async def _beat(self, line: Line, seconds: float) -> None:
         while True:
@@ -413,7 +524,7 @@ class Agent:
                 log.exception("not_measured")
                 beat = pb.Heartbeat(at=self._clock.wall())
             strays = [key for key in self._strays if key in self.held]
-            beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt) for key in strays)
+            beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in strays)
             for key in strays:
                 self._keep_away(beat, key)
             line.heartbeat = beat
@@ -436,7 +547,9 @@ class Agent:
         if message.epoch < memory.epoch:
             log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
             return
-        memory.seq = max(memory.seq, message.seq)
+        self._note_position(message.seq, message.hash)
+        if message.goodbye:
+            line.said_goodbye.set()
         self._renew(line, message)
         if message.received:
             self._receive(line, message.received)
@@ -480,7 +593,7 @@ class Agent:
         self._processes.send(said.Forget(tuple(keys)))
 
     def _do(self, line: Line, asked: pb.Command) -> None:
-        key = said.Key(asked.task, asked.attempt)
+        key = said.Key(asked.task, asked.attempt, asked.origin)
         match asked.WhichOneof("what"):
             case "launch":
                 self._launch(line, key, asked.launch)
@@ -509,10 +622,11 @@ class Agent:
         made = self._kitchen.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made
-            line.report(key, ended=self._refusal(made))
+            line.report(key, self._clock.boot(), ended=self._refusal(made))
             return
         if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
-            line.report(key, ended=pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE))
+            late = pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE)
+            line.report(key, self._clock.boot(), ended=late)
             return
         if made.lease and key not in self.held:
             self.held[key] = said.Held(key, said.Phase.RUNNING, self._clock.wall(), lease=True)
@@ -520,7 +634,7 @@ class Agent:
 
     def _suspend(self, line: Line, key: said.Key, round_: int) -> None:
         if sentence := self._kitchen.why_not_suspend(key):
-            line.report(key, not_suspended=pb.Suspended(round=round_, message=sentence))
+            line.report(key, self._clock.boot(), not_suspended=pb.Suspended(round=round_, message=sentence))
             return
         self._rounds[key] = round_
         self._processes.send(said.Suspend(key))
@@ -533,6 +647,16 @@ class Agent:
 
     def _refusal(self, sentence: str) -> pb.Ended:
         return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)
+
+
+def _check_epoch(memory: Memory, epoch: int, origin: int) -> None:
+    """A scheduler that is older than the one obeyed last, or another one of the same epoch, has no say here."""
+    if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
+        return
+    raise NotWelcome(
+        f"The scheduler speaks for epoch {epoch}, and this node has obeyed {memory.epoch} of another one: it is an old "
+        "one, or runs on a copy of the data folder. If it is to go on, start it once with --take-over."
+    )
 
 
 def _words(error: BaseException) -> str:

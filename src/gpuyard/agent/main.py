@@ -31,6 +31,7 @@ from gpuyard.agent.witness import Witness
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.values import GpuHealth
 from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.clock import SYSTEM_CLOCK
 
 MIB = 1024 * 1024
 MEASURE_SECONDS = 1.0
@@ -50,8 +51,8 @@ class CanNotRun(GpuyardError):
     """The agent can not start. Correct what the sentence names and start it again."""
 
 
-async def run(settings: AgentSettings) -> None:
-    """Run an agent until it is told to stop; its tasks go on under the supervisor."""
+async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
+    """Run an agent until it is told to stop; its tasks go on under the supervisor. `accept_yard` moves it to a yard."""
     folder = settings.work_dir
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,12 +61,12 @@ async def run(settings: AgentSettings) -> None:
         raise CanNotRun(message) from error
     _only_ours(folder)
     with _only_one(folder):
-        await _run(settings, folder)
+        await _run(settings, folder, accept_yard)
     log.info("agent_stopped")
 
 
-async def _run(settings: AgentSettings, folder: Path) -> None:
-    node = Node(settings, folder)
+async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
+    node = Node(settings, folder, accept_yard)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # a launch makes hundreds of objects and leaves no cycles behind
@@ -82,6 +83,7 @@ async def _run(settings: AgentSettings, folder: Path) -> None:
             for task in (running, pruning):
                 if task.done():
                     task.result()
+            await agent.say_goodbye()
         finally:
             running.cancel()
             pruning.cancel()
@@ -119,8 +121,9 @@ def _only_one(folder: Path) -> Iterator[None]:
 class Node:
     """What this node has."""
 
-    def __init__(self, settings: AgentSettings, folder: Path) -> None:
+    def __init__(self, settings: AgentSettings, folder: Path, accept_yard: str = "") -> None:
         self._settings = settings
+        self._accept_yard = accept_yard
         self._folder = folder
         self._outputs = folder / "output"
         self._inventory: Inventory = detect(
@@ -173,7 +176,7 @@ class Node:
             settings.agent.address or _own_address(str(settings.addresses[0])),
             tuple(str(address) for address in settings.addresses),
             self._join_token(),
-            Witness(self._folder),
+            self._witness(),
             processes,
             self.kitchen,
             lambda: self._heartbeat(agent),
@@ -182,9 +185,16 @@ class Node:
             connection_seconds=float(scheduler.connection_timeout),
             retry_seconds=float(scheduler.retry_interval),
             max_retry_seconds=float(scheduler.max_retry_interval),
+            away_seconds=float(settings.agent.away_timeout),
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
         return agent
+
+    def _witness(self) -> Witness:
+        witness = Witness(self._folder, SYSTEM_CLOCK.machine_start())
+        if self._accept_yard:
+            witness.belong_to(self._accept_yard)
+        return witness
 
     def _join_token(self) -> str:
         """From the settings, or the one a scheduler on this machine has drawn and keeps beside our work folder."""

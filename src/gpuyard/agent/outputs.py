@@ -30,7 +30,7 @@ class Piece(Value, frozen=True):
 
 def path_of(folder: Path, key: Key) -> Path:
     """Where the output of an attempt lies. A thousand tasks share a folder, so that no folder grows too long."""
-    return folder / f"{key.task // 1000}" / f"{key.task}.{key.attempt}.log"
+    return folder / f"{key.task // 1000}" / f"{key.task}.{key.attempt}.{key.origin:x}.log"
 
 
 def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> Piece | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from gpuyard.wire.config import Complaint, PeerAddress, Seconds, load
+from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, load
 from gpuyard.wire.limits import Labels, NodeNameOrNone, TenantName
 
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
@@ -43,6 +43,8 @@ class Agent(Section, frozen=True):
     """Under which other nodes reach this one, for gangs; empty: found by itself."""
     labels: Labels = {}
     """Tasks can ask for nodes that carry them."""
+    away_timeout: SecondsOrNone = SecondsOrNone(300)
+    """How long the scheduler waits for this agent after it was stopped on purpose, before its tasks start elsewhere."""
 
 
 class Scheduler(Section, frozen=True):

@@ -1,5 +1,6 @@
 """What an agent remembers about its yard, so that a wrong or an old scheduler is noticed."""
 
+from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 
@@ -17,7 +18,17 @@ class Memory(msgspec.Struct):
     yard: str = ""
     seq: int = 0
     """The highest sequence number any scheduler has told: a witness of how far the journal went."""
+    hash: str = ""
+    """Of the journal at that number."""
     epoch: int = 0
+    origin: int = 0
+    """Drawn by the scheduler of that epoch: another one with the same epoch is not obeyed."""
+    epoch_proof: str = ""
+    """What that scheduler gave us to show for its epoch, in hexadecimal."""
+    offline_after_seconds: float = 0.0
+    """After how long without a word that scheduler counts this node as lost."""
+    scheduler_uid: int | None = None
+    """Who owned the scheduler's socket when it was on this machine."""
     task: int = 0
     """The highest task it was ever told of."""
 
@@ -25,15 +36,24 @@ class Memory(msgspec.Struct):
 class Witness:
     """The memory, on disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, machine_start: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / "agent.json"
+        found = folder.stat()
+        self.boot = sha256(f"{machine_start}/{found.st_dev}/{found.st_ino}".encode()).hexdigest()[:32]
+        """Which start of which machine, and which folder there: a copy of the folder has another one."""
         try:
             self.memory = msgspec.json.decode(self._path.read_bytes(), type=Memory)
         except (OSError, msgspec.MsgspecError):  # new, or cut in half by a crash: then it is a new agent
             self.memory = Memory(token_hex(16))
         self._saved = b""
         self.save()
+
+    def belong_to(self, yard: str) -> None:
+        """The node moves to another yard, because its administrator says so. What it remembers of the old one is void."""
+        if self.memory.yard != yard:
+            self.memory = Memory(self.memory.instance, yard)
+            self.save()
 
     def save(self) -> None:
         """Write it if something changed. On a full disk it is only remembered, and written when it is saved again."""

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.options import CheckConfig, Config, SettingsAsJson
+from gpuyard.cli.options import AcceptYard, CheckConfig, Config, SettingsAsJson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from gpuyard.agent.settings import AgentSettings
 
 
-def agent(config: Config = None, check_config: CheckConfig = False, as_json: SettingsAsJson = False) -> None:
+def agent(
+    config: Config = None,
+    check_config: CheckConfig = False,
+    as_json: SettingsAsJson = False,
+    accept_yard: AcceptYard = "",
+) -> None:
     """Run an agent: it brings the GPUs of this machine into a yard and runs tasks on them."""
     settings = read_settings(config)
     if check_config:
@@ -19,7 +24,7 @@ def agent(config: Config = None, check_config: CheckConfig = False, as_json: Set
 
         show(settings, config, as_json=as_json)
         return
-    run_agent(settings)
+    run_agent(settings, accept_yard)
 
 
 def read_settings(config: "Path | None") -> "AgentSettings":
@@ -32,7 +37,7 @@ def read_settings(config: "Path | None") -> "AgentSettings":
     return load_agent_settings(config, os.environ, not_ours=of_servers)
 
 
-def run_agent(settings: "AgentSettings") -> None:
+def run_agent(settings: "AgentSettings", accept_yard: str = "") -> None:
     """Until it is told to stop."""
     from gpuyard.cli.logs import set_up
     from gpuyard.cli.serving import run_in_loop
@@ -40,4 +45,4 @@ def run_agent(settings: "AgentSettings") -> None:
     set_up(settings.log_level, settings.logging.format, settings.logging.output)
     from gpuyard.agent.main import run
 
-    run_in_loop(lambda: run(settings))
+    run_in_loop(lambda: run(settings, accept_yard=accept_yard))

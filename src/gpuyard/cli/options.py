@@ -55,6 +55,18 @@ Config = Annotated[
 SettingsAsJson = Annotated[bool, json_option("With --check-config: print the settings as JSON, without secrets.")]
 CheckConfig = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]
 
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Go before a later scheduler of this yard that nodes have obeyed, after a restore. Stop that one first.",
+    ),
+]
+AcceptYard = Annotated[
+    str,
+    typer.Option("--accept-yard", metavar="ID", help="Move this node to another yard: the one with this id."),
+]
+
 
 def client(server: str | None, token: str | None) -> "Client":
     """The yard these options speak of."""

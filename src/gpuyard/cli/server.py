@@ -2,10 +2,15 @@
 
 import os
 
-from gpuyard.cli.options import CheckConfig, Config, SettingsAsJson
+from gpuyard.cli.options import CheckConfig, Config, SettingsAsJson, TakeOver
 
 
-def server(config: Config = None, check_config: CheckConfig = False, as_json: SettingsAsJson = False) -> None:
+def server(
+    config: Config = None,
+    check_config: CheckConfig = False,
+    as_json: SettingsAsJson = False,
+    take_over: TakeOver = False,
+) -> None:
     """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
     from gpuyard.agent.settings import AgentSettings
     from gpuyard.control_plane.settings import ServerSettings, load_server_settings
@@ -32,6 +37,6 @@ def server(config: Config = None, check_config: CheckConfig = False, as_json: Se
 
         stop = asyncio.Event()
         stop_on_signals(stop)
-        await serve(settings, until=stop)
+        await serve(settings, take_over=take_over, until=stop)
 
     run_in_loop(until_told)

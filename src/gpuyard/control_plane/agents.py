@@ -5,12 +5,18 @@ connects, they are made anew from what is so (reconcile), so nothing has to be k
 sent twice that hurts: every command is safe to repeat.
 
 A node is lost when it was not heard of for `offline_after_seconds`. Time in which this process itself stood still does
-not count, nor does the time a predecessor asked the nodes to be patient for.
+not count, nor does the time a predecessor asked the nodes to be patient for, nor the time for which an agent that was
+stopped on purpose said it would be away. A successor gives every node as long as its predecessor did, at least.
+
+A scheduler speaks for one epoch, which begins with its process and is never raised by what an agent says. An agent that
+can show the proof of a later one says that this scheduler is not the yard's any more: then it stops. Only an operator
+can say otherwise, with --take-over.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 import grpc
@@ -19,31 +25,53 @@ import structlog
 
 from gpuyard import __version__
 from gpuyard.control_plane import launches
-from gpuyard.control_plane.access.gate import check_join_token
-from gpuyard.control_plane.loop import Loop
+from gpuyard.control_plane.loop import Broken, Loop
 from gpuyard.control_plane.outputs import Outputs
-from gpuyard.control_plane.reconcile import Key, Reconciled, reconcile
+from gpuyard.control_plane.reconcile import Reconciled, reconcile
 from gpuyard.control_plane.sessions import Session
 from gpuyard.control_plane.views import Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
-from gpuyard.domain.errors import StorageFull
+from gpuyard.domain.errors import GpuyardError, StorageFull
+from gpuyard.domain.node import NodeSpec
+from gpuyard.domain.placement import Slice
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.values import GpuHealth, NodeId, TaskId, TenantId
+from gpuyard.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.phases import Placed
 from gpuyard.engine.state import State
-from gpuyard.journal.records import Record
+from gpuyard.journal.records import Position, Record
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import PROTOCOL, SESSION, actual_of, health_of, node_spec_of, outcome_of
+from gpuyard.wire import proof
+from gpuyard.wire.rpc import (
+    PROTOCOL,
+    SESSION,
+    actual_of,
+    attempt_of,
+    health_of,
+    heartbeat_of,
+    node_spec_of,
+    outcome_of,
+)
 from gpuyard.wire.strict import WrongRequest
 
-LARGEST_NUMBER = 2**53 - 1
 CHECK_SECONDS = 1.0
+HEARTBEAT_SECONDS = 5.0
+BEATS_TO_MISS = 3
+"""So many heartbeats fit into the time after which a node is lost, whatever that is set to."""
+MOST_AWAY_SECONDS = 86_400.0
+"""For how long an agent may say that it will be away."""
+MOST_AGO_SECONDS = 30 * 86_400.0
+TRIES = 3
+"""A report that breaks the engine so often is taken as heard: it would do so for ever."""
 STALLED_SECONDS = 2.0
 """A check that comes later than this says that we stood still, not that the nodes did."""
 
 Secrets = Callable[[TaskId], Mapping[str, str]]
 log = structlog.get_logger()
+
+
+class Deposed(GpuyardError):
+    """Another scheduler of this yard has begun a later epoch. This one has stopped."""
 
 
 class Agents:
@@ -57,8 +85,11 @@ class Agents:
         join_token: str,
         secrets: Secrets,
         run_as: Callable[[TenantId], str] = lambda _: "",
-        heartbeat_seconds: float = 5.0,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
         offline_after_seconds: float = 15.0,
+        yard_key: bytes = b"",
+        take_over: bool = False,
+        position_at: Callable[[int], Position | None] = lambda _: None,
     ) -> None:
         self.sessions: dict[NodeId, Session] = {}
         self.outputs = Outputs(self.sessions)
@@ -69,11 +100,26 @@ class Agents:
         self._join_token = join_token
         self._secrets = secrets
         self._run_as = run_as
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat_seconds = min(heartbeat_seconds, offline_after_seconds / BEATS_TO_MISS)
         self._offline_after_seconds = offline_after_seconds
+        self._yard_key = yard_key
+        self._take_over = take_over
+        self._position_at = position_at
+        self._nonces = proof.Nonces()
+        self.deposed: asyncio.Future[None] | None = None
+        """Fails when it is known that another scheduler has taken over."""
+        before = loop.engine.state
+        self._predecessor_seconds = before.offline_after_seconds
+        self._patience_left = max(0.0, before.patient_until - before.now)
+        self._away_left = {node: max(0.0, by - before.now) for node, by in before.back_by.items()}
+        """Of those that were away on purpose when this scheduler began, for how much longer."""
+        self._patient_until = 0.0
+        self._away_until: dict[NodeId, float] = {}
         self._last_heard: dict[NodeId, float] = {}
-        self._instances: dict[NodeId, str] = {}
-        self._gangs: dict[Key, Gang] = {}
+        self._by_session: dict[str, Session] = {}
+        self._broke: dict[tuple[NodeId, AttemptRef], int] = {}
+        """Reports that broke the engine, and how often."""
+        self._gangs: dict[AttemptRef, Gang] = {}
         self._stopping = False
 
     # --- what the engine decided -------------------------------------------------------------------------------------
@@ -84,20 +130,24 @@ class Agents:
         if isinstance(event, fact.TaskPlaced):
             self._launch(event)
         elif isinstance(event, fact.AttemptStopping):
-            self._send_to_all(event.task, launches.stop(event.task, event.attempt, event.cause.sentence()))
+            self._send_to_all(event.task, launches.stop(self._ref(event), event.cause.sentence()))
         elif isinstance(event, fact.AttemptSuspending):
-            self._send_to_all(event.task, launches.suspend(event.task, event.attempt, event.round))
+            self._send_to_all(event.task, launches.suspend(self._ref(event), event.round))
         elif isinstance(event, fact.AttemptResuming):
             for part in event.placement.slices:
-                self._send(part.node, launches.resume(event.task, event.attempt, part.gpus, event.round))
+                self._send(part.node, launches.resume(self._ref(event), part.gpus, event.round))
         elif isinstance(event, fact.TaskExtended):
             self._extend(event.task)
         elif isinstance(event, fact.SuspensionFailed):
             placement = self._views.tasks[event.task].placement
             for part in placement.slices if placement and len(placement.slices) > 1 else ():
-                self._send(part.node, launches.resume(event.task, event.attempt, part.gpus, event.round))
+                self._send(part.node, launches.resume(self._ref(event), part.gpus, event.round))
         elif isinstance(event, fact.AttemptEnded):
-            self._gangs.pop((event.task, event.attempt), None)
+            self._gangs.pop(self._ref(event), None)
+
+    def _ref(self, event: Any) -> AttemptRef:
+        """The attempt a committed fact speaks of, which is its task's last one."""
+        return AttemptRef(event.task, event.attempt, self._views.tasks[event.task].origin)
 
     def _extend(self, task: TaskId) -> None:
         """A node ends tasks at their time-out by itself, so it has to know of another one."""
@@ -110,11 +160,11 @@ class Agents:
 
     def _launch(self, event: fact.TaskPlaced) -> None:
         spec = self._views.tasks[event.task].spec
-        gang = len(event.placement.slices) > 1
+        gang, ref = len(event.placement.slices) > 1, self._ref(event)
         if gang:
-            self._gangs[event.task, event.attempt] = Gang(event.placement.nodes)
+            self._gangs[ref] = Gang(event.placement.nodes)
         for part in event.placement.slices:
-            said = launches.launch(event.task, event.attempt, spec, part, gang=gang)
+            said = launches.launch(ref, spec, part, gang=gang)
             self._complete(said, with_secrets=True)
             self._send(part.node, said)
 
@@ -140,22 +190,33 @@ class Agents:
 
     # --- registration ------------------------------------------------------------------------------------------------
 
-    async def register(self, request: pb.Registration, context: Any) -> pb.Welcome:
-        """Let a node in, or say why not."""
+    async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:
+        """Prove that this is the scheduler of the yard, to whoever asks: it tells nothing but that."""
+        if request.protocol != PROTOCOL or len(request.nonce) != proof.NONCE_BYTES:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _other_protocol(request.protocol))
+        if not self._join_token:
+            message = "This scheduler has no join token, so no agent can join. Set auth.join_token and restart it."
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
         state = self._loop.engine.state
-        if denied := check_join_token(request.join_token, self._join_token):
-            log.warning("agent_refused", node=request.node.id[:128], why=denied.code, peer=context.peer())
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, denied.sentence)
-        if request.protocol > PROTOCOL:
-            message = (
-                f"This agent speaks protocol {request.protocol} and the scheduler only up to {PROTOCOL}: "
-                "upgrade the scheduler first."
-            )
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
+        answer = pb.ChallengeAnswer(
+            protocol=PROTOCOL,
+            nonce=self._nonces.give(request.nonce, _now()),
+            yard=state.yard,
+            epoch=state.epoch,
+            origin=state.origin,
+            version=__version__,
+        )
+        answer.proof = proof.scheduler_proof(self._join_token, request.nonce, request.node, answer)
+        return answer
+
+    async def register(self, signed: pb.SignedRegistration, context: Any) -> pb.Welcome:
+        """Let a node in, or say why not."""
+        request = await self._proven(signed, context)
+        state = self._loop.engine.state
         if request.yard and request.yard != state.yard:
             message = (
-                f"This node belongs to yard {request.yard} and this scheduler runs yard {state.yard}. "
-                "Check scheduler.master_address, or give the agent an empty work folder to move it here."
+                f"This node belongs to yard {request.yard} and this scheduler runs yard {state.yard}. Check "
+                f"scheduler.master_address; to move the node here, start its agent with --accept-yard {state.yard}."
             )
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
         try:
@@ -163,54 +224,119 @@ class Agents:
         except WrongRequest as wrong:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
             raise
-        if max([request.epoch, request.highest_task, *(it.task for it in request.attempts)]) > LARGEST_NUMBER:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "The node names an epoch or a task that can not be.")
         if self._loop.full:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
-        await self._refuse_double(spec.id, request.instance, context)
-        await self._notice_lost_facts(request)
-        there = {(TaskId(it.task), it.attempt): int(it.state) for it in request.attempts}
-        running = tuple(key for key, told in there.items() if told != pb.Attempt.ENDED)
-        answer = await self._loop.tell(command.JoinNode(spec, running), f"agent:{spec.id}")
+        await self._refuse_double(spec.id, request.instance, request.boot, context)
+        self._hear_from(spec.id)  # whatever is decided meanwhile, it is there
+        await self._check_epoch(request, context)
+        await self._notice_lost_facts(request, context)
+        there = {attempt_of(it): int(it.state) for it in request.attempts}
+        answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
         if isinstance(answer, Refusal):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.sentence())
         session = Session(request, there)
         if (old := self.sessions.get(spec.id)) is not None:
             old.close()
-        self.sessions[spec.id] = session
-        self._instances[spec.id] = request.instance
+            self._by_session.pop(old.id, None)
+        self.sessions[spec.id] = self._by_session[session.id] = session
+        self._away_until.pop(spec.id, None)
         self._hear_from(spec.id)
         log.info("agent_registered", node_id=spec.id, gpus=len(spec.gpus), version=request.version, attempts=len(there))
+        state = self._loop.engine.state
         return pb.Welcome(
             yard=state.yard,
             epoch=state.epoch,
             seq=self._loop.committed,
+            hash=self._loop.committed_hash,
             session=session.id,
             heartbeat_seconds=self._heartbeat_seconds,
             offline_after_seconds=self._offline_after_seconds,
             version=__version__,
+            origin=state.origin,
+            epoch_proof=proof.epoch_proof(self._yard_key, state.yard, state.epoch, state.origin),
         )
 
-    async def _refuse_double(self, node: NodeId, instance: str, context: Any) -> None:
-        known = self._instances.get(node)
-        if known is None or known == instance:
+    async def _proven(self, signed: pb.SignedRegistration, context: Any) -> pb.Registration:
+        """The registration, if whoever sent it knows the join token. It is not read before that is known."""
+        if signed.protocol != PROTOCOL:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _other_protocol(signed.protocol))
+        if not self._nonces.is_good(signed.nonce, signed.agent_nonce, _now()):
+            message = "This registration answers no challenge of this scheduler, or one that is too old. Try again."
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        expected = proof.agent_proof(self._join_token, signed.nonce, signed.agent_nonce, signed.body)
+        if not proof.same(signed.proof, expected):
+            log.warning("agent_refused", why="WrongJoinToken", peer=context.peer())
+            message = "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+        self._nonces.use(signed.nonce, _now())
+        try:
+            return pb.Registration.FromString(signed.body)
+        except Exception:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "This registration can not be read.")
+            raise
+
+    async def _refuse_double(self, node: NodeId, instance: str, boot: str, context: Any) -> None:
+        """Another agent speaks for a node only when the one that did has been silent for as long as a lost one."""
+        known = self._loop.engine.state.agents.get(node)
+        if known is None or known == (instance, boot):
             return
-        silent = asyncio.get_running_loop().time() - self._last_heard.get(node, 0.0)
+        silent = _now() - self._last_heard.get(node, float("-inf"))
         if silent < self._offline_after_seconds:
+            same = (
+                "the same work folder on another machine or after a reboot" if known[0] == instance else "another one"
+            )
             message = (
-                f"Another agent with the id {node} is connected. Give each its own agent.id; "
-                "an agent that moved to a new work folder is let in when the old one has been silent for "
-                f"{self._offline_after_seconds:.0f} s."
+                f"Another agent with the id {node} was heard of {silent:.0f} s ago, and this is {same}. Give each its own "
+                "agent.id and work folder; an agent that was moved or rebooted is let in when the old one has been silent "
+                f"for {self._offline_after_seconds:.0f} s."
             )
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
 
-    async def _notice_lost_facts(self, request: pb.Registration) -> None:
-        """A node is a witness of how far the journal went. It obeys nobody whose epoch it has outlived."""
-        highest = TaskId(max([request.highest_task, *(it.task for it in request.attempts)]))
+    async def _check_epoch(self, request: pb.Registration, context: Any) -> None:
+        """A node that has obeyed a later scheduler says that this one is not the yard's any more."""
         state = self._loop.engine.state
-        if request.epoch > state.epoch or highest > state.last_task:
-            await self._loop.tell(command.BeginEpoch(__version__, request.epoch, highest))
-        if request.seq > self._loop.committed:
+        if request.epoch < state.epoch or (request.epoch, request.origin) == (state.epoch, state.origin):
+            return
+        shown = proof.epoch_proof(self._yard_key, state.yard, request.epoch, request.origin)
+        proven = proof.same(request.epoch_proof, shown)
+        obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
+        if self._take_over:
+            order = command.BeginEpoch(
+                __version__, request.epoch, state.origin, offline_after_seconds=self._offline_after_seconds
+            )
+            answer = await self._loop.tell(order, "operator")
+            if isinstance(answer, Refusal):
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer.sentence())
+            log.warning("took_over", node=request.node.id, above=request.epoch, proven=proven)
+            self.begin_anew()
+        elif proven:
+            sentence = (
+                f"{obeyed}: another scheduler of this yard runs or has run, on another copy of the data folder. If this "
+                "copy is the one to go on with, stop the other one and start this one once with --take-over."
+            )
+            log.error("deposed", node=request.node.id, epoch=state.epoch, obeyed=request.epoch, message=sentence)
+            if self.deposed is not None and not self.deposed.done():
+                self.deposed.set_exception(Deposed(sentence))
+            await context.abort(grpc.StatusCode.ABORTED, sentence)
+        else:
+            sentence = (
+                f"{obeyed}, but shows no proof that this scheduler can check. If the data folder was rebuilt, start the "
+                "scheduler once with --take-over; if the node's memory is wrong, give its agent an empty work folder."
+            )
+            log.warning("agent_refused", node=request.node.id, why="WrongEpoch", message=sentence)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, sentence)
+
+    async def _notice_lost_facts(self, request: pb.Registration, context: Any) -> None:
+        """A node is a witness of how far the journal went, and of what it said there."""
+        if request.highest_task > self._loop.engine.state.last_task:
+            answer = await self._loop.tell(command.SkipTaskNumbers(TaskId(request.highest_task)))
+            if isinstance(answer, Refusal):
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer.sentence())
+        behind = request.seq > self._loop.committed
+        if not behind and request.hash and request.seq:
+            found = await asyncio.to_thread(self._position_at, request.seq)
+            behind = found is not None and found.hash != request.hash
+        if behind:
             log.error(
                 "journal_is_behind",
                 node=request.node.id,
@@ -227,7 +353,7 @@ class Agents:
     ) -> AsyncIterator[pb.SchedulerMessage]:
         """One agent, for as long as it stays."""
         given = dict(context.invocation_metadata()).get(SESSION, "")
-        session = next((it for it in self.sessions.values() if it.id == given), None)
+        session = self._by_session.get(given)
         if session is None or session.connected:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session is over; register again.")
             return
@@ -235,13 +361,16 @@ class Agents:
         await self._reconcile(session)
         reader = asyncio.create_task(self._read(session, messages))
         try:
-            async for message in session.messages(self._loop.engine.state.epoch, lambda: self._loop.committed):
+            async for message in session.messages(
+                self._loop.engine.state.epoch, lambda: (self._loop.committed, self._loop.committed_hash)
+            ):
                 if reader.done():
                     break
                 yield message
         finally:
             reader.cancel()
             session.close()
+            self._by_session.pop(session.id, None)
             if self.sessions.get(session.node) is session:
                 session.connected = False
 
@@ -250,9 +379,9 @@ class Agents:
 
         def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:
             found = reconcile(state, session.node, session.there)
-            said = [launches.present(state.tasks[task], session.node) for task, _ in found.say]
-            said += [launches.reminder(state.tasks[task], session.node) for task, _ in found.remind]
-            said += [launches.extend(state.tasks[task], now) for task, _ in (*found.say, *found.remind)]
+            said = [launches.present(state.tasks[ref.task], session.node) for ref in found.say]
+            said += [launches.reminder(state.tasks[ref.task], session.node) for ref in found.remind]
+            said += [launches.extend(state.tasks[ref.task], now) for ref in (*found.say, *found.remind)]
             for held in state.on_node.get(session.node, {}).values():
                 self._join_gang(state, held.id)
             return found, [it for it in said if it is not None]
@@ -260,15 +389,16 @@ class Agents:
         found, commands = await self._loop.look(ask)
         for it in commands:
             if it.HasField("launch"):
-                self._complete(it, with_secrets=(it.task, it.attempt) in found.say)
+                self._complete(it, with_secrets=attempt_of(it) in found.say)
         for report in found.reports:
-            self._loop.tell(report, f"agent:{session.node}")
-        for task, attempt in found.stop:
-            commands.append(launches.stop(task, attempt, "The task went on elsewhere."))
-        for task, attempt in found.strays:
-            log.warning("stray_attempt", node=session.node, task=task, attempt=attempt)
-            session.strays[task, attempt] = None
-            commands.append(pb.Command(task=task, attempt=attempt, stray=pb.Stray(task=task, attempt=attempt)))
+            self._loop.tell(report, f"agent:{session.node}").add_done_callback(lambda it: _close_if_failed(it, session))
+        for ref in found.stop:
+            commands.append(launches.stop(ref, "The task went on elsewhere."))
+        for ref in found.strays:
+            log.warning("stray_attempt", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin)
+            session.strays[ref] = None
+            stray = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)
+            commands.append(launches.about(ref, stray=stray))
         session.send(commands)
 
     def _join_gang(self, state: State, task_id: TaskId) -> None:
@@ -277,11 +407,12 @@ class Agents:
         nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
         if len(nodes) < 2 or not isinstance(task.phase, Placed):
             return
-        gang = self._gangs.setdefault((task_id, task.attempts), Gang(nodes))
+        ref = launches.ref_of(task)
+        gang = self._gangs.setdefault(ref, Gang(nodes))
         for node in nodes:  # a part that runs already is as ready as one that waits
             session = self.sessions.get(node)
-            if session is not None and session.there.get((task_id, task.attempts)) == pb.Attempt.RUNNING:
-                gang.ports[node] = session.ports.get((task_id, task.attempts), 0)
+            if session is not None and session.there.get(ref) == pb.Attempt.RUNNING:
+                gang.ports[node] = session.ports.get(ref, 0)
 
     async def _read(self, session: Session, messages: AsyncIterator[pb.AgentMessage]) -> None:
         try:
@@ -290,10 +421,12 @@ class Agents:
                     return
                 self._hear_from(session.node)
                 if message.HasField("heartbeat"):
-                    self._heartbeat(session, message.heartbeat)
+                    self._heartbeat(session, heartbeat_of(message.heartbeat))
                 if message.reports:
                     session.backlog.extend(message.reports)
                     self._take_reports(session)
+                if message.HasField("goodbye"):
+                    self._goodbye(session, message.goodbye.back_within_seconds)
         except Exception:  # one agent's nonsense is its own affair
             if not self._stopping:
                 log.exception("agent_stream_failed", node=session.node)
@@ -301,9 +434,30 @@ class Agents:
             session.close()
 
     def _hear_from(self, node: NodeId) -> None:
-        self._last_heard[node] = asyncio.get_running_loop().time()
+        self._last_heard[node] = _now()
+
+    def _goodbye(self, session: Session, seconds: float) -> None:
+        """Its agent is stopped on purpose: until it is back, or has been away for longer than it said, nobody misses it."""
+        if not seconds > 0.0:
+            return  # it does not know, or says nonsense: it is missed like any other
+        seconds = min(seconds, MOST_AWAY_SECONDS)
+        node = session.node
+
+        def told(answer: "asyncio.Future[Any]") -> None:
+            if not answer.cancelled() and answer.exception() is None and not isinstance(answer.result(), Refusal):
+                self._away_until[node] = _now() + seconds
+                session.goodbye = True
+                session.wake()
+                log.info("agent_stopped", node_id=node, back_within_seconds=seconds)
+
+        self._loop.tell(command.StopNode(node, seconds), f"agent:{node}").add_done_callback(told)
 
     def _heartbeat(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+        view = self._views.nodes.get(session.node)
+        if view is None or view.lost:
+            log.warning("lost_node_is_heard", node_id=session.node)
+            session.close()  # it was given up while it came back: it registers again, and is there
+            return
         self.telemetry[session.node] = heartbeat
         session.heard = heartbeat.at
         session.wake()
@@ -325,22 +479,26 @@ class Agents:
         if self._loop.full or not session.backlog:
             return
         reports, session.backlog = session.backlog, []
-        by = f"agent:{session.node}"
         told: list[asyncio.Future[Any]] = []
         number = 0
         for report in reports:
             number = max(number, report.number)
             asked = self._command_of(session, report)
-            if asked is not None:
-                told.append(self._loop.tell(asked, by))
-        if (
-            told
-        ):  # answers come in the order of the questions, so the last one stands for all; others wait for no receipt
+            if asked is not None and (answer := self._told(session, attempt_of(report), asked)) is not None:
+                told.append(answer)
+        if told:  # answers come in the order of the questions, so the last one stands for all
             told[-1].add_done_callback(lambda _: self._receive(session, told, number))
+        else:
+            self._receive(session, told, number)
 
     def _receive(self, session: Session, told: "list[asyncio.Future[Any]]", number: int) -> None:
         """Say that reports are durable. One that is refused is out of date: an answer, too."""
         if session.closed:
+            return
+        if late := [it for it in told if not it.done()]:  # the last one was refused before the others had their turn
+            asyncio.gather(*late, return_exceptions=True).add_done_callback(
+                lambda _: self._receive(session, told, number)
+            )
             return
         failed = next((error for it in told if (error := it.exception()) is not None), None)
         if failed is not None:
@@ -350,12 +508,30 @@ class Agents:
         session.received = max(session.received, number)
         session.wake_soon()
 
+    def _told(self, session: Session, ref: AttemptRef, asked: command.Command) -> "asyncio.Future[Any] | None":
+        """Tell the engine a report. One that has broken it often enough is not told again, and counts as heard."""
+        where = (session.node, ref)
+        if self._broke.get(where, 0) >= TRIES:
+            log.error("report_dropped", node=session.node, task=ref.task, attempt=ref.attempt, report=repr(asked)[:500])
+            return None
+        told = self._loop.tell(asked, f"agent:{session.node}")
+
+        def count(answer: "asyncio.Future[Any]") -> None:
+            if not answer.cancelled() and isinstance(answer.exception(), Broken):
+                self._broke[where] = self._broke.get(where, 0) + 1
+
+        told.add_done_callback(count)
+        return told
+
     def _command_of(self, session: Session, report: pb.Report) -> command.Command | None:
-        task, attempt, node = TaskId(report.task), report.attempt, session.node
+        ref, node = attempt_of(report), session.node
+        task, attempt, origin = ref
+        ago = report.seconds_ago if isfinite(report.seconds_ago) else 0.0
+        at = self._loop.clock() - min(max(ago, 0.0), MOST_AGO_SECONDS)
         match report.WhichOneof("what"):
             case "ended":
                 it = report.ended
-                self._gangs.pop((task, attempt), None)
+                self._gangs.pop(ref, None)
                 return command.ReportEnded(
                     task,
                     attempt,
@@ -365,27 +541,29 @@ class Agents:
                     it.signal if it.HasField("signal") else None,
                     it.message[:1000],
                     actual_of(it),
+                    origin,
+                    at,
                 )
             case "started":
-                return command.ReportStarted(task, attempt, node)
+                return command.ReportStarted(task, attempt, node, origin, at)
             case "prepared":
-                self._part_prepared(task, attempt, node, report.prepared.port)
+                self._part_prepared(ref, node, report.prepared.port)
                 return None
             case "suspended":
-                return command.ReportSuspended(task, attempt, report.suspended.round, node)
+                return command.ReportSuspended(task, attempt, report.suspended.round, node, origin)
             case "resumed":
-                return command.ReportResumed(task, attempt, report.resumed.round, node)
+                return command.ReportResumed(task, attempt, report.resumed.round, node, origin)
             case "not_suspended":
                 said = report.not_suspended
-                return command.ReportNotSuspended(task, attempt, said.round, said.message[:1000], node)
+                return command.ReportNotSuspended(task, attempt, said.round, said.message[:1000], node, origin)
             case "not_resumed":
                 told = report.not_resumed
-                return command.ReportNotResumed(task, attempt, told.round, told.message[:1000], node)
+                return command.ReportNotResumed(task, attempt, told.round, told.message[:1000], node, origin)
         return None
 
-    def _part_prepared(self, task: TaskId, attempt: int, node: NodeId, port: int) -> None:
+    def _part_prepared(self, ref: AttemptRef, node: NodeId, port: int) -> None:
         """When the last part of a gang is ready, all of them start."""
-        gang = self._gangs.get((task, attempt))
+        gang = self._gangs.get(ref)
         if gang is None or node not in gang.nodes:
             return
         gang.ports[node] = port
@@ -403,19 +581,22 @@ class Agents:
                 rank=rank,
                 world_size=len(gang.nodes),
             )
-            self._send(member, pb.Command(task=task, attempt=attempt, start=start))
+            self._send(member, launches.about(ref, start=start))
 
     # --- who is there ------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
         """Declare nodes lost that were not heard of for too long."""
-        loop = asyncio.get_running_loop()
-        before = loop.time()
+        before = _now()
+        self._patient_until = before + self._patience_left
+        self._away_until = {node: before + seconds for node, seconds in self._away_left.items()} | self._away_until
+        # Agents pause between their tries for as long as the last scheduler told them, not for as long as this one will.
+        longer = max(0.0, self._predecessor_seconds - self._offline_after_seconds) + self._heartbeat_seconds
         for node in self._views.nodes:
-            self._last_heard.setdefault(node, before)
+            self._last_heard.setdefault(node, before + longer)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            now = loop.time()
+            now = _now()
             stood_still = now - before - CHECK_SECONDS
             before = now
             if stood_still > STALLED_SECONDS:
@@ -431,10 +612,11 @@ class Agents:
                 await self._lose_the_silent(now)
 
     async def _lose_the_silent(self, now: float) -> None:
-        patient_until = self._loop.engine.state.patient_until
-        if self._loop.full or patient_until > self._loop.clock():
+        if self._loop.full or now < self._patient_until:
             return
         for node, view in list(self._views.nodes.items()):
+            if now < self._away_until.get(node, 0.0):
+                continue
             if not view.lost and now - self._last_heard.setdefault(node, now) > self._offline_after_seconds:
                 if (session := self.sessions.get(node)) is not None:
                     session.close()
@@ -457,10 +639,12 @@ class Agents:
     def stop_stray(self, node: NodeId, task: TaskId, attempt: int) -> bool:
         """End an attempt nobody knows, because an operator says so."""
         session = self.sessions.get(node)
-        if session is None or not session.connected or (task, attempt) not in session.strays:
+        found = [ref for ref in session.strays if ref[:2] == (task, attempt)] if session is not None else []
+        if session is None or not session.connected or not found:
             return False
-        del session.strays[task, attempt]
-        session.send([launches.stop(task, attempt, "An operator ended this stray attempt.")])
+        for ref in found:
+            del session.strays[ref]
+        session.send(launches.stop(ref, "An operator ended this stray attempt.") for ref in found)
         return True
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
@@ -479,3 +663,40 @@ class Gang:
 def is_owner(by: str) -> bool:
     """Whether a task was submitted by whoever owns the scheduler's process."""
     return by.startswith("local:")
+
+
+def _now() -> float:
+    """On a clock that never jumps."""
+    return asyncio.get_running_loop().time()
+
+
+def _other_protocol(theirs: int) -> str:
+    side = "scheduler" if theirs > PROTOCOL else "agent"
+    return f"This agent speaks protocol {theirs} and the scheduler speaks {PROTOCOL}: upgrade the {side}."
+
+
+def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:
+    """What a registration tells the engine: the node, and what it holds of attempts that are not over."""
+    open_ones = [it for it in request.attempts if it.state != pb.Attempt.ENDED]
+    return command.JoinNode(
+        spec,
+        tuple(attempt_of(it) for it in open_ones),
+        tuple(attempt_of(it) for it in open_ones if it.state == pb.Attempt.RUNNING),
+        tuple((attempt_of(it), _part(spec, it)) for it in open_ones if it.state != pb.Attempt.SUSPENDED),
+        request.instance[:128],
+        request.boot[:128],
+    )
+
+
+def _part(spec: NodeSpec, it: pb.Attempt) -> Slice:
+    """What an attempt holds, as its agent says. Of a share nobody knows how large it is: all that is left of its card."""
+    gpus = tuple(gpu for gpu in it.gpus if gpu < len(spec.gpus))
+    if it.share and gpus:
+        return Slice(spec.id, gpus[:1], MILLI - 1, spec.gpus[gpus[0]].memory_mib)
+    return Slice(spec.id, gpus)
+
+
+def _close_if_failed(told: "asyncio.Future[Any]", session: Session) -> None:
+    """What was found out about a node did not become a fact, for want of space perhaps: it is found out again."""
+    if not told.cancelled() and told.exception() is not None:
+        session.close()

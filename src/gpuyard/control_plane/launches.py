@@ -1,19 +1,30 @@
 """From what the engine decided to what a node is told."""
 
+from typing import Any
+
 from gpuyard.domain.placement import Slice
 from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import MILLI, NodeId, OnLost, TaskId
+from gpuyard.domain.values import MILLI, AttemptRef, NodeId, OnLost
 from gpuyard.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, Suspending
 from gpuyard.engine.task import Task
 from gpuyard.wire import agents_pb2 as pb
 
 
-def launch(task: TaskId, attempt: int, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
+def about(ref: AttemptRef, **what: Any) -> pb.Command:
+    """Something to be said about an attempt."""
+    return pb.Command(task=ref.task, attempt=ref.attempt, origin=ref.origin, **what)
+
+
+def ref_of(task: Task) -> AttemptRef:
+    """The present attempt of a task."""
+    return AttemptRef(task.id, task.attempts, task.origin)
+
+
+def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
     """Run an attempt, or its part on one node. Who submitted it, its secrets and its system user are added later."""
     command = spec.command
-    return pb.Command(
-        task=task,
-        attempt=attempt,
+    return about(
+        ref,
         launch=pb.Launch(
             lease=command is None,
             argv=command if isinstance(command, tuple) else (),
@@ -42,7 +53,7 @@ def reminder(task: Task, node: NodeId) -> pb.Command:
     assert isinstance(phase, ACTIVE)
     part = next(part for part in phase.placement.slices if part.node == node)
     gang = len(phase.placement.slices) > 1
-    return launch(task.id, phase.attempt, task.spec, part, gang=gang)
+    return launch(ref_of(task), task.spec, part, gang=gang)
 
 
 def extend(task: Task | None, now: float) -> pb.Command | None:
@@ -52,22 +63,22 @@ def extend(task: Task | None, now: float) -> pb.Command | None:
     if task.spec.timeout_seconds is None:
         return None
     left = max(1.0, task.spec.timeout_seconds - task.ran_at(now))
-    return pb.Command(task=task.id, attempt=task.phase.attempt, extend=pb.Extend(seconds_left=left))
+    return about(ref_of(task), extend=pb.Extend(seconds_left=left))
 
 
-def stop(task: TaskId, attempt: int, why: str) -> pb.Command:
+def stop(ref: AttemptRef, why: str) -> pb.Command:
     """End an attempt, asking first."""
-    return pb.Command(task=task, attempt=attempt, stop=pb.Stop(why=why))
+    return about(ref, stop=pb.Stop(why=why))
 
 
-def suspend(task: TaskId, attempt: int, round_: int) -> pb.Command:
+def suspend(ref: AttemptRef, round_: int) -> pb.Command:
     """Move an attempt to host memory."""
-    return pb.Command(task=task, attempt=attempt, suspend=pb.Suspend(round=round_))
+    return about(ref, suspend=pb.Suspend(round=round_))
 
 
-def resume(task: TaskId, attempt: int, gpus: tuple[int, ...], round_: int) -> pb.Command:
+def resume(ref: AttemptRef, gpus: tuple[int, ...], round_: int) -> pb.Command:
     """Let it go on, on these cards."""
-    return pb.Command(task=task, attempt=attempt, resume=pb.Resume(gpus=gpus, round=round_))
+    return about(ref, resume=pb.Resume(gpus=gpus, round=round_))
 
 
 def present(task: Task, node: NodeId) -> pb.Command | None:
@@ -80,11 +91,11 @@ def present(task: Task, node: NodeId) -> pb.Command | None:
         return None
     if isinstance(phase, Placed):
         gang = len(phase.placement.slices) > 1
-        return launch(task.id, phase.attempt, task.spec, part, gang=gang)
+        return launch(ref_of(task), task.spec, part, gang=gang)
     if isinstance(phase, Stopping):
-        return stop(task.id, phase.attempt, phase.cause.sentence())
+        return stop(ref_of(task), phase.cause.sentence())
     if isinstance(phase, Suspending):
-        return suspend(task.id, phase.attempt, task.round)
+        return suspend(ref_of(task), task.round)
     if isinstance(phase, Resuming | Running):
-        return resume(task.id, phase.attempt, part.gpus, task.round)
+        return resume(ref_of(task), part.gpus, task.round)
     return None

@@ -12,14 +12,17 @@ A few facts on a disk that is quick are appended without the thread: two changes
 
 When there is no space left, nothing new is accepted, what was decided waits, and the same append is tried until it
 works. Any other failure to write ends the process: what the journal holds is the truth, and the engine is ahead of it.
+Facts are encoded before anything is written, order by order, so what can not be written has an author.
+
 A command that breaks the engine (a bug) is answered as such; the engine is built anew from the journal, and the others
-of its batch are handled again.
+of its batch are handled again, one by one with a decision after each if it was the decision that broke. A question that
+fails is answered with its error: it changes nothing, so the engine stays. So does it when a command can not be made.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -57,7 +60,7 @@ class Broken(GpuyardError):
 class _Asked:
     """One who waits for an answer."""
 
-    __slots__ = ("answer", "by", "future", "order", "question")
+    __slots__ = ("answer", "by", "error", "future", "order", "question")
 
     def __init__(
         self,
@@ -71,6 +74,17 @@ class _Asked:
         self.by = by
         self.question = question
         self.answer: Any = None
+        self.error: BaseException | None = None
+        """Instead of an answer."""
+
+
+class _Batch(list[_Asked]):
+    """Those who are answered together."""
+
+    def __init__(self, asked: Iterable[_Asked] = ()) -> None:
+        super().__init__(asked)
+        self.entries: list[Entry] = []
+        self.payloads: list[bytes] = []
 
 
 class Loop:
@@ -91,6 +105,8 @@ class Loop:
         self.full = ""
         """A sentence while there is no space left for the journal."""
         self.committed = journal.head.seq
+        self.committed_hash = journal.head.hash
+        """Of all facts up to that one."""
         self._journal = journal
         self._hear = hear
         self.clock = clock
@@ -156,20 +172,22 @@ class Loop:
                         await commit
                         commit = None
                     self._agree()
-                batch = [self._intake.popleft() for _ in range(min(len(self._intake), MOST_AT_ONCE))]
+                batch = _Batch(self._intake.popleft() for _ in range(min(len(self._intake), MOST_AT_ONCE)))
                 try:
-                    entries = self._work(batch)
+                    self._work(batch)
                 except _BrokenBy as broken:
                     if commit is not None:
                         await commit  # only then does the journal hold everything the engine has told
-                    entries = self._mend(batch, broken)
+                        commit = None
+                    await self._mend(batch, broken)
+                    continue
                 if commit is not None:
                     await commit
                     commit = None
-                if self._is_quick(entries):
-                    await self._commit(batch, entries)
-                elif batch or entries:
-                    commit = asyncio.create_task(self._commit(batch, entries))
+                if self._is_quick(batch.payloads):
+                    await self._commit(batch)
+                elif batch or batch.entries:
+                    commit = asyncio.create_task(self._commit(batch))
             if commit is not None:
                 await commit
         finally:
@@ -198,63 +216,108 @@ class Loop:
                     return
         await asyncio.sleep(0)  # let whoever is about to ask do so: one commit for all of them
 
-    def _mend(self, batch: list[_Asked], broken: "_BrokenBy") -> list[Entry]:
+    async def _mend(self, batch: _Batch, broken: "_BrokenBy") -> None:
         """Build the engine anew from the journal, and handle the batch without the one that broke it."""
+        culprit = broken.asked
         while True:
-            log.error("engine_broken", by=repr(broken.asked and broken.asked.order)[:500], exc_info=broken.error)
-            self.engine = self._rebuild()
-            if broken.asked is None:
-                raise broken.error
-            batch.remove(broken.asked)
-            if not broken.asked.future.done():
-                broken.asked.future.set_exception(Broken())
+            self._throw_away(broken)
+            if culprit is None:
+                return await self._one_by_one(batch, broken)
+            batch.remove(culprit)
+            _refuse(culprit)
             try:
-                return self._work(batch)
+                self._work(batch)
             except _BrokenBy as again:
-                broken = again
+                broken, culprit = again, again.asked
+            else:
+                return await self._commit(batch)
 
-    def _work(self, batch: list[_Asked]) -> list[Entry]:
+    async def _one_by_one(self, batch: _Batch, broken: "_BrokenBy") -> None:
+        """The decision for all of them broke: each gets one of its own, and the one after which it breaks is refused."""
+        if not batch:
+            raise broken.error  # it breaks by what is durable already: another start is as good as this one
+        for asked in batch:
+            alone = _Batch([asked])
+            try:
+                self._work(alone)
+            except _BrokenBy as again:
+                self._throw_away(again)
+                _refuse(asked)
+                try:
+                    self._work(nobody := _Batch())
+                except _BrokenBy as always:
+                    raise always.error from None  # not by this one: even without it there is no decision
+                await self._commit(nobody)
+            else:
+                await self._commit(alone)
+
+    def _throw_away(self, broken: "_BrokenBy") -> None:
+        log.error("engine_broken", by=repr(broken.asked and broken.asked.order)[:500], exc_info=broken.error)
+        self.engine = self._rebuild()
+
+    def _work(self, batch: _Batch) -> None:
         """Handle what was asked, decide once for all of it, and answer the questions from what is so then."""
         engine, state, now = self.engine, self.engine.state, self.clock()
-        entries: list[Entry] = []
+        entries, payloads, encode = batch.entries, batch.payloads, self._journal.encode
+        entries.clear()
+        payloads.clear()
         asked: _Asked | None = None
         try:
             for asked in batch:
                 order = asked.order
                 if order is None:
                     continue
-                command = order if isinstance(order, Command) else order(state)
-                answer = asked.answer = engine.handle(command, now)
+                asked.error = None
+                if not isinstance(order, Command):
+                    try:
+                        order = order(state)
+                    except Exception as error:  # it could not be made: the engine has not heard of it
+                        asked.error = _for_the_asker(error)
+                        continue
+                answer = asked.answer = engine.handle(order, now)
                 if not isinstance(answer, Refusal):
                     at, by = state.now, asked.by
-                    entries.extend([Entry(at, event, by) for event in answer])
+                    for event in answer:
+                        entry = Entry(at, event, by)
+                        entries.append(entry)
+                        payloads.append(encode(entry))
             asked = None
-            entries.extend([Entry(state.now, event) for event in engine.decide(now)])
-            for asked in batch:
-                if asked.question is not None:
-                    asked.answer = asked.question(state, now)
+            for event in engine.decide(now):
+                entry = Entry(state.now, event)
+                entries.append(entry)
+                payloads.append(encode(entry))
         except Exception as error:  # the engine is in an unknown state, whatever it was
             raise _BrokenBy(asked, error) from error
-        return entries
+        for asked in batch:
+            if asked.question is not None:
+                try:
+                    asked.answer = asked.question(state, now)
+                except Exception as error:  # a question changes nothing
+                    asked.error = _for_the_asker(error)
 
-    async def _commit(self, batch: list[_Asked], entries: list[Entry]) -> None:
+    async def _commit(self, batch: _Batch) -> None:
+        entries = batch.entries
         if entries:
             first = self.committed + 1
-            await self._append(entries)
+            await self._append(batch.payloads)
             self.committed = first + len(entries) - 1
             self._hear([Record(first + place, it.at, it.fact, it.by) for place, it in enumerate(entries)])
         for asked in batch:
-            if not asked.future.done():
+            if asked.future.done():
+                continue
+            if asked.error is not None:
+                asked.future.set_exception(asked.error)
+            else:
                 asked.future.set_result(asked.answer)
 
-    async def _append(self, entries: list[Entry]) -> None:
+    async def _append(self, payloads: list[bytes]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                if self._is_quick(entries):
-                    head = self._append_timed(entries)
+                if self._is_quick(payloads):
+                    head = self._append_timed(payloads)
                 else:
-                    head = await loop.run_in_executor(self._writer, self._append_timed, entries)
+                    head = await loop.run_in_executor(self._writer, self._append_timed, payloads)
             except StorageFull as error:
                 if not self.full:
                     log.error("storage_full", message=str(error))
@@ -266,20 +329,34 @@ class Loop:
                     raise
                 await asyncio.sleep(FULL_RETRY_SECONDS)
             else:
-                assert head.seq == self.committed + len(entries), "somebody else writes this journal"
+                assert head.seq == self.committed + len(payloads), "somebody else writes this journal"
+                self.committed_hash = head.hash
                 if self.full:
                     log.info("storage_has_room", seq=head.seq)
                 self.full = ""
                 return
 
-    def _is_quick(self, entries: list[Entry]) -> bool:
-        return len(entries) <= FEW and self._append_seconds < QUICK_SECONDS
+    def _is_quick(self, payloads: list[bytes]) -> bool:
+        return len(payloads) <= FEW and self._append_seconds < QUICK_SECONDS
 
-    def _append_timed(self, entries: list[Entry]) -> Position:
+    def _append_timed(self, payloads: list[bytes]) -> Position:
         began = self._stopwatch()
-        head = self._journal.append(entries)
+        head = self._journal.append_encoded(payloads)
         self._append_seconds += (self._stopwatch() - began - self._append_seconds) / 8
         return head
+
+
+def _for_the_asker(error: Exception) -> Exception:
+    """What went wrong beside the engine: said as it is where it is said in words of ours."""
+    if isinstance(error, GpuyardError):
+        return error
+    log.error("request_broken", exc_info=error)
+    return Broken()
+
+
+def _refuse(asked: _Asked) -> None:
+    if not asked.future.done():
+        asked.future.set_exception(Broken())
 
 
 class _BrokenBy(Exception):

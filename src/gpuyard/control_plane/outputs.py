@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 
+from gpuyard.control_plane.launches import about
 from gpuyard.control_plane.sessions import Session
 from gpuyard.domain.errors import GpuyardError
-from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.domain.values import AttemptRef, NodeId
 from gpuyard.wire import agents_pb2 as pb
 
 CHUNKS_AHEAD = 16
@@ -37,16 +38,18 @@ class Outputs:
         self._logs: dict[str, asyncio.Queue[pb.LogChunk | None]] = {}
 
     async def read(
-        self, node: NodeId, task: TaskId, attempt: int, *, offset: int, limit: int, follow: bool
+        self, node: NodeId, ref: AttemptRef, *, offset: int, limit: int, follow: bool
     ) -> AsyncIterator[bytes]:
         """The output of an attempt, as its node sends it."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
-            raise NodeUnreachable(f"Node {node}, which has the output of task-{task}, is not connected at the moment.")
+            raise NodeUnreachable(
+                f"Node {node}, which has the output of task-{ref.task}, is not connected at the moment."
+            )
         request = token_hex(8)
         chunks = self._logs[request] = asyncio.Queue(CHUNKS_AHEAD)
         asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
-        session.send([pb.Command(task=task, attempt=attempt, send_log=asked)])
+        session.send([about(ref, send_log=asked)])
         try:
             while (chunk := await self._next_chunk(chunks, session)) is not None:
                 if chunk.error:

@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuyard.domain import commands as command
-from gpuyard.domain.values import NodeId, Outcome, TaskId
+from gpuyard.domain.values import AttemptRef, NodeId, Outcome
 from gpuyard.engine.phases import Placed, Resuming, Running, Stopping, Suspended, Suspending
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.wire import agents_pb2 as pb
 
-Key = tuple[TaskId, int]
 UNKNOWN_THERE = "The node does not know this attempt any more."
 
 
@@ -32,49 +31,50 @@ UNKNOWN_THERE = "The node does not know this attempt any more."
 class Reconciled:
     """What follows."""
 
-    say: list[Key] = field(default_factory=list)
+    say: list[AttemptRef] = field(default_factory=list)
     """Attempts whose present command is to be said (again): launch, stop, suspend, resume."""
-    remind: list[Key] = field(default_factory=list)
+    remind: list[AttemptRef] = field(default_factory=list)
     """Attempts that only have to go on: the agent is told again what they are, since it may be a new one."""
-    stop: list[Key] = field(default_factory=list)
+    stop: list[AttemptRef] = field(default_factory=list)
     """Attempts that went on elsewhere."""
-    strays: list[Key] = field(default_factory=list)
+    strays: list[AttemptRef] = field(default_factory=list)
     reports: list[command.Command] = field(default_factory=list)
     """What the node's list tells us that no report has."""
 
 
-def reconcile(state: State, node: NodeId, there: Mapping[Key, int]) -> Reconciled:
+def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Reconciled:
     """Compare what the engine has on a node with what the node says it has (attempt -> pb.Attempt.State)."""
     found = Reconciled()
     ours = state.on_node.get(node, {})
     for task in ours.values():
-        key = (task.id, task.attempts)
+        key = AttemptRef(task.id, task.attempts, task.origin)
         _compare(found, task, key, there.get(key, pb.Attempt.UNKNOWN), node)
     for key, told in there.items():
-        task_id, attempt = key
-        held = ours.get(task_id)
-        if (held is not None and held.attempts == attempt) or told == pb.Attempt.ENDED:
+        held = ours.get(key.task)
+        if (held is not None and (held.attempts, held.origin) == key[1:]) or told == pb.Attempt.ENDED:
             continue
-        known = state.tasks.get(task_id)
-        later = known is not None and known.attempts >= attempt
-        over = known is None and state.was_ours(task_id)
-        (found.stop if later or over else found.strays).append(key)
+        known = state.tasks.get(key.task)
+        later = known is not None and known.attempts >= key.attempt
+        over = known is None and state.was_ours(key.task)
+        placed_here = key.origin in state.origins
+        (found.stop if placed_here and (later or over) else found.strays).append(key)
     return found
 
 
-def _compare(found: Reconciled, task: Task, key: Key, told: int, node: NodeId) -> None:
+def _compare(found: Reconciled, task: Task, key: AttemptRef, told: int, node: NodeId) -> None:
     if told == pb.Attempt.ENDED:
         return
-    phase, task_id, attempt = task.phase, *key
+    phase = task.phase
+    task_id, attempt, origin = key
     gone = told == pb.Attempt.UNKNOWN
     runs = told == pb.Attempt.RUNNING
     if isinstance(phase, Placed):
         if runs:
-            found.reports.append(command.ReportStarted(task_id, attempt, node))
+            found.reports.append(command.ReportStarted(task_id, attempt, node, origin))
         else:
             found.say.append(key)  # a part of a gang that is ready says so again
     elif gone:
-        lost = command.ReportEnded(task_id, attempt, Outcome.LOST, node=node, message=UNKNOWN_THERE)
+        lost = command.ReportEnded(task_id, attempt, Outcome.LOST, node=node, message=UNKNOWN_THERE, origin=origin)
         found.reports.append(lost)
     elif isinstance(phase, Stopping | Suspending | Resuming) or (isinstance(phase, Running) and not runs):
         found.say.append(key)

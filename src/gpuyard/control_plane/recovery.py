@@ -36,9 +36,7 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
     state, views, after = State(), Views(), 0
     if snapshot is not None:
         state = engine_snapshot.load(snapshot.state["engine"])
-        hosts = state.index.hosts.values()
-        nodes = [(host.spec, host.lost, host.cordoned, host.draining, host.health) for host in hosts]
-        views.load(snapshot.state["tasks"], nodes)
+        views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
         after = views.last_seq = snapshot.position.seq
     for record in journal.read(after):
         apply(state, record.fact, record.at)

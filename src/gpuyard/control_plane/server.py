@@ -59,7 +59,7 @@ COLLECT_AFTER = (20_000, 20, 20)
 JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
 GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),  # a stranger's registration is held before its proof is seen
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -86,6 +86,7 @@ async def serve(
     settings: ServerSettings,
     *,
     default_mode: QuotaMode = QuotaMode.STRICT,
+    take_over: bool = False,
     started: Callable[[str, int], None] = lambda _http, _grpc: None,
     until: asyncio.Event | None = None,
 ) -> None:
@@ -94,7 +95,7 @@ async def serve(
         raise CanNotServe(sentence)
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
-        yard, access = _open(settings, stack)
+        yard, access = _open(settings, stack, take_over=take_over)
         pool = _pool(yard, settings)
         http = stack.enter_context(_listen(settings.http_address))
         agents = _grpc_server(yard)
@@ -212,7 +213,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore]:
+def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Yard, AccessStore]:
     folder, advisor = settings.data_dir, _advisor(settings)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -240,6 +241,9 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         secrets,
         join_token=join_token(settings),
         request_key=_drawn(folder / "request_key").encode(),
+        yard_key=_drawn(folder / "yard_key").encode(),
+        clock_file=folder / "clock.json",
+        take_over=take_over,
         run_as=lambda tenant: settings.tenant_entry(tenant).user,
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from secrets import token_hex
 
-from gpuyard.control_plane.reconcile import Key
-from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.domain.values import AttemptRef, NodeId
 from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.rpc import attempt_of
 
 MOST_IN_A_MESSAGE = 50
 """A launch may be a megabyte long, and an agent takes 64 at once."""
@@ -17,10 +17,9 @@ RECEIPT_SECONDS = 0.05
 class Session:
     """A connected agent."""
 
-    def __init__(self, registration: pb.Registration, there: dict[Key, int]) -> None:
+    def __init__(self, registration: pb.Registration, there: dict[AttemptRef, int]) -> None:
         self.id = token_hex(16)
         self.node = NodeId(registration.node.id)
-        self.instance = registration.instance
         self.address = registration.address
         self.version = registration.version
         self.cards = list(registration.node.gpus)
@@ -29,7 +28,7 @@ class Session:
         self.outbox: list[pb.Command] = []
         self.backlog: list[pb.Report] = []
         """Reports that wait for the journal to have room."""
-        self.ports = {(TaskId(it.task), it.attempt): it.port for it in registration.attempts if it.port}
+        self.ports = {attempt_of(it): it.port for it in registration.attempts if it.port}
         self.received = 0
         self.heard = 0.0
         self.patience_seconds = 0.0
@@ -37,7 +36,9 @@ class Session:
         self.closed = False
         self.telling: set[int] = set()
         """Cards whose new health is on its way to the journal."""
-        self.strays: dict[Key, None] = {}
+        self.strays: dict[AttemptRef, None] = {}
+        self.goodbye = False
+        """Its agent stops on purpose, and that is durable."""
         self._woken = asyncio.Event()
         self._now = asyncio.get_running_loop().time
         self._soon: asyncio.TimerHandle | None = None
@@ -61,7 +62,9 @@ class Session:
         self.closed = True
         self._woken.set()
 
-    async def messages(self, epoch: int, committed: Callable[[], int]) -> AsyncIterator[pb.SchedulerMessage]:
+    async def messages(
+        self, epoch: int, committed: Callable[[], tuple[int, str]]
+    ) -> AsyncIterator[pb.SchedulerMessage]:
         """What is to be said, as much as there is at a time."""
         while not self.closed:
             await self._woken.wait()
@@ -69,13 +72,16 @@ class Session:
             while True:
                 now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
                 patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # said once: it counts from then
+                seq, digest = committed()
                 yield pb.SchedulerMessage(
                     epoch=epoch,
-                    seq=committed(),
+                    seq=seq,
+                    hash=digest,
                     received=self.received,
                     commands=now,
                     heard=self.heard,
                     patience_seconds=patience_seconds,
+                    goodbye=self.goodbye,
                 )
                 if not self.outbox:
                     break

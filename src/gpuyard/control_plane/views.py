@@ -18,10 +18,13 @@ from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.journal.records import Record
+from gpuyard.placement.index import Host
 from gpuyard.wire.task_answers import TaskAnswer, answer_of
 
 _OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
 """What people say of GPUs that were given back."""
+BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_ON_LARGEST, Why.TIMEOUT, Why.CANCELLED)
+"""A task that ends for one of these ended when its process did."""
 
 
 class TaskView(msgspec.Struct, omit_defaults=True):
@@ -38,6 +41,8 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     exit_code: int | None = None
     signal: int | None = None
     attempts: int = 0
+    origins: tuple[tuple[int, int], ...] = ()
+    """Which scheduler placed which attempts: the first one, and the origin of it and those after it."""
     placement: Placement | None = None
     cause: Cause | None = None
     message: str = ""
@@ -55,16 +60,25 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     """The GPU model it has, or had last."""
     saved: bool = False
     """Its last attempt was stopped and kept what it had done."""
+    ended_at: float | None = None
+    """When its last attempt ended, by its node's clock."""
+    lost_since: float | None = None
+    """Since when its last attempt was missed."""
 
     @property
     def waits(self) -> bool:
         """Whether it stands in the queue: for its first attempt, or after one that is over."""
         return self.status is TaskStatus.PENDING and (not self.attempts or self.cause is not None) and not self.stopping
 
+    @property
+    def origin(self) -> int:
+        """Of its last attempt."""
+        return self.origins[-1][1] if self.origins else 0
+
     def halt(self, at: float) -> None:
         """It does not run any more, for now or for good."""
         if self.runs_since is not None:
-            self.run_seconds += at - self.runs_since
+            self.run_seconds += max(0.0, at - self.runs_since)
             self.runs_since = None
 
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
@@ -85,6 +99,7 @@ class TaskView(msgspec.Struct, omit_defaults=True):
             exit_code=self.exit_code,
             signal=self.signal,
             attempts=self.attempts,
+            origins=self.origins,
             placement=self.placement,
             reason=reason,
             reason_code=reason_code,
@@ -120,6 +135,8 @@ class NodeView:
     def __init__(self, spec: NodeSpec, at: float) -> None:
         self.spec = spec
         self.lost = False
+        self.away = False
+        """It has not registered with this scheduler yet, or its agent was stopped on purpose."""
         self.cordoned = False
         self.draining = False
         self.health: dict[int, GpuHealth] = {}
@@ -133,6 +150,8 @@ class NodeView:
         """One word."""
         if self.lost:
             return "offline"
+        if self.away:
+            return "away"
         return "draining" if self.draining else "cordoned" if self.cordoned else "online"
 
     def gpu_status(self, gpu: int) -> str:
@@ -157,6 +176,8 @@ class Views:
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
         """Open tasks by tenant and status."""
         self.last_seq = 0
+        self.origin = 0
+        """Of the scheduler that places tasks now."""
 
     def apply(self, record: Record) -> None:
         """Take a committed fact in."""
@@ -184,11 +205,13 @@ class Views:
         """Tasks that are not in the archive, for a snapshot; nodes follow from the engine's part of it."""
         return [msgspec.to_builtins(view) for view in self.tasks.values()]
 
-    def load(self, rows: list[Any], nodes: Iterable[tuple[NodeSpec, bool, bool, bool, dict[int, GpuHealth]]]) -> None:
+    def load(self, rows: list[Any], hosts: Iterable[Host], origin: int) -> None:
         """Begin from a snapshot."""
-        for spec, lost, cordoned, draining, health in nodes:
-            node = self.nodes[spec.id] = NodeView(spec, 0.0)
-            node.lost, node.cordoned, node.draining, node.health = lost, cordoned, draining, dict(health)
+        self.origin = origin
+        for host in hosts:
+            node = self.nodes[host.spec.id] = NodeView(host.spec, 0.0)
+            node.lost, node.away, node.cordoned = host.lost, host.away, host.cordoned
+            node.draining, node.health = host.draining, dict(host.health)
         for row in rows:
             view = msgspec.convert(row, TaskView)
             self.tasks[view.id] = view
@@ -273,6 +296,8 @@ class Views:
     def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.attempts, view.placement = event.attempt, event.placement
+        if not view.origins or view.origin != self.origin:
+            view.origins = (*view.origins, (event.attempt, self.origin))
         view.ran_on = self._gpu_model(event.placement)
         view.started_at = view.exit_code = view.signal = view.cause = None
         view.message = ""
@@ -283,7 +308,17 @@ class Views:
 
     def _started(self, event: fact.AttemptStarted, record: Record) -> None:
         view = self.tasks[event.task]
-        view.started_at = view.runs_since = record.at
+        view.started_at = view.runs_since = record.at if event.started_at is None else event.started_at
+        self._becomes(view, TaskStatus.RUNNING)
+
+    def _recovered(self, event: fact.AttemptRecovered, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        assert view.placement is not None
+        view.cause, view.message = None, ""
+        view.runs_since = view.lost_since
+        if view.started_at is None:
+            view.started_at = view.lost_since
+        self._occupy(view, view.placement)
         self._becomes(view, TaskStatus.RUNNING)
 
     def _stopping(self, event: fact.AttemptStopping | fact.AttemptSuspending, record: Record) -> None:
@@ -308,7 +343,11 @@ class Views:
 
     def _attempt_ended(self, event: fact.AttemptEnded, record: Record) -> None:
         view = self.tasks[event.task]
-        view.halt(record.at)
+        ended_at = record.at if event.ended_at is None else event.ended_at
+        view.halt(ended_at)
+        view.ended_at = ended_at
+        if event.outcome is Outcome.LOST:
+            view.lost_since = ended_at
         view.saved = view.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
         view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
         view.actual = event.actual
@@ -326,8 +365,15 @@ class Views:
     def _ended(self, event: fact.TaskEnded, record: Record) -> None:
         view = self.tasks[event.task]
         view.cause, view.finished_at = event.cause, record.at
+        if view.ended_at is not None and event.cause.why in BY_ITSELF:
+            view.finished_at = view.ended_at
         self._becomes(view, event.status)
         self.just_ended.append(view)
+
+    def _epoch(self, event: fact.EpochBegan, record: Record) -> None:  # noqa: ARG002
+        self.origin = event.origin
+        for node in self.nodes.values():
+            node.away = True
 
     def _joined(self, event: fact.NodeJoined, record: Record) -> None:
         self.nodes[event.node.id] = NodeView(event.node, record.at)
@@ -344,6 +390,9 @@ class Views:
         node.changed_at = record.at
         if isinstance(event, fact.NodeLost | fact.NodeReturned):
             node.lost = isinstance(event, fact.NodeLost)
+            node.away = node.away and node.lost
+        elif isinstance(event, fact.NodeStopped):
+            node.away = True
         elif isinstance(event, fact.NodeCordoned):
             node.cordoned, node.draining = True, event.draining
         elif isinstance(event, fact.NodeUncordoned):
@@ -363,6 +412,7 @@ _FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
     fact.SuspensionFailed: Views._suspension_failed,
     fact.TaskPlaced: Views._placed,
     fact.AttemptStarted: Views._started,
+    fact.AttemptRecovered: Views._recovered,
     fact.AttemptStopping: Views._stopping,
     fact.AttemptSuspending: Views._stopping,
     fact.AttemptSuspended: Views._suspended,
@@ -376,6 +426,8 @@ _FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
     fact.NodeRemoved: Views._removed,
     fact.NodeLost: Views._node,
     fact.NodeReturned: Views._node,
+    fact.NodeStopped: Views._node,
+    fact.EpochBegan: Views._epoch,
     fact.NodeCordoned: Views._node,
     fact.NodeUncordoned: Views._node,
     fact.GpuHealthChanged: Views._node,

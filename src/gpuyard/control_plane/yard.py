@@ -5,6 +5,7 @@ belongs to none of them: what goes to the archive, and when a snapshot is due.
 """
 
 import asyncio
+import secrets as secrets_module
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from gpuyard.control_plane.access.who import Via, Who
 from gpuyard.control_plane.agents import Agents
 from gpuyard.control_plane.archive import Archive, Filters, Row, SubmitKey
 from gpuyard.control_plane.chronicle import Chronicle
+from gpuyard.control_plane.clock import EngineClock, read_note, write_note
 from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.forecaster import Forecaster
 from gpuyard.control_plane.foreteller import Foreteller, cards_of
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ARCHIVE_SECONDS = 1.0
+CLOCK_SECONDS = 5.0
+MOST_ORIGIN = 2**53 - 1
+"""So that every program that reads JSON reads it right."""
 KEEP_KEYS_SECONDS = 86_400.0
 """How long a request that is sent again is recognised."""
 MODEL_SECONDS = 5.0
@@ -112,6 +117,10 @@ class Yard:
         foreteller: Foreteller | None = None,
         advisor: Advisor | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        clock_file: Path | None = None,
+        yard_key: bytes = b"",
+        take_over: bool = False,
+        origin: int | None = None,
     ) -> None:
         self.journal = journal
         self.views = views
@@ -120,11 +129,16 @@ class Yard:
         self.stream = Stream()
         self._chronicle = Chronicle(views)
         self._clock = clock
+        self._clock_file = clock_file
+        note = read_note(clock_file) if clock_file is not None else None
+        self.clock = EngineClock(engine.state.now, clock, note)
+        self._origin = secrets_module.randbelow(MOST_ORIGIN) + 1 if origin is None else origin
+        self._offline_after_seconds = offline_after_seconds
         self.loop = Loop(
             engine,
             journal,
             self._hear,
-            clock=clock.wall,
+            clock=self.clock,
             rebuild=self._rebuild,
             sweep_seconds=sweep_seconds,
             stopwatch=clock.monotonic,
@@ -137,6 +151,9 @@ class Yard:
             run_as=run_as,
             heartbeat_seconds=heartbeat_seconds,
             offline_after_seconds=offline_after_seconds,
+            yard_key=yard_key,
+            take_over=take_over,
+            position_at=journal.position_at,
         )
         self.ready = False
         self.stopping = False
@@ -163,19 +180,25 @@ class Yard:
                     self._keep_archive(),
                     self._keep_snapshots(),
                     self._keep_model(),
+                    self._keep_clock(),
                     self._begin(version),
                 )
+                self.agents.deposed = asyncio.get_running_loop().create_future()
+                deposed = group.create_task(_failing(self.agents.deposed))
                 beside = [group.create_task(work) for work in works]
                 with suppress(StorageFull):  # it was told to stop while it waited for room
                     await self.loop.run()
-                for task in beside:
+                for task in (*beside, deposed):
                     task.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         finally:
             self.ready, self.stopping = False, True
             self._chronicle.write()
 
     async def _begin(self, version: str) -> None:
-        await self.loop.tell(command.BeginEpoch(version))
+        order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
+        await self.loop.tell(order)
         self.ready = True
 
     async def stop(self, patience_seconds: float) -> None:
@@ -188,6 +211,7 @@ class Yard:
                 await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
                 await self._archive_now()
                 await self._save_snapshot()
+        self._note_clock()
         self.loop.stop()
 
     def _rebuild(self) -> Engine:
@@ -419,6 +443,17 @@ class Yard:
             log.warning("model_not_judged", message=str(error))
             return []
 
+    async def _keep_clock(self) -> None:
+        """Note the engine's time for the next scheduler on this machine."""
+        while True:
+            self._note_clock()
+            await asyncio.sleep(CLOCK_SECONDS)
+
+    def _note_clock(self) -> None:
+        self.clock.ahead_seconds()
+        if self._clock_file is not None:
+            write_note(self._clock_file, self.clock.note())
+
     async def _keep_snapshots(self) -> None:
         while True:
             await asyncio.sleep(self._snapshot_seconds)
@@ -461,6 +496,11 @@ class Yard:
 
 class _Tenant(msgspec.Struct):
     tenant_id: str
+
+
+async def _failing(future: "asyncio.Future[None]") -> None:
+    """Until it fails, with its error."""
+    await future
 
 
 def by(who: Who) -> str:

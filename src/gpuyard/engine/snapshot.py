@@ -133,6 +133,7 @@ class Document(msgspec.Struct):
     patient_until: float
     gaps: list[tuple[TaskId, TaskId]]
     origin: int
+    origins: list[int]
     offline_after_seconds: float
 
 
@@ -171,6 +172,7 @@ def dump(state: State) -> dict[str, Any]:
         patient_until=state.patient_until,
         gaps=list(state.gaps),
         origin=state.origin,
+        origins=list(state.origins),
         offline_after_seconds=state.offline_after_seconds,
     )  # fmt: skip
     plain: dict[str, Any] = msgspec.to_builtins(document)
@@ -207,6 +209,7 @@ def _build(document: Document) -> State:
     state.yard, state.now = document.yard, document.now
     state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
     state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
+    state.origins = dict.fromkeys(document.origins)
     state.settings, state.split = document.settings, document.split
     state.policy = POLICIES[document.settings.policy]
     state.default_tenant, state.last_task = document.default_tenant, document.last_task

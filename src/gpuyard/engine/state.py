@@ -98,6 +98,8 @@ class State:
         """Which scheduler's word counts."""
         self.origin = 0
         """Drawn at random by that scheduler: attempts it places carry it."""
+        self.origins: dict[int, None] = {}
+        """Of all schedulers of this journal, the newest last: what carries another one was never placed by this yard."""
         self.offline_after_seconds = 0.0
         """After how long it counts a node as lost, as it has told the nodes."""
         self.patient_until = 0.0

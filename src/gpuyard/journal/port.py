@@ -15,12 +15,24 @@ class Journal(Protocol):
         """How far the journal goes."""
         ...
 
+    def encode(self, entry: Entry) -> bytes:
+        """A fact as it would be written. One that can not be is a `JournalError` here, and nothing was written."""
+        ...
+
     def append(self, batch: Sequence[Entry]) -> Position:
-        """Write these facts so that they survive a crash or power loss, all or none, and return the new head.
+        """Encode these facts and append them."""
+        ...
+
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
+        """Write facts so that they survive a crash or power loss, all or none, and return the new head.
 
         `StorageFull` means that nothing was written and that the same call may be made again. After any other error
         open the journal anew: whether the facts were written is then known.
         """
+        ...
+
+    def position_at(self, seq: int) -> Position | None:
+        """The place after this fact; none: it was never there, or is not any more."""
         ...
 
     def read(self, after: int = 0) -> Iterator[Record]:

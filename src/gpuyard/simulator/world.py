@@ -233,8 +233,8 @@ class World:
             case fact.TaskEnded(task):
                 self._forget(task)
             case fact.AttemptResuming(task, attempt):
-                report = command.ReportResumed(task, attempt, event.round, origin=self._origin(task))
-                self.later(self.now + self.start_seconds, report)
+                runs = command.ReportResumed(task, attempt, event.round, origin=self._origin(task))
+                self.later(self.now + self.start_seconds, runs)
             case fact.AttemptSuspending(task, attempt):
                 self._pause(task)
                 held = command.ReportSuspended(task, attempt, event.round, origin=self._origin(task))

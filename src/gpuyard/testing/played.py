@@ -11,8 +11,21 @@ from typing import Any
 import grpc.aio
 
 from gpuyard import __version__
+from gpuyard.domain.values import AttemptRef
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
+from gpuyard.wire import proof
+from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub, attempt_of
+
+
+async def enter(stub: AgentsStub, registration: pb.Registration, join_token: str) -> pb.Welcome:
+    """Register as an agent does: ask for the scheduler's proof, give one's own. The scheduler's is not looked at."""
+    nonce = proof.new_nonce()
+    answer = await stub.challenge(pb.ChallengeRequest(protocol=PROTOCOL, node=registration.node.id, nonce=nonce))
+    body = registration.SerializeToString()
+    shown = proof.agent_proof(join_token, answer.nonce, nonce, body)
+    return await stub.register(
+        pb.SignedRegistration(protocol=PROTOCOL, nonce=answer.nonce, agent_nonce=nonce, body=body, proof=shown)
+    )
 
 
 class PlayedNode:
@@ -29,7 +42,7 @@ class PlayedNode:
         heartbeat_seconds: float = 5.0,
     ) -> None:
         self.name = name
-        self.attempts: dict[tuple[int, int], int] = {}
+        self.attempts: dict[AttemptRef, int] = {}
         self.launched = 0
         self.ended = 0
         """Ends that the scheduler has durably."""
@@ -53,18 +66,17 @@ class PlayedNode:
         line = grpc.aio.insecure_channel(address) if channel is None else channel
         try:
             stub = AgentsStub(line)
-            attempts = [pb.Attempt(task=key[0], attempt=key[1], state=state) for key, state in self.attempts.items()]  # type: ignore[arg-type]
-            welcome = await stub.register(
-                pb.Registration(
-                    protocol=PROTOCOL,
-                    version=__version__,
-                    node=self._node,
-                    instance=self.name,
-                    join_token=self._join_token,
-                    attempts=attempts,
-                    address="127.0.0.1",
-                )
+            registration = pb.Registration(
+                version=__version__,
+                node=self._node,
+                instance=self.name,
+                attempts=[
+                    pb.Attempt(task=key.task, attempt=key.attempt, origin=key.origin, state=state)  # type: ignore[arg-type]
+                    for key, state in self.attempts.items()
+                ],
+                address="127.0.0.1",
             )
+            welcome = await enter(stub, registration, self._join_token)
             call = stub.connect(metadata=((SESSION, welcome.session),))
             speaking = asyncio.create_task(self._speak(call))
             try:
@@ -98,7 +110,7 @@ class PlayedNode:
             self._ends.pop(0)
             self.ended += 1
         for asked in message.commands:
-            key = (asked.task, asked.attempt)
+            key = attempt_of(asked)
             what = asked.WhichOneof("what")
             if what == "launch" and key not in self.attempts:
                 self.launched += 1
@@ -111,13 +123,15 @@ class PlayedNode:
             elif what == "stop" and key in self.attempts:
                 self.end(key, pb.Ended.STOPPED)
 
-    def end(self, key: tuple[int, int], outcome: "pb.Ended.Outcome" = pb.Ended.SUCCEEDED) -> None:
+    def end(self, key: AttemptRef, outcome: "pb.Ended.Outcome" = pb.Ended.SUCCEEDED) -> None:
         """An attempt ends."""
         if self.attempts.pop(key, None) is not None:
             self._report(key, ended=pb.Ended(outcome=outcome, exit_code=0, at=time.time()))
             self._ends.append(self._number)
 
-    def _report(self, key: tuple[int, int], **what: Any) -> None:
+    def _report(self, key: AttemptRef, **what: Any) -> None:
         self._number += 1
-        self._queue.append(pb.Report(number=self._number, task=key[0], attempt=key[1], **what))
+        self._queue.append(
+            pb.Report(number=self._number, task=key.task, attempt=key.attempt, origin=key.origin, **what)
+        )
         self._woken.set()

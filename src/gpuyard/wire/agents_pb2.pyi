@@ -7,31 +7,77 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Registration(_message.Message):
-    __slots__ = ("protocol", "version", "node", "instance", "join_token", "yard", "seq", "epoch", "attempts", "address", "highest_task")
+class ChallengeRequest(_message.Message):
+    __slots__ = ("protocol", "node", "nonce")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    node: str
+    nonce: bytes
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
+
+class ChallengeAnswer(_message.Message):
+    __slots__ = ("protocol", "nonce", "proof", "yard", "epoch", "origin", "version")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    YARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    nonce: bytes
+    proof: bytes
+    yard: str
+    epoch: int
+    origin: int
+    version: str
+    def __init__(self, protocol: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., yard: _Optional[str] = ..., epoch: _Optional[int] = ..., origin: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
+class SignedRegistration(_message.Message):
+    __slots__ = ("protocol", "nonce", "agent_nonce", "body", "proof")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NONCE_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    nonce: bytes
+    agent_nonce: bytes
+    body: bytes
+    proof: bytes
+    def __init__(self, protocol: _Optional[int] = ..., nonce: _Optional[bytes] = ..., agent_nonce: _Optional[bytes] = ..., body: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+
+class Registration(_message.Message):
+    __slots__ = ("version", "node", "instance", "yard", "seq", "epoch", "attempts", "address", "highest_task", "boot", "origin", "epoch_proof", "hash")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
-    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
     YARD_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_TASK_FIELD_NUMBER: _ClassVar[int]
-    protocol: int
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_PROOF_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
     version: str
     node: Node
     instance: str
-    join_token: str
     yard: str
     seq: int
     epoch: int
     attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
     address: str
     highest_task: int
-    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., instance: _Optional[str] = ..., join_token: _Optional[str] = ..., yard: _Optional[str] = ..., seq: _Optional[int] = ..., epoch: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., address: _Optional[str] = ..., highest_task: _Optional[int] = ...) -> None: ...
+    boot: str
+    origin: int
+    epoch_proof: bytes
+    hash: str
+    def __init__(self, version: _Optional[str] = ..., node: _Optional[_Union[Node, _Mapping]] = ..., instance: _Optional[str] = ..., yard: _Optional[str] = ..., seq: _Optional[int] = ..., epoch: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., address: _Optional[str] = ..., highest_task: _Optional[int] = ..., boot: _Optional[str] = ..., origin: _Optional[int] = ..., epoch_proof: _Optional[bytes] = ..., hash: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("id", "gpus", "cpus", "memory_mib", "labels")
@@ -75,7 +121,7 @@ class Gpu(_message.Message):
     def __init__(self, model: _Optional[str] = ..., memory_mib: _Optional[int] = ..., uuid: _Optional[str] = ..., numa: _Optional[int] = ..., nvlink: _Optional[int] = ..., virtual: _Optional[bool] = ..., pci: _Optional[str] = ..., driver: _Optional[str] = ...) -> None: ...
 
 class Attempt(_message.Message):
-    __slots__ = ("task", "attempt", "state", "port")
+    __slots__ = ("task", "attempt", "state", "port", "origin", "gpus", "share")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Attempt.State]
@@ -92,14 +138,20 @@ class Attempt(_message.Message):
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     state: Attempt.State
     port: int
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[Attempt.State, str]] = ..., port: _Optional[int] = ...) -> None: ...
+    origin: int
+    gpus: _containers.RepeatedScalarFieldContainer[int]
+    share: bool
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., state: _Optional[_Union[Attempt.State, str]] = ..., port: _Optional[int] = ..., origin: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., share: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("yard", "epoch", "seq", "session", "heartbeat_seconds", "offline_after_seconds", "version")
+    __slots__ = ("yard", "epoch", "seq", "session", "heartbeat_seconds", "offline_after_seconds", "version", "origin", "epoch_proof", "hash")
     YARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +159,9 @@ class Welcome(_message.Message):
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_PROOF_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
     yard: str
     epoch: int
     seq: int
@@ -114,21 +169,34 @@ class Welcome(_message.Message):
     heartbeat_seconds: float
     offline_after_seconds: float
     version: str
-    def __init__(self, yard: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., session: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ..., offline_after_seconds: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+    origin: int
+    epoch_proof: bytes
+    hash: str
+    def __init__(self, yard: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., session: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ..., offline_after_seconds: _Optional[float] = ..., version: _Optional[str] = ..., origin: _Optional[int] = ..., epoch_proof: _Optional[bytes] = ..., hash: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("reports", "heartbeat")
+    __slots__ = ("reports", "heartbeat", "goodbye")
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
     reports: _containers.RepeatedCompositeFieldContainer[Report]
     heartbeat: Heartbeat
-    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    goodbye: Goodbye
+    def __init__(self, reports: _Optional[_Iterable[_Union[Report, _Mapping]]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("back_within_seconds",)
+    BACK_WITHIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    back_within_seconds: float
+    def __init__(self, back_within_seconds: _Optional[float] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("number", "task", "attempt", "prepared", "started", "ended", "suspended", "resumed", "not_suspended", "not_resumed")
+    __slots__ = ("number", "task", "attempt", "origin", "seconds_ago", "prepared", "started", "ended", "suspended", "resumed", "not_suspended", "not_resumed")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_AGO_FIELD_NUMBER: _ClassVar[int]
     PREPARED_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +207,8 @@ class Report(_message.Message):
     number: int
     task: int
     attempt: int
+    origin: int
+    seconds_ago: float
     prepared: Prepared
     started: Started
     ended: Ended
@@ -146,7 +216,7 @@ class Report(_message.Message):
     resumed: Resumed
     not_suspended: Suspended
     not_resumed: Resumed
-    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., not_suspended: _Optional[_Union[Suspended, _Mapping]] = ..., not_resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., seconds_ago: _Optional[float] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., not_suspended: _Optional[_Union[Suspended, _Mapping]] = ..., not_resumed: _Optional[_Union[Resumed, _Mapping]] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("port",)
@@ -289,35 +359,42 @@ class GpuProcess(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., memory_mib: _Optional[int] = ..., user: _Optional[str] = ..., display: _Optional[bool] = ..., task: _Optional[int] = ...) -> None: ...
 
 class Stray(_message.Message):
-    __slots__ = ("task", "attempt", "since")
+    __slots__ = ("task", "attempt", "since", "origin")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     since: float
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., since: _Optional[float] = ...) -> None: ...
+    origin: int
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., since: _Optional[float] = ..., origin: _Optional[int] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("epoch", "seq", "received", "commands", "heard", "patience_seconds")
+    __slots__ = ("epoch", "seq", "received", "commands", "heard", "patience_seconds", "hash", "goodbye")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     COMMANDS_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     PATIENCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     seq: int
     received: int
     commands: _containers.RepeatedCompositeFieldContainer[Command]
     heard: float
     patience_seconds: float
-    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ...) -> None: ...
+    hash: str
+    goodbye: bool
+    def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ..., hash: _Optional[str] = ..., goodbye: _Optional[bool] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("task", "attempt", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend")
+    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +405,7 @@ class Command(_message.Message):
     EXTEND_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
+    origin: int
     launch: Launch
     start: Start
     stop: Stop
@@ -336,7 +414,7 @@ class Command(_message.Message):
     send_log: SendLog
     stray: Stray
     extend: Extend
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ...) -> None: ...
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
     __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as")

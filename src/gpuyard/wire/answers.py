@@ -78,6 +78,8 @@ class HealthAnswer(Struct, frozen=True):
     status: Literal["ok", "starting", "storage_full", "stopping"]
     version: str
     message: str | None = None
+    clock_ahead_seconds: float = 0.0
+    """How far the scheduler's time is ahead of its machine's clock, which has jumped or was wrong; below 0: behind."""
 
 
 class ExplainAnswer(Struct, frozen=True):
@@ -219,7 +221,7 @@ class NodeAnswer(Struct, frozen=True, kw_only=True):
     """One node, as its agent last described it, with its GPUs and with what it runs that nobody knows of."""
 
     id: str
-    status: Literal["online", "offline", "cordoned", "draining"]
+    status: Literal["online", "away", "offline", "cordoned", "draining"]
     gpus: int
     gpus_idle: int
     gpu_models: dict[str, int]

@@ -4,7 +4,10 @@ Timers (`asyncio.sleep`, `call_later`) belong to the event loop and are not part
 """
 
 import time
+from pathlib import Path
 from typing import Protocol
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -22,6 +25,10 @@ class Clock(Protocol):
         """Since the machine started: it never jumps, runs while the machine sleeps, and is the same in every process."""
         ...
 
+    def machine_start(self) -> str:
+        """Which start of which machine this is: the boot clock counts from there."""
+        ...
+
 
 class SystemClock:
     """The clocks of this machine."""
@@ -37,6 +44,13 @@ class SystemClock:
     def boot(self) -> float:
         """Since the machine started."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def machine_start(self) -> str:
+        """The kernel draws it anew at every start; where it does not tell, the instant of the start stands in."""
+        try:
+            return _BOOT_ID.read_text(encoding="ascii").strip()
+        except OSError:
+            return f"{time.time() - self.boot():.0f}"
 
 
 SYSTEM_CLOCK = SystemClock()

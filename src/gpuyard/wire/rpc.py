@@ -1,6 +1,6 @@
 """The gRPC service of proto/gpuyard/v1/agents.proto, and its messages as the values we talk about.
 
-The service is written by hand: it is three methods, and a generated one would tie every release to the version of a
+The service is written by hand: it is four methods, and a generated one would tie every release to the version of a
 generator. The messages are generated (agents_pb2).
 """
 
@@ -13,12 +13,13 @@ import grpc.aio
 
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome
+from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.strict import WrongRequest
 
-PROTOCOL = 1
+PROTOCOL = 2
 SERVICE = "gpuyard.v1.Agents"
+CHALLENGE = f"/{SERVICE}/Challenge"
 REGISTER = f"/{SERVICE}/Register"
 CONNECT = f"/{SERVICE}/Connect"
 SEND_LOG = f"/{SERVICE}/SendLog"
@@ -26,14 +27,32 @@ SESSION = "session"
 """The metadata key that carries the welcome's session on `Connect` and `SendLog`."""
 
 MOST_GPUS_IN_A_NODE = 1024
+MOST_MIB = 1 << 40
+MOST_PERCENT = 1000.0
+MOST_SECONDS = 1e11
+"""Since 1970: a time of day beyond this can not be written."""
+_MEASURED = (
+    "utilization_percent",
+    "memory_used_mib",
+    "temperature_c",
+    "power_watts",
+    "power_limit_watts",
+    "fan_percent",
+)
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class AgentsServicer(Protocol):
     """Who answers agents."""
 
+    async def challenge(
+        self, request: pb.ChallengeRequest, context: "grpc.aio.ServicerContext[pb.ChallengeRequest, pb.ChallengeAnswer]"
+    ) -> pb.ChallengeAnswer:
+        """Prove to whoever asks that this is the scheduler of its yard."""
+        ...
+
     async def register(
-        self, request: pb.Registration, context: "grpc.aio.ServicerContext[pb.Registration, pb.Welcome]"
+        self, request: pb.SignedRegistration, context: "grpc.aio.ServicerContext[pb.SignedRegistration, pb.Welcome]"
     ) -> pb.Welcome:
         """Let a node in, or refuse with a status and a sentence."""
         ...
@@ -56,8 +75,11 @@ class AgentsServicer(Protocol):
 def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any]":
     """What a `grpc.aio` server is given to speak the service."""
     handlers: dict[str, Any] = {
+        "Challenge": grpc.unary_unary_rpc_method_handler(
+            servicer.challenge, pb.ChallengeRequest.FromString, pb.ChallengeAnswer.SerializeToString
+        ),
         "Register": grpc.unary_unary_rpc_method_handler(
-            servicer.register, pb.Registration.FromString, pb.Welcome.SerializeToString
+            servicer.register, pb.SignedRegistration.FromString, pb.Welcome.SerializeToString
         ),
         "Connect": grpc.stream_stream_rpc_method_handler(
             servicer.connect, pb.AgentMessage.FromString, pb.SchedulerMessage.SerializeToString
@@ -72,13 +94,16 @@ def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any
 class AgentsStub:
     """The agent's side of the service, on a `grpc.aio` channel.
 
-    `register` is awaited; `connect` gives a stream to `write` to and `read` from until `grpc.aio.EOF`; `send_log` takes
+    `challenge` and `register` are awaited; `connect` gives a stream to `write` to and `read` from until `grpc.aio.EOF`; `send_log` takes
     an iterator of chunks. The published types of grpc.aio do not know reading and writing, so these are plain callables.
     """
 
     def __init__(self, channel: "grpc.aio.Channel") -> None:
+        self.challenge: Callable[..., Awaitable[pb.ChallengeAnswer]] = channel.unary_unary(
+            CHALLENGE, pb.ChallengeRequest.SerializeToString, pb.ChallengeAnswer.FromString
+        )
         self.register: Callable[..., Awaitable[pb.Welcome]] = channel.unary_unary(
-            REGISTER, pb.Registration.SerializeToString, pb.Welcome.FromString
+            REGISTER, pb.SignedRegistration.SerializeToString, pb.Welcome.FromString
         )
         self.connect: Callable[..., Any] = channel.stream_stream(
             CONNECT, pb.AgentMessage.SerializeToString, pb.SchedulerMessage.FromString
@@ -110,15 +135,24 @@ HEALTHS: dict[int, GpuHealth] = {
 }
 
 
+def attempt_of(said: pb.Attempt | pb.Report | pb.Command | pb.Stray) -> AttemptRef:
+    """Which attempt a message speaks of."""
+    return AttemptRef(TaskId(said.task), said.attempt, said.origin)
+
+
 def outcome_of(outcome: int) -> Outcome:
     """An end a newer agent invented is an end we can not tell the kind of: lost."""
     return OUTCOMES.get(outcome, Outcome.LOST)
 
 
 def actual_of(ended: pb.Ended) -> Actual | None:
-    """What a node has measured of an attempt; none: nothing."""
+    """What a node has measured of an attempt; none: nothing. What can not have been measured is left out."""
     peak = ended.gpu_memory_peak_mib if ended.HasField("gpu_memory_peak_mib") else None
     busy = ended.gpu_utilization if ended.HasField("gpu_utilization") else None
+    if peak is not None and peak > MOST_MIB:
+        peak = None
+    if busy is not None and not 0.0 <= busy <= MOST_PERCENT:
+        busy = None
     return None if peak is None and busy is None else Actual(peak, busy)
 
 
@@ -170,3 +204,22 @@ def node_of(spec: NodeSpec) -> pb.Node:
         for gpu in spec.gpus
     ]
     return pb.Node(id=spec.id, gpus=cards, cpus=spec.cpus, memory_mib=spec.memory_mib, labels=dict(spec.labels))
+
+
+def heartbeat_of(beat: pb.Heartbeat) -> pb.Heartbeat:
+    """A heartbeat with numbers that can be: whatever is not finite, or not of this world, is left out or 0."""
+    if not 0.0 <= beat.at <= MOST_SECONDS:
+        beat.at = 0.0
+    host = beat.host
+    if not 0.0 <= host.cpu_percent <= MOST_PERCENT * MOST_GPUS_IN_A_NODE:
+        host.cpu_percent = 0.0
+    if not 0.0 <= host.load <= MOST_MIB:
+        host.load = 0.0
+    for name in ("memory_used_mib", "memory_mib", "disk_free_mib"):
+        if getattr(host, name) > MOST_MIB:
+            setattr(host, name, 0)
+    for use in beat.gpus:
+        for name in _MEASURED:
+            if use.HasField(name) and not -MOST_MIB <= getattr(use, name) <= MOST_MIB:
+                use.ClearField(name)
+    return beat

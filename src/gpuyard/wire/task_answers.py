@@ -45,6 +45,9 @@ class TaskAnswer(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     attempts: int
+    origins: list[tuple[int, int]]
+    """Pairs of an attempt and a number that the scheduler drew that placed it and those after it: a task number that was
+    given out twice, by a restored copy for example, is told apart by it."""
     allocated_gpus: list[str]
     """As `NODE/INDEX`, the ids of GET /gpus; they stay listed after the end."""
     assigned_gpus: list[str]
@@ -119,6 +122,7 @@ def answer_of(
     exit_code: int | None,
     signal: int | None,
     attempts: int,
+    origins: tuple[tuple[int, int], ...] = (),
     placement: Placement | None,
     reason: str | None,
     reason_code: str | None,
@@ -147,6 +151,7 @@ def answer_of(
         exit_code=exit_code,
         signal=signal,
         attempts=attempts,
+        origins=list(origins),
         allocated_gpus=gpus,
         assigned_gpus=gpus,
         node_id=nodes[0] if nodes else None,
@@ -198,3 +203,8 @@ def gpu_ids(placement: Placement | None) -> list[str]:
     if placement is None:
         return []
     return [f"{part.node}/{index}" for part in placement.slices for index in part.gpus]
+
+
+def origin_of(told: TaskAnswer, attempt: int) -> int:
+    """Of the scheduler that placed an attempt of a task."""
+    return next((origin for first, origin in reversed(told.origins) if first <= attempt), 0)

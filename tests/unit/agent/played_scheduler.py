@@ -16,21 +16,32 @@ from gpuyard.agent.link import Agent
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.witness import Witness
 from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire import proof
 from gpuyard.wire.rpc import agents_handler
 
 PATIENCE_SECONDS = 20.0
+TOKEN = "what both sides know"
 
 
 class PlayedScheduler:
     def __init__(self) -> None:
+        self.token, self.yard, self.epoch, self.origin = TOKEN, "yard", 1, 7
         self.registrations: list[pb.Registration] = []
         self.heartbeats: asyncio.Queue[pb.Heartbeat] = asyncio.Queue()
         self.reports: asyncio.Queue[pb.Report] = asyncio.Queue()
         self._words: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
 
-    async def register(self, request: pb.Registration, context: Any) -> pb.Welcome:  # noqa: ARG002
-        self.registrations.append(request)
-        return pb.Welcome(yard="yard", epoch=1, session="session", offline_after_seconds=15.0)
+    async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
+        answer = pb.ChallengeAnswer(nonce=proof.new_nonce(), yard=self.yard, epoch=self.epoch, origin=self.origin)
+        answer.proof = proof.scheduler_proof(self.token, request.nonce, request.node, answer)
+        return answer
+
+    async def register(self, request: pb.SignedRegistration, context: Any) -> pb.Welcome:  # noqa: ARG002
+        assert request.proof == proof.agent_proof(self.token, request.nonce, request.agent_nonce, request.body)
+        self.registrations.append(pb.Registration.FromString(request.body))
+        return pb.Welcome(
+            yard=self.yard, epoch=self.epoch, origin=self.origin, session="session", offline_after_seconds=15.0
+        )
 
     async def connect(
         self,
@@ -109,7 +120,7 @@ async def node(
     )  # fmt: skip
     async with played() as (scheduler, address), Processes(folder / "supervisor") as processes:
         agent = Agent(
-            pb.Node(id="node-1"), "127.0.0.1", (address,), "", Witness(folder), processes, kitchen, heartbeat,
+            pb.Node(id="node-1"), "127.0.0.1", (address,), TOKEN, Witness(folder), processes, kitchen, heartbeat,
             heartbeat_seconds=0.1, retry_seconds=0.1, max_retry_seconds=0.2,
         )  # fmt: skip
         async with meanwhile(agent.run()):

@@ -21,12 +21,12 @@ from gpuyard.domain.errors import FactsRetired, StorageFull
 from gpuyard.domain.events import AttemptEnded, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
 from gpuyard.domain.refusals import QuotaForbids, Refusal
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.domain.values import AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.engine.state import State
 from gpuyard.journal.stores.sqlite import read_folder
-from gpuyard.testing.played import PlayedNode
+from gpuyard.testing.played import PlayedNode, enter
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import PROTOCOL, AgentsStub
+from gpuyard.wire.rpc import AgentsStub
 from gpuyard.wire.strict import WrongRequest
 from tests.unit.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
 
@@ -113,7 +113,7 @@ def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
             async with grpc.aio.insecure_channel(address) as channel:
                 stub = AgentsStub(channel)
                 node = pb.Node(id="n", gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
-                welcome = await stub.register(pb.Registration(protocol=1, node=node, instance="i", join_token=TOKEN))
+                welcome = await enter(stub, pb.Registration(node=node, instance="i"), TOKEN)
                 call = stub.connect(metadata=(("session", welcome.session),))
                 await call.write(pb.AgentMessage())
                 await yard.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
@@ -155,11 +155,34 @@ def test_a_node_that_returns_is_told_to_stop_what_went_on_elsewhere(tmp_path: Pa
             (task,) = await submit(yard, spec())
             await until(lambda: node.launched == 1)
             playing.cancel()
+            other = PlayedNode("other", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            elsewhere = asyncio.create_task(other.play(address))
+            await until(lambda: other.launched == 1)
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: not node.attempts)
+            assert list(other.attempts) == [(task, 2, 0)]
+            playing.cancel()
+            elsewhere.cancel()
+
+    run(story)
+
+
+def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            playing.cancel()
             await until(lambda: yard.views.nodes[NodeId("n")].lost)
             assert await status(yard, task) == "pending"
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: node.launched == 2)
-            assert list(node.attempts) == [(task, 2)]
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
+            node.end(next(iter(node.attempts)))
+            await until(lambda: task not in yard.views.tasks or yard.views.tasks[task].finished_at)
+            assert await status(yard, task) == "success"
             playing.cancel()
 
     run(story)
@@ -188,10 +211,10 @@ def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None)
-            node.attempts[77, 1] = pb.Attempt.RUNNING
+            node.attempts[AttemptRef(TaskId(77), 1)] = pb.Attempt.RUNNING
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: (77, 1) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
-            assert (77, 1) in node.attempts
+            await until(lambda: (77, 1, 0) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
+            assert (77, 1, 0) in node.attempts
             assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
             await until(lambda: not node.attempts)
             playing.cancel()
@@ -200,7 +223,7 @@ def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path:
 
 
 class _Nobody:
-    strays: dict[tuple[int, int], None] = {}  # noqa: RUF012
+    strays: dict[AttemptRef, None] = {}  # noqa: RUF012
 
 
 _NOBODY = _Nobody()
@@ -209,9 +232,8 @@ _NOBODY = _Nobody()
 @pytest.mark.parametrize(
     ("change", "code", "sentence"),
     [
-        ({"join_token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
-        ({"join_token": ""}, "UNAUTHENTICATED", "join token is wrong"),
-        ({"protocol": PROTOCOL + 1}, "FAILED_PRECONDITION", "upgrade the scheduler first"),
+        ({"token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
+        ({"token": ""}, "UNAUTHENTICATED", "join token is wrong"),
         ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to yard elsewhere"),
         ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "can not be used"),
         ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
@@ -225,16 +247,11 @@ def test_an_agent_that_may_not_join_gets_one_sentence(
             playing = asyncio.create_task(PlayedNode("n1", 1, join_token=TOKEN).play(address))
             await until(lambda: NodeId("n1") in yard.views.nodes)
             before = yard.loop.committed
-            asked: dict[str, Any] = {
-                "protocol": PROTOCOL,
-                "node": pb.Node(id="n1"),
-                "instance": "n1",
-                "join_token": TOKEN,
-                **change,
-            }
+            token = change.pop("token", TOKEN)
+            asked: dict[str, Any] = {"node": pb.Node(id="n1"), "instance": "n1", **change}
             async with grpc.aio.insecure_channel(address) as channel:
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence) as refused:
-                    await AgentsStub(channel).register(pb.Registration(**asked))
+                    await enter(AgentsStub(channel), pb.Registration(**asked), token)
             assert refused.value.code().name == code
             assert yard.loop.committed == before
             playing.cancel()
@@ -249,9 +266,7 @@ def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_where_the_first
             calls = {}
             for name in ("a", "b"):
                 node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
-                welcome = await stub.register(
-                    pb.Registration(protocol=1, node=node, instance=name, join_token=TOKEN, address=f"host-{name}")
-                )
+                welcome = await enter(stub, pb.Registration(node=node, instance=name, address=f"host-{name}"), TOKEN)
                 calls[name] = stub.connect(metadata=(("session", welcome.session),))
                 await calls[name].write(pb.AgentMessage())
             (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
@@ -293,14 +308,14 @@ def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_ro
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             (kept,) = await submit(yard, spec())
-            write, full = yard.journal.append, True
+            write, full = yard.journal.append_encoded, True
 
             def append(batch):  # type: ignore[no-untyped-def]
                 if full:
                     raise StorageFull from OSError(errno.ENOSPC, "No space left on device")
                 return write(batch)
 
-            monkeypatch.setattr(yard.journal, "append", append)
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
             waiting = asyncio.create_task(submit(yard, spec()))
             await until(lambda: yard.loop.full)
             with pytest.raises(StorageFull):
@@ -322,7 +337,7 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             (kept,) = await submit(yard, spec())
-            write, full = yard.journal.append, True
+            write, full = yard.journal.append_encoded, True
 
             def append(batch):  # type: ignore[no-untyped-def]
                 if full:
@@ -332,7 +347,7 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
             def tasks(state: State, now: float) -> list[TaskId]:  # noqa: ARG001
                 return list(state.tasks)
 
-            monkeypatch.setattr(yard.journal, "append", append)
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
             waiting = asyncio.create_task(submit(yard, spec()))
             asked_with_it = asyncio.create_task(yard.look(tasks))
             await until(lambda: yard.loop.full)
@@ -352,14 +367,14 @@ def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
 ) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
-            write, full = yard.journal.append, True
+            write, full = yard.journal.append_encoded, True
 
             def append(batch):  # type: ignore[no-untyped-def]
                 if full:
                     raise StorageFull
                 return write(batch)
 
-            monkeypatch.setattr(yard.journal, "append", append)
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
             with capture_logs() as said:
 
                 def told() -> list[tuple[str, str]]:
@@ -448,7 +463,7 @@ def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tm
             assert await status(yard, task) == "running"
             playing = asyncio.create_task(node.play(address))
             await until(lambda: not yard.views.nodes[NodeId("n")].lost)
-            node.end((task, 1))
+            node.end(AttemptRef(task, 1))
             await ended(yard, task)
             facts = [type(it.fact) for it in yard.journal.read()]
             assert (facts.count(TaskPlaced), facts.count(TaskEnded)) == (1, 1)
@@ -498,15 +513,8 @@ class Hand:
 
     async def joins(self, *attempts: pb.Attempt) -> None:
         """Register and connect."""
-        request = pb.Registration(
-            protocol=1,
-            node=self._node,
-            instance=self._node.id,
-            join_token=TOKEN,
-            attempts=attempts,
-            address=self._node.id,
-        )
-        welcome = await self._stub.register(request)
+        request = pb.Registration(node=self._node, instance=self._node.id, attempts=attempts, address=self._node.id)
+        welcome = await enter(self._stub, request, TOKEN)
         self.call = self._stub.connect(metadata=(("session", welcome.session),))
         await self.call.write(pb.AgentMessage())
 
@@ -529,14 +537,14 @@ def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path, m
             await hand.joins()
             (task,) = await submit(yard, spec())
             await _next(hand.call, "launch")
-            write, full = yard.journal.append, True
+            write, full = yard.journal.append_encoded, True
 
             def append(batch):  # type: ignore[no-untyped-def]
                 if full:
                     raise StorageFull
                 return write(batch)
 
-            monkeypatch.setattr(yard.journal, "append", append)
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await until(lambda: yard.loop.full)
             await hand.says(task, prepared=pb.Prepared(port=1))
@@ -558,14 +566,14 @@ def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(
             playing = asyncio.create_task(node.play(address))
             tasks = await submit(yard, spec(), spec())
             await until(lambda: all(yard.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
-            write, full = yard.journal.append, True
+            write, full = yard.journal.append_encoded, True
 
             def append(batch):  # type: ignore[no-untyped-def]
                 if full:
                     raise StorageFull
                 return write(batch)
 
-            monkeypatch.setattr(yard.journal, "append", append)
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
             waiting = asyncio.create_task(submit(yard, spec()))
             await until(lambda: yard.loop.full)
             node.end((tasks[0], 1))
@@ -627,16 +635,10 @@ def test_a_gang_of_which_one_part_had_started_goes_on_after_a_restart(tmp_path: 
 def test_a_node_that_names_impossible_numbers_is_turned_away(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
-            for change in ({"epoch": 2**64 - 1}, {"highest_task": 2**64 - 1}):
-                request = pb.Registration(
-                    protocol=1,
-                    node=pb.Node(id="n"),
-                    instance="n",
-                    join_token=TOKEN,
-                    **change,  # type: ignore[arg-type]
-                )
-                with pytest.raises(grpc.aio.AioRpcError, match="can not be"):
-                    await AgentsStub(channel).register(request)
+            for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "an error")):
+                request = pb.Registration(node=pb.Node(id="n"), instance="n", **change)  # type: ignore[arg-type]
+                with pytest.raises(grpc.aio.AioRpcError, match=sentence):
+                    await enter(AgentsStub(channel), request, TOKEN)
             assert await submit(yard, spec()) == [TaskId(1)]
 
     run(story)

@@ -32,7 +32,7 @@ async def open_yard(folder: Path, **more: Any) -> AsyncIterator[tuple[Yard, str]
     engine, views = recover(journal)
     found(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
-    yard = Yard(journal, engine, views, archive, secrets, join_token=TOKEN, **more)
+    yard = Yard(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
     running = asyncio.create_task(yard.run("test"))
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((agents_handler(yard.agents),))

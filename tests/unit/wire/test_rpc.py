@@ -18,8 +18,11 @@ from gpuyard.wire.strict import WrongRequest
 class Echo:
     """A scheduler that welcomes everyone and says how far it has read."""
 
-    async def register(self, request: pb.Registration, context: Any) -> pb.Welcome:
-        if request.join_token != "open":
+    async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
+        return pb.ChallengeAnswer(nonce=request.nonce)
+
+    async def register(self, request: pb.SignedRegistration, context: Any) -> pb.Welcome:
+        if request.proof != b"open":
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "The join token is wrong.")
         return pb.Welcome(yard="y", session="s", epoch=3)
 
@@ -45,10 +48,11 @@ def test_an_agent_registers_talks_and_sends_output_over_a_real_socket() -> None:
         await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub = AgentsStub(channel)
-            welcome = await stub.register(pb.Registration(join_token="open"))
+            assert (await stub.challenge(pb.ChallengeRequest(nonce=b"n"))).nonce == b"n"
+            welcome = await stub.register(pb.SignedRegistration(proof=b"open"))
             assert (welcome.session, welcome.epoch) == ("s", 3)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await stub.register(pb.Registration(join_token="wrong"))
+                await stub.register(pb.SignedRegistration(proof=b"wrong"))
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
             stream = stub.connect(metadata=(("session", welcome.session),))
             for number in (1, 2):

@@ -32,8 +32,8 @@ SLOTS = 4096
 _BOOT_AT, _LEASE_AT, _GENERATION_AT, _SLOTS_AT = 0, 16, 24, 64
 _NUMBER = struct.Struct("=Q")
 _INSTANT = struct.Struct("=d")
-_SLOT = struct.Struct("=QQQQQQ")
-_STRUCK_IN_SLOT = 40
+_SLOT = struct.Struct("=QQQQQQQ")
+_STRUCK_IN_SLOT = 48
 
 
 class Fenced(NamedTuple):
@@ -64,7 +64,7 @@ class Table:
             self._memory[:] = boot + bytes(size - 16)
         self._free = [slot for slot in reversed(range(SLOTS)) if not self._read(slot)[0]]
 
-    def _read(self, slot: int) -> tuple[int, int, int, int, int, int]:
+    def _read(self, slot: int) -> tuple[int, int, int, int, int, int, int]:
         return _SLOT.unpack_from(self._memory, _SLOTS_AT + slot * _SLOT.size)
 
     @property
@@ -100,13 +100,13 @@ class Table:
     def put(self, key: Key, pid: int, born: proc.Born) -> int:
         """Fence a process; the answer is its slot."""
         slot = self._free.pop()
-        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, pid, *born, key.task, key.attempt, 0)
+        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, pid, *born, *key, 0)
         return slot
 
     def take(self, slot: int) -> bool:
         """Its process is gone. Whether the watcher had struck it."""
-        struck = self._read(slot)[5] != 0
-        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, 0, 0, 0, 0, 0, 0)
+        struck = self._read(slot)[6] != 0
+        _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, 0, 0, 0, 0, 0, 0, 0)
         self._free.append(slot)
         return struck
 
@@ -117,9 +117,9 @@ class Table:
     def fenced(self) -> Iterator[Fenced]:
         """The slots in use."""
         for slot in range(SLOTS):
-            pid, first, last, task, attempt, struck = self._read(slot)
+            pid, first, last, task, attempt, origin, struck = self._read(slot)
             if pid:
-                yield Fenced(slot, pid, (first, last), Key(task, attempt), struck != 0)
+                yield Fenced(slot, pid, (first, last), Key(task, attempt, origin), struck != 0)
 
 
 class Watcher(NamedTuple):

@@ -13,16 +13,16 @@ NAME = "GPUYARD_MARK"
 
 def value(mark: str, key: Key) -> str:
     """What the processes of an attempt carry. The folder's mark tells yards on one host apart."""
-    return f"{mark}/{key.task}/{key.attempt}"
+    return f"{mark}/{key.task}/{key.attempt}/{key.origin}"
 
 
 def owner(mark: str, pid: int) -> Key | None:
     """The attempt whose mark a process carries; none: it carries none of this folder."""
     folder, _, rest = proc.variable(pid, NAME.encode()).partition(b"/")
-    task, _, attempt = rest.partition(b"/")
-    if folder != mark.encode() or not task.isdigit() or not attempt.isdigit():
+    numbers = rest.split(b"/")
+    if folder != mark.encode() or len(numbers) != 3 or not all(number.isdigit() for number in numbers):
         return None
-    return Key(int(task), int(attempt))
+    return Key(*map(int, numbers))
 
 
 def owners(mark: str, pids: Iterable[int]) -> dict[Key, list[int]]:

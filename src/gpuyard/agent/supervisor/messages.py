@@ -22,10 +22,11 @@ DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class Key(NamedTuple):
-    """Which attempt."""
+    """Which attempt: two schedulers that use the same numbers have different origins."""
 
     task: int
     attempt: int
+    origin: int = 0
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type", omit_defaults=True):

@@ -5,7 +5,7 @@ supervisor.sock      where it listens; only its own user may connect
 supervisor.mark      drawn once: how processes of this folder are told from those of any other
 supervisor.out       what it had to say
 attempts.log         what it holds, so that the next one knows
-fence.table          which attempts are fenced and until when, shared with the watcher
+fences.table         which attempts are fenced and until when, shared with the watcher
 """
 
 import os
@@ -19,7 +19,7 @@ SOCKET = "supervisor.sock"
 MARK = "supervisor.mark"
 OUT = "supervisor.out"
 LOG = "attempts.log"
-TABLE = "fence.table"
+TABLE = "fences.table"
 
 LONGEST_ADDRESS_BYTES = 107
 

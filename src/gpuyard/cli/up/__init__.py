@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import DataDir, json_option
+from gpuyard.cli.options import DataDir, TakeOver, json_option
 
 HTTP = Annotated[
     str | None,
@@ -35,6 +35,7 @@ def up(
     http_address: HTTP = None,
     grpc_address: GRPC = None,
     virtual_gpus: VIRTUAL = None,
+    take_over: TakeOver = False,
     as_json: Annotated[bool, json_option("Say where it listens as one JSON object.")] = False,
 ) -> None:
     """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
@@ -43,7 +44,7 @@ def up(
     from gpuyard.cli.up.running import Plan, run
 
     folder = data_folder(data_dir)
-    plan = Plan.of(os.environ, folder, http_address, grpc_address, virtual_gpus, as_json=as_json)
+    plan = Plan.of(os.environ, folder, http_address, grpc_address, virtual_gpus, take_over=take_over, as_json=as_json)
     with Mark.take(folder) as mark:
         run_in_loop(lambda: run(plan, mark))
 

@@ -44,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The agent's file of settings, but for where the scheduler will be."""
     folder: Path
     as_json: bool
+    take_over: bool = False
 
     @classmethod
     def of(
@@ -54,6 +55,7 @@ class Plan(msgspec.Struct, frozen=True):
         grpc_address: str | None,
         virtual_gpus: str | None,
         *,
+        take_over: bool = False,
         as_json: bool,
     ) -> Self:
         """From options and environment; options win."""
@@ -84,7 +86,7 @@ class Plan(msgspec.Struct, frozen=True):
             "executor": {"work_dir": str(folder / "agent")},
             "logging": {"format": "text", "output": str(logs / "agent.log")},
         }
-        return cls(settings, agent, folder, as_json)
+        return cls(settings, agent, folder, as_json, take_over)
 
 
 def _in_words_of_options(sentence: str) -> str:
@@ -102,7 +104,13 @@ async def run(plan: Plan, mark: Mark) -> None:
     stop_on_signals(stop)
     started: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(settings, default_mode=QuotaMode.BORROW, started=lambda *where: started.set_result(where), until=stop)
+        serve(
+            settings,
+            default_mode=QuotaMode.BORROW,
+            take_over=plan.take_over,
+            started=lambda *where: started.set_result(where),
+            until=stop,
+        )
     )
     either: set[asyncio.Future[Any]] = {serving, started}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

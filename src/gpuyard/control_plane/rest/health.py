@@ -28,7 +28,7 @@ def health_of(yard: Yard) -> HealthAnswer:
     if yard.loop.full:
         return HealthAnswer("storage_full", __version__, yard.loop.full)
     if yard.ready:
-        return HealthAnswer("ok", __version__)
+        return HealthAnswer("ok", __version__, clock_ahead_seconds=round(yard.clock.ahead_seconds(), 1))
     if yard.stopping:
         return HealthAnswer("stopping", __version__, "The scheduler stops; try again when it is back.")
     return HealthAnswer("starting", __version__, "The scheduler is starting; try again in a few seconds.")

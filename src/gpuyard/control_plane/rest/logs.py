@@ -13,9 +13,9 @@ from gpuyard.control_plane.rest.answer import TEXT, Answer, Flow
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.query import Parameter, counted, switch, text
-from gpuyard.domain.values import ENDED, NodeId, TaskId
+from gpuyard.domain.values import ENDED, AttemptRef, NodeId, TaskId
 from gpuyard.wire.strict import WrongRequest
-from gpuyard.wire.task_answers import TaskAnswer
+from gpuyard.wire.task_answers import TaskAnswer, origin_of
 
 _LARGEST = 2**53 - 1
 FIRST_BYTES_SECONDS = 1.0
@@ -99,13 +99,13 @@ async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerat
     """Of one attempt, or of all from the present one on."""
     offset, left = wanted.offset, wanted.limit
     attempt, nodes = wanted.attempt or told.attempts, told.node_ids
+    origin = origin_of(told, attempt)
     begun = wanted.attempt is not None or told.started_at is not None
     while True:
         if begun:
             node = NodeId(wanted.node or nodes[0])
-            output = desk.yard.agents.outputs.read(
-                node, wanted.task, attempt, offset=offset, limit=left, follow=wanted.follow
-            )
+            ref = AttemptRef(wanted.task, attempt, origin)
+            output = desk.yard.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
             async for chunk in output:
                 yield chunk
                 left -= len(chunk) if wanted.limit else 0
@@ -115,11 +115,11 @@ async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerat
         later = await _next_attempt(desk, wanted.task, attempt if begun else attempt - 1)
         if later is None:
             return
-        attempt, nodes = later
+        attempt, nodes, origin = later
         begun = True
 
 
-async def _next_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str]] | None:
+async def _next_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """The next one that started, and its nodes; none when the task has ended without one."""
     seconds, most = LOOK_SECONDS
     while True:
@@ -127,17 +127,17 @@ async def _next_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list
         if view is None:
             return await _last_attempt(desk, task, after)
         if view.attempts > after and view.placement is not None and view.started_at is not None:
-            return view.attempts, [str(node) for node in view.placement.nodes]
+            return view.attempts, [str(node) for node in view.placement.nodes], view.origin
         if view.status in ENDED or not desk.yard.ready:
             return None
         await asyncio.sleep(seconds)
         seconds = min(most, seconds * 1.5)
 
 
-async def _last_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str]] | None:
+async def _last_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """Of a task that went to the archive while nobody looked."""
     kept = await desk.yard.answer(task)
     told = read_answer(kept[1]) if kept else None
     if told is None or told.attempts <= after or told.started_at is None:
         return None
-    return told.attempts, told.node_ids
+    return told.attempts, told.node_ids, origin_of(told, told.attempts)

@@ -89,7 +89,7 @@ def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
         memory_mb=spec.memory_mib,
         labels=dict(spec.labels),
         tasks=[spoken_task_id(task) for task in view.tasks],
-        last_seen=instant_of(told.at) if told else None,
+        last_seen=instant_of(told.at) if told and told.at else None,
         version=session.version if session else None,
         address=session.address if session else None,
         cpu_percent=host.cpu_percent if host else None,
@@ -97,5 +97,5 @@ def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
         load=host.load if host else None,
         disk_free_mb=host.disk_free_mib if host else None,
         devices=gpus,
-        strays=[StrayAnswer(spoken_task_id(task), attempt) for task, attempt in (session.strays if session else ())],
+        strays=[StrayAnswer(spoken_task_id(it.task), it.attempt) for it in (session.strays if session else ())],
     )

@@ -13,6 +13,9 @@ from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.quota import TenantBook
 from gpuyard.engine.state import DEFAULT_TENANT, State, holds_gpus
 
+MOST_ORIGINS = 10_000
+"""Schedulers whose attempts are known as this yard's own."""
+
 
 def founded(state: State, event: fact.YardFounded) -> None:
     """The first fact of a journal: whose it is."""
@@ -24,6 +27,9 @@ def founded(state: State, event: fact.YardFounded) -> None:
 def epoch_began(state: State, event: fact.EpochBegan) -> None:
     """Another scheduler decides from now on."""
     state.epoch, state.origin = event.epoch, event.origin
+    state.origins[event.origin] = None
+    while len(state.origins) > MOST_ORIGINS:
+        del state.origins[next(iter(state.origins))]
     state.offline_after_seconds = event.offline_after_seconds
     _skip(state, event.last_task)
     for node in state.index.hosts:

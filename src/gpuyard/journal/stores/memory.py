@@ -32,10 +32,17 @@ class MemoryJournal:
         """How far the journal goes."""
         return self._head
 
+    def encode(self, entry: Entry) -> bytes:
+        """A fact as it would be written."""
+        return self._codec.encode(entry)
+
     def append(self, batch: Sequence[Entry]) -> Position:
+        """Encode these facts and append them."""
+        return self.append_encoded([self._codec.encode(entry) for entry in batch])
+
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
         """Add these facts, all or none."""
         self._check_open()
-        payloads = [self._codec.encode(entry) for entry in batch]
         digest = bytes.fromhex(self._head.hash)
         for payload in payloads:
             digest = link(digest, payload)
@@ -55,7 +62,7 @@ class MemoryJournal:
         """Keep it, and the one before it."""
         self._check_open()
         position = snapshot.position
-        if position != self._position_at(position.seq):
+        if position != self.position_at(position.seq):
             raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
         try:
             state = msgspec.json.encode(snapshot.state)
@@ -87,7 +94,8 @@ class MemoryJournal:
         """Refuse every later call."""
         self._closed = True
 
-    def _position_at(self, seq: int) -> Position | None:
+    def position_at(self, seq: int) -> Position | None:
+        """The place after this fact; none: it was never there, or is not any more."""
         if seq == self._head.seq:
             return self._head
         index = seq - self._retired - 1

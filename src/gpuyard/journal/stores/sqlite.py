@@ -106,12 +106,16 @@ class SqliteJournal:
         """How far the journal goes."""
         return self._head
 
+    def encode(self, entry: Entry) -> bytes:
+        """A fact as it would be written."""
+        return self._codec.encode(entry)
+
     def append(self, batch: Sequence[Entry]) -> Position:
-        """Write these facts durably, all or none."""
+        """Encode these facts and append them."""
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Write facts that are encoded already, as copied from another journal."""
+        """Write facts durably, all or none."""
         with self._mutex:
             self._check_usable()
             if not payloads:
@@ -136,6 +140,17 @@ class SqliteJournal:
         if after + 1 < segment.first_seq(paths[0]):
             raise FactsRetired(after, segment.first_seq(paths[0]))
         return self._decoded(paths, after, until) if after < until else iter(())
+
+    def position_at(self, seq: int) -> Position | None:
+        """The place after this fact; none: it was never there, or is not any more."""
+        with self._mutex:
+            self._check_usable()
+            paths, reached = list(self._paths), self._head
+        if seq == reached.seq:
+            return reached
+        if not segment.first_seq(paths[0]) - 1 <= seq < reached.seq:
+            return None
+        return segment.position_at(paths, seq)
 
     def verify(self) -> int:
         """Check every fact that is there, the oldest segment first; return how many. Raises what is wrong."""
