@@ -61,6 +61,7 @@ from gpuyard.domain.settings import Backfill, Settings
 from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.domain.values import (
+    AttemptRef,
     GpuHealth,
     Link,
     NodeId,
@@ -204,7 +205,7 @@ STORY: list[tuple[str, Event]] = [
     ("", AttemptEnded(CUT_OFF, 1, Outcome.LOST, remains=(WEST,))),
     ("", TaskRequeued(CUT_OFF, Cause(Why.NODE_LOST, node=WEST), 0.0)),
     ("west", NodeChanged(NodeSpec(WEST, WEST_CARDS, cpus=32, memory_mib=65_536, labels=(("rack", "8"),)))),
-    ("west", NodeReturned(WEST, ((CUT_OFF, 1),))),
+    ("west", NodeReturned(WEST, (AttemptRef(CUT_OFF, 1),))),
     ("west", RemainsEnded(WEST, CUT_OFF, 1)),
     ("admin", NodeCordoned(WEST)),
     ("admin", NodeRemoved(WEST)),

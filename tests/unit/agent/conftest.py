@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent.supervised import Supervised
+from tests.unit.agent.supervised import Supervised, end_everything_of
 
 
 @pytest.fixture
@@ -11,3 +11,11 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     supervised = Supervised(tmp_path / "work")
     yield supervised
     supervised.clean_up()
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path) -> Iterator[Path]:
+    work_dir = tmp_path / "work"
+    work_dir.mkdir()
+    yield work_dir
+    end_everything_of(work_dir / "supervisor")

@@ -28,6 +28,7 @@ class PlayedScheduler:
         self.token, self.yard, self.epoch, self.origin = TOKEN, "yard", 1, 7
         self.registrations: list[pb.Registration] = []
         self.heartbeats: asyncio.Queue[pb.Heartbeat] = asyncio.Queue()
+        self.goodbyes: asyncio.Queue[pb.Goodbye] = asyncio.Queue()
         self.reports: asyncio.Queue[pb.Report] = asyncio.Queue()
         self._words: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
 
@@ -59,6 +60,8 @@ class PlayedScheduler:
         async for message in messages:
             if message.HasField("heartbeat"):
                 self.heartbeats.put_nowait(message.heartbeat)
+            if message.HasField("goodbye"):
+                self.goodbyes.put_nowait(message.goodbye)
             for report in message.reports:
                 self.reports.put_nowait(report)
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,14 @@ from gpuyard.agent.supervisor import place
 from gpuyard.agent.supervisor.messages import Key
 from gpuyard.wire import agents_pb2 as pb
 from tests.unit.agent.fake_smi import TWO_CARDS, fake_smi
-from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, PlayedScheduler, meanwhile, node, played
-from tests.unit.agent.supervised import end_everything_of, parent_of
-
-
-@pytest.fixture
-def work_dir(tmp_path: Path) -> Iterator[Path]:
-    work_dir = tmp_path / "work"
-    work_dir.mkdir()
-    yield work_dir
-    end_everything_of(work_dir / "supervisor")
+from tests.unit.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
+from tests.unit.agent.supervised import parent_of
 
 
 def settings_of(work_dir: Path, address: str, **more: str) -> AgentSettings:
     env = {
         "GPUYARD_AGENT__ID": "node-1",
+        "GPUYARD_AGENT__JOIN_TOKEN": TOKEN,
         "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",
         "GPUYARD_SCHEDULER__MASTER_ADDRESS": address,
         "GPUYARD_GPU__HEALTH_CHECK_INTERVAL": "100ms",

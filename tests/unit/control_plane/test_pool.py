@@ -12,7 +12,7 @@ from gpuyard.control_plane.settings import pool_of
 from gpuyard.control_plane.yard import Yard
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.pool import HireState, PoolSettings
-from gpuyard.domain.values import NodeId
+from gpuyard.domain.values import AttemptRef, NodeId
 from gpuyard.testing import MemoryProvider
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire.config import WrongSettings
@@ -62,7 +62,7 @@ def test_a_node_is_opened_again_if_a_task_was_quicker(tmp_path: Path) -> None:
             assert not await pool.close(ONE)
             assert not yard.views.nodes[ONE].cordoned
             await until(lambda: node.attempts)
-            node.end((task, 1))
+            node.end(AttemptRef(task, 1))
             await ended(yard, task)
             assert await pool.close(ONE)
             assert yard.views.nodes[ONE].cordoned

@@ -15,7 +15,7 @@ def test_launches_as_long_as_they_may_be_fit_into_messages_that_an_agent_takes()
         session = Session(pb.Registration(node=pb.Node(id="node-1")), {})
         session.send(pb.Command(task=task, attempt=1, launch=launch) for task in range(1, 101))
         sizes, heard = [], 0
-        async for message in session.messages(1, lambda: 0):
+        async for message in session.messages(1, lambda: (0, "")):
             sizes.append(message.ByteSize())
             heard += len(message.commands)
             if heard == 100:

@@ -576,7 +576,7 @@ def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(
             monkeypatch.setattr(yard.journal, "append_encoded", append)
             waiting = asyncio.create_task(submit(yard, spec()))
             await until(lambda: yard.loop.full)
-            node.end((tasks[0], 1))
+            node.end(AttemptRef(tasks[0], 1))
             await asyncio.sleep(3.0)
             full = False
             await ended(yard, tasks[0])
