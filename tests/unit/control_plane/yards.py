@@ -46,10 +46,12 @@ async def open_yard(folder: Path, **more: Any) -> AsyncIterator[tuple[Yard, str]
         if not running.done():
             await yard.stop(0.0)
         await server.stop(0)
-        await running
-        journal.close()
-        archive.close()
-        secrets.close()
+        try:
+            await running
+        finally:
+            journal.close()
+            archive.close()
+            secrets.close()
 
 
 async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:

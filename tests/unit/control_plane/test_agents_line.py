@@ -1,0 +1,438 @@
+"""The scheduler's side of the line to agents under hard conditions: twins, old copies, nonsense, absences."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from gpuyard.control_plane.agents import TRIES, Deposed
+from gpuyard.domain.events import AttemptRecovered, NodeLost, RemainsEnded, RemainsFound, TaskRequeued
+from gpuyard.domain.task import Resources
+from gpuyard.domain.values import NodeId, TaskId, TaskStatus
+from gpuyard.testing.played import PlayedNode, enter
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.rpc import AgentsStub
+from tests.unit.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
+
+KEY = b"the yard's own"
+N = NodeId("n")
+
+
+def registration(**more: Any) -> pb.Registration:
+    node = pb.Node(id="n", gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
+    return pb.Registration(**{"node": node, "instance": "i", "boot": "b", **more})
+
+
+class Hand:
+    """A node played message by message."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address)
+        self._stub = AgentsStub(self._channel)
+        self.call: Any = None
+        self.number = 0
+
+    async def joins(self, **more: Any) -> pb.Welcome:
+        welcome = await enter(self._stub, registration(**more), TOKEN)
+        self.call = self._stub.connect(metadata=(("session", welcome.session),))
+        await self.call.write(pb.AgentMessage())
+        return welcome
+
+    async def says(self, task: int, origin: int = 0, **what: Any) -> None:
+        self.number += 1
+        report = pb.Report(number=self.number, task=task, attempt=1, origin=origin, **what)
+        await self.call.write(pb.AgentMessage(reports=[report]))
+
+    async def beats(self, **more: Any) -> None:
+        await self.call.write(pb.AgentMessage(heartbeat=pb.Heartbeat(**{"at": 1.0, **more})))
+
+    async def is_told(self, kind: str) -> pb.Command:
+        while True:
+            for command in (await self.call.read()).commands:
+                if command.WhichOneof("what") == kind:
+                    return command  # type: ignore[no-any-return]
+
+    async def is_told_it_was_received(self, number: int) -> None:
+        while (await self.call.read()).received < number:
+            continue
+
+    async def leaves(self) -> None:
+        await self._channel.close(None)
+
+
+async def refused(address: str, code: str, **more: Any) -> str:
+    async with grpc.aio.insecure_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as told:
+            await enter(AgentsStub(channel), registration(**more), TOKEN)
+    assert told.value.code().name == code
+    return told.value.details() or ""
+
+
+def test_numbers_that_are_not_finite_end_nothing_and_are_left_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await hand.is_told("launch")
+            nan = float("nan")
+            gpus = [pb.GpuUse(utilization_percent=nan, power_watts=float("inf"))]
+            await hand.beats(at=nan, host=pb.Host(cpu_percent=nan, load=float("-inf"), memory_mib=2**63), gpus=gpus)
+            await hand.says(task, started=pb.Started(at=nan), seconds_ago=nan)
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, at=nan, gpu_utilization=nan))
+            await ended(yard, task)
+            heard = yard.agents.telemetry[N]
+            assert (heard.at, heard.host.cpu_percent, heard.host.memory_mib) == (0.0, 0.0, 0)
+            assert not heard.gpus[0].HasField("utilization_percent")
+            await hand.leaves()
+
+    run(story)
+
+
+def test_a_report_that_can_not_be_written_is_refused_alone_and_dropped_in_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            first, last = Hand(address), None
+            await first.joins()
+            (task,) = await submit(yard, spec())
+            await first.is_told("launch")
+            encode = yard.journal.encode
+
+            def breaks(entry: Any) -> bytes:
+                if type(entry.fact).__name__ == "AttemptStarted":
+                    raise ZeroDivisionError("a fact nobody can write")
+                return encode(entry)
+
+            yard.journal.encode = breaks  # type: ignore[method-assign]
+            for _ in range(TRIES):
+                last = Hand(address)
+                await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
+                await last.says(task, started=pb.Started())
+                while await last.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                    continue
+            last = Hand(address)
+            await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
+            await last.says(task, started=pb.Started())
+            await last.is_told_it_was_received(1)
+            assert await submit(yard, spec()) == [TaskId(2)], "everybody else goes on"
+
+    run(story)
+
+
+def test_a_node_that_was_given_up_while_it_came_back_registers_again_at_its_next_heartbeat(tmp_path: Path) -> None:
+    async def story() -> None:
+        from gpuyard.domain.commands import LoseNode
+
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await until(lambda: N in yard.views.nodes)
+            await yard.loop.tell(LoseNode(N))
+            await hand.beats()
+            while await hand.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                continue
+            await hand.joins()
+            assert not yard.views.nodes[N].lost
+            await hand.leaves()
+
+    run(story)
+
+
+def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await hand.is_told("launch")
+            await hand.says(task, started=pb.Started())
+            await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
+            while not (await hand.call.read()).goodbye:
+                continue
+            await hand.leaves()
+            assert yard.views.nodes[N].status == "away"
+            (waits,) = await submit(yard, spec())
+            await asyncio.sleep(2.5)
+            assert yard.views.tasks[task].status is TaskStatus.RUNNING
+            back = Hand(address)
+            await back.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING, gpus=[0])])
+            await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+            assert (await back.is_told("launch")).task in {task, waits}
+            await ended(yard, task)
+            facts = [it.fact for it in yard.journal.read()]
+            assert not any(isinstance(fact, NodeLost | TaskRequeued) for fact in facts)
+            await back.leaves()
+
+    run(story)
+
+
+def test_an_absence_that_lasts_longer_than_was_said_is_a_loss(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=0.5)))
+            while not (await hand.call.read()).goodbye:
+                continue
+            await hand.leaves()
+            await until(lambda: yard.views.nodes[N].lost)
+
+    run(story)
+
+
+def test_the_absence_of_a_node_survives_a_restart_of_the_scheduler(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=600.0)))
+            while not (await hand.call.read()).goodbye:
+                continue
+            await hand.leaves()
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, _):
+            await asyncio.sleep(2.5)
+            assert not yard.views.nodes[N].lost
+
+    run(story)
+
+
+def test_nothing_is_placed_on_a_node_before_it_has_registered_with_this_scheduler(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await hand.leaves()
+        async with open_yard(tmp_path) as (yard, address):
+            (task,) = await submit(yard, spec())
+            await asyncio.sleep(0.2)
+            assert yard.views.tasks[task].placement is None
+            hand = Hand(address)
+            await hand.joins()
+            assert (await hand.is_told("launch")).task == task
+            await hand.leaves()
+
+    run(story)
+
+
+def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task(tmp_path: Path) -> None:
+    """Finding 6: the copy knows the node and no task; somebody submits before the node is back."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await yard._save_snapshot()
+            shutil.copytree(tmp_path / "yard", tmp_path / "copy")
+            (old,) = await submit(yard, spec(tenant="a"))
+            assert (await hand.is_told("launch")).origin == 11
+            await hand.says(old, 11, started=pb.Started())
+            await until(lambda: yard.views.tasks[old].status is TaskStatus.RUNNING)
+            await hand.leaves()
+        async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
+            (new,) = await submit(yard, spec(tenant="b"))
+            assert new == old, "the copy can not know that the number was given out"
+            hand = Hand(address)
+            has = pb.Attempt(task=old, attempt=1, origin=11, state=pb.Attempt.RUNNING, gpus=[0])
+            await hand.joins(attempts=[has], highest_task=old)
+            assert (await hand.is_told("stray")).origin == 11
+            await asyncio.sleep(0.3)
+            view = yard.views.tasks[new]
+            assert (view.status, view.placement) == (TaskStatus.PENDING, None), "its GPU is taken by the stray"
+            await hand.says(old, 11, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=9))
+            launch = await hand.is_told("launch")
+            assert (launch.task, launch.attempt, launch.origin) == (new, 1, 22)
+            assert view.exit_code is None
+            facts = [type(it.fact) for it in yard.journal.read()]
+            assert (facts.count(RemainsFound), facts.count(RemainsEnded)) == (1, 1)
+            assert await submit(yard, spec()) == [TaskId(new + 1)]
+            await hand.leaves()
+
+    run(story)
+
+
+def test_a_node_that_was_removed_and_returns_brings_its_attempts_gpus_as_taken(tmp_path: Path) -> None:
+    """Finding 14."""
+
+    async def story() -> None:
+        from gpuyard.domain.commands import LoseNode, RemoveNode
+
+        async with open_yard(tmp_path, origin=5) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await hand.is_told("launch")
+            await hand.says(task, 5, started=pb.Started())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await hand.leaves()
+            await yard.loop.tell(LoseNode(N))
+            await yard.loop.tell(RemoveNode(N))
+            back = Hand(address)
+            await back.joins(attempts=[pb.Attempt(task=task, attempt=1, origin=5, state=pb.Attempt.RUNNING, gpus=[0])])
+            assert (await back.is_told("stop")).task == task
+            assert yard.views.tasks[task].attempts == 1, "the second attempt waits until the first is gone"
+            await back.says(task, 5, ended=pb.Ended(outcome=pb.Ended.STOPPED))
+            launch = await back.is_told("launch")
+            assert (launch.task, launch.attempt) == (task, 2)
+            await back.leaves()
+
+    run(story)
+
+
+def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_operator_decides(tmp_path: Path) -> None:
+    """Finding 8: nobody raises its epoch by hearsay, and a proof can not be invented."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+            pass
+        shutil.copytree(tmp_path / "yard", tmp_path / "copy")
+        async with open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (yard, address):
+            pass
+        async with open_yard(tmp_path / "yard", origin=3, yard_key=KEY) as (yard, address):
+            hand = Hand(address)
+            welcome = await hand.joins()
+            seen = {"epoch": welcome.epoch, "origin": welcome.origin, "epoch_proof": welcome.epoch_proof}
+            seen |= {"yard": welcome.yard}
+            await hand.leaves()
+        with pytest.raises(Deposed, match="--take-over"):  # noqa: PT012 - it fails when it is left
+            async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY) as (yard, address):
+                invented = {**seen, "epoch_proof": b"x" * 32}
+                assert "no proof" in await refused(address, "FAILED_PRECONDITION", **invented)
+                assert yard.ready, "what somebody merely says changes nothing"
+                await refused(address, "ABORTED", **seen)
+                await until(lambda: yard.stopping)
+        async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY, take_over=True) as (yard, address):
+            hand = Hand(address)
+            welcome = await hand.joins(**seen)
+            assert welcome.epoch > seen["epoch"]
+            await hand.leaves()
+
+    run(story)
+
+
+def test_two_schedulers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+            pass
+        shutil.copytree(tmp_path / "yard", tmp_path / "twin")
+        with pytest.raises(Deposed):  # noqa: PT012 - it fails when it is left
+            async with (
+                open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (one, address),
+                open_yard(tmp_path / "twin", origin=3, yard_key=KEY) as (other, elsewhere),
+            ):
+                hand = Hand(address)
+                welcome = await hand.joins()
+                assert welcome.epoch == other.loop.engine.state.epoch
+                proven = {"epoch": welcome.epoch, "origin": welcome.origin, "epoch_proof": welcome.epoch_proof}
+                await refused(elsewhere, "ABORTED", yard=welcome.yard, **proven)
+                await until(lambda: other.stopping)
+                assert one.ready
+                await hand.leaves()
+
+    run(story)
+
+
+def test_a_copy_of_a_work_folder_on_another_machine_is_not_let_in_beside_the_first(tmp_path: Path) -> None:
+    """Finding 11: also after a restart of the scheduler, whichever of the two is quicker."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="another machine")
+            assert "another one" in await refused(address, "ALREADY_EXISTS", instance="new folder")
+            await hand.leaves()
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="another machine")
+            hand = Hand(address)
+            await hand.joins()
+            await hand.leaves()
+            await until(lambda: yard.views.nodes[N].lost)
+            await hand_in(address, boot="after a reboot")
+
+    run(story)
+
+
+async def hand_in(address: str, **more: Any) -> None:
+    hand = Hand(address)
+    await hand.joins(**more)
+    await hand.leaves()
+
+
+def test_the_answer_to_an_overheard_registration_is_no(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
+            stub, said = AgentsStub(channel), []
+            register = stub.register
+
+            async def overheard(signed: pb.SignedRegistration) -> pb.Welcome:
+                said.append(signed)
+                return await register(signed)
+
+            stub.register = overheard
+            await enter(stub, registration(), TOKEN)
+            with pytest.raises(grpc.aio.AioRpcError, match="answers no challenge"):
+                await register(said[0])
+            with pytest.raises(grpc.aio.AioRpcError, match="speaks protocol 1"):
+                await register(pb.SignedRegistration(protocol=1))
+
+    run(story)
+
+
+def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes_it_would(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=60.0) as (yard, address):
+            await hand_in(address)
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            await asyncio.sleep(3.0)
+            assert not yard.views.nodes[N].lost
+
+    run(story)
+
+
+def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1)))
+            await hand.is_told("launch")
+            await hand.says(task, started=pb.Started())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            view = yard.views.tasks[task]
+            await asyncio.sleep(1.0)
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0), seconds_ago=0.9)
+            await ended(yard, task)
+            assert 0.0 <= view.run_seconds < 0.6
+            assert view.finished_at is not None
+            assert view.started_at is not None
+            assert view.finished_at - view.started_at == pytest.approx(view.run_seconds)
+            await hand.leaves()
+
+    run(story)
+
+
+def test_an_attempt_that_comes_back_counts_the_time_it_was_missed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            playing.cancel()
+            await until(lambda: yard.views.nodes[N].lost)
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            view = yard.views.tasks[task]
+            node.end(next(iter(node.attempts)))
+            await ended(yard, task)
+            assert await status(yard, task) == "success"
+            assert view.started_at is not None
+            assert view.finished_at is not None
+            assert view.run_seconds == pytest.approx(view.finished_at - view.started_at)
+            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
+            playing.cancel()
+
+    run(story)
