@@ -19,7 +19,6 @@ from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
 
 DRIFT = 0.01
 """How much faster or slower than real time it runs while it is not what the wall clock says."""
-CLOSE_SECONDS = 0.5
 WORTH_TELLING_SECONDS = 5.0
 
 log = structlog.get_logger()
@@ -49,12 +48,8 @@ class EngineClock:
         """Seconds since 1970, as the engine counts them."""
         boot = self._clock.boot()
         passed, self._boot = max(0.0, boot - self._boot), boot
-        ahead = self._time + passed - self._clock.wall()
-        if ahead > CLOSE_SECONDS:
-            passed *= 1.0 - DRIFT
-        elif ahead < -CLOSE_SECONDS:
-            passed *= 1.0 + DRIFT
-        self._time += passed
+        ahead, most = self._time + passed - self._clock.wall(), passed * DRIFT
+        self._time += passed - max(-most, min(most, ahead))
         return self._time
 
     def ahead_seconds(self) -> float:

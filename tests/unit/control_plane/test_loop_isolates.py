@@ -1,0 +1,95 @@
+"""What breaks is answered for itself: the engine and everybody else in the batch go on."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard.control_plane.loop import Broken
+from gpuyard.domain.commands import CancelTask
+from gpuyard.domain.errors import StorageFull
+from gpuyard.domain.events import TaskSubmitted
+from gpuyard.domain.values import TaskId
+from gpuyard.engine.engine import Engine
+from tests.unit.control_plane.yards import ADMIN, open_yard, run, spec, submit
+
+
+def _fails(*_: object) -> Any:
+    raise ZeroDivisionError
+
+
+def test_a_question_that_fails_is_answered_and_the_engine_stays_as_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            await submit(yard, spec())
+            engine = yard.loop.engine
+            with pytest.raises(Broken):
+                await yard.loop.look(_fails)
+            assert yard.loop.engine is engine, "nothing was thrown away"
+            assert await submit(yard, spec()) == [TaskId(2)]
+
+    run(story)
+
+
+def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engine(tmp_path: Path) -> None:
+    async def story() -> None:
+        from gpuyard.control_plane.yard import Submission
+
+        async with open_yard(tmp_path) as (yard, _):
+            engine = yard.loop.engine
+
+            def full(_: object) -> None:
+                raise StorageFull("There is no space left for secrets.")
+
+            yard.secrets.put = full  # type: ignore[method-assign]
+            with pytest.raises(StorageFull):
+                await yard.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
+            assert yard.loop.engine is engine
+            assert await submit(yard, spec()) == [TaskId(1)]
+
+    run(story)
+
+
+def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            decide = Engine.decide
+
+            def breaks(engine: Engine, now: float) -> Any:
+                if any(task.spec.name == "poison" for task in engine.state.tasks.values()):
+                    raise ZeroDivisionError
+                return decide(engine, now)
+
+            monkeypatch.setattr(Engine, "decide", breaks)
+            asked = [asyncio.create_task(submit(yard, spec(name=name))) for name in ("a", "poison", "b")]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(answers[1], Broken)
+            assert sorted(view.spec.name for view in yard.views.tasks.values()) == ["a", "b"]
+            assert await submit(yard, spec(name="c"))
+            names = [it.fact.spec.name for it in yard.journal.read() if isinstance(it.fact, TaskSubmitted)]
+            assert names == ["a", "b", "c"], "the poison never became a fact"
+
+    run(story)
+
+
+def test_a_fact_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            encode = yard.journal.encode
+
+            def breaks(entry: Any) -> bytes:
+                if isinstance(entry.fact, TaskSubmitted) and entry.fact.spec.name == "poison":
+                    raise TypeError("Encoding objects of this type is unsupported")
+                return encode(entry)
+
+            yard.journal.encode = breaks  # type: ignore[method-assign]
+            asked = [asyncio.create_task(submit(yard, spec(name=name))) for name in ("a", "poison", "b")]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [isinstance(answer, Broken) for answer in answers] == [False, True, False]
+            told = await yard.loop.tell(CancelTask(TaskId(1)))
+            assert told, "it goes on"
+
+    run(story)
