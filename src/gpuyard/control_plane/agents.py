@@ -153,7 +153,11 @@ class Agents:
         """A node ends tasks at their time-out by itself, so it has to know of another one."""
 
         def tell(asked: "asyncio.Future[pb.Command | None]") -> None:
-            if not asked.cancelled() and asked.exception() is None and (said := asked.result()) is not None:
+            if asked.cancelled():
+                return
+            if asked.exception() is not None:
+                self.begin_anew()  # for want of space perhaps: it is said when the nodes register again
+            elif (said := asked.result()) is not None:
                 self._send_to_all(task, said)
 
         self._loop.look(lambda state, now: launches.extend(state.tasks.get(task), now)).add_done_callback(tell)
