@@ -16,7 +16,6 @@ import uvloop
 from argon2 import PasswordHasher
 
 from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.local import trusted_uids
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
@@ -31,6 +30,7 @@ from gpuyard.domain.commands import Command, JoinNode
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import NodeId, TenantId
+from gpuyard.wire.local import trusted_uids
 
 T = TypeVar("T")
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)

@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -23,7 +23,7 @@ from gpuyard.agent.inventory import Card, Inventory, detect
 from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.link import Agent
 from gpuyard.agent.processes import Processes
-from gpuyard.agent.settings import AgentSettings
+from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.place import mark_of
 from gpuyard.agent.telemetry import Occupant
@@ -134,7 +134,7 @@ class Node:
         self.kitchen = Kitchen(
             settings.node_id,
             self._cards,
-            Identities(executor.users, executor.shared_user, folder / "first_tenant"),
+            Identities(executor.users, executor.shared_user, *_scheduler_data(folder)),
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
@@ -187,13 +187,13 @@ class Node:
         return agent
 
     def _join_token(self) -> str:
-        """From the settings, or the one a scheduler on this machine has drawn and keeps beside our work folder."""
+        """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
         if given := self._settings.agent.join_token:
             return given
-        try:
-            return (self._folder.parent / "join_token").read_text().strip()
-        except OSError:
-            return ""
+        for folder in (self._folder.parent, DEFAULT_DATA_DIR):
+            with suppress(OSError):
+                return (folder / "join_token").read_text().strip()
+        return ""
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [
@@ -257,6 +257,11 @@ class Node:
                 outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
             )
             await asyncio.sleep(PRUNE_SECONDS)
+
+
+def _scheduler_data(folder: Path) -> tuple[Path, ...]:
+    """Where a scheduler on this machine keeps its data, as far as an agent can know: around us, or in the usual place."""
+    return (folder.parent / "join_token", folder.parent / "journal", DEFAULT_DATA_DIR)
 
 
 def _is_over(agent: Agent, key: said.Key) -> bool:

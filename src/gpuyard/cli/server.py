@@ -15,9 +15,9 @@ def server(config: Config = None, check_config: CheckConfig = False, as_json: Se
     settings = load_server_settings(config, os.environ, not_ours=of_agents)
     if check_config:
         from gpuyard.cli.settings_check import show
-        from gpuyard.control_plane.access.origin import refuse_unsafe_address
+        from gpuyard.control_plane.access.origin import refuse_unsafe_addresses
 
-        if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+        if sentence := refuse_unsafe_addresses(settings):
             raise WrongSettings(f"{config or 'The environment'}: {sentence}")
         show(settings, config, as_json=as_json)
         return

@@ -25,7 +25,7 @@ import structlog
 from gpuyard import __version__
 from gpuyard.backends.command import CommandProvider
 from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
+from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_addresses
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
@@ -49,6 +49,7 @@ from gpuyard.domain.values import ENDED, TenantId
 from gpuyard.engine.advice import FEATURES, Advisor
 from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import Address
+from gpuyard.wire.local import trusted_uids
 from gpuyard.wire.rpc import agents_handler
 
 PATIENCE_SECONDS = 60.0
@@ -90,7 +91,7 @@ async def serve(
     until: asyncio.Event | None = None,
 ) -> None:
     """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
-    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+    if sentence := refuse_unsafe_addresses(settings):
         raise CanNotServe(sentence)
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
@@ -107,6 +108,7 @@ async def serve(
             if yard.ready and not told.done():
                 await _apply(yard, settings, default_mode)
                 await asyncio.to_thread(_add_users, access, settings)
+                _refuse_a_yard_without_admin(access, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http)
@@ -131,7 +133,8 @@ async def _served(
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Both ports are open, also while the yard says good-bye."""
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
-    web = http_server(make_app(yard, access, Gate(access), doorplate, settings), tls=settings.server.tls)
+    gate = Gate(access, admitted_without_login(settings))
+    web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls)
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=[http]))
     beside = [asyncio.create_task(_note_uses(access))]
@@ -320,6 +323,23 @@ def _drawn(path: Path) -> str:
         path.chmod(0o600)
         path.write_text(drawn + "\n")
     return drawn
+
+
+def admitted_without_login(settings: ServerSettings) -> frozenset[int]:
+    """The uids that are admins over loopback without a login."""
+    return frozenset() if settings.auth.enabled and not settings.auth.local_admin else trusted_uids()
+
+
+def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) -> None:
+    if admitted_without_login(settings) or any(
+        user.role is Role.ADMIN and not user.disabled for user in access.users()
+    ):
+        return
+    raise CanNotServe(
+        "auth.enabled is true and no user is an admin, so the scheduler could not be administered. Add an admin to "
+        "users in the settings, or set auth.local_admin: true and run `gpuyard users add NAME --role admin` as root "
+        "or as the user who runs the scheduler."
+    )
 
 
 def _add_users(access: AccessStore, settings: ServerSettings) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.server import JOIN_TOKEN_FILE, join_token, serve
-from gpuyard.control_plane.settings import Prediction, Server, ServerSettings, Storage
+from gpuyard.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
+from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage
 from gpuyard.sdk import Client, connect
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire.config import Address
@@ -65,3 +65,13 @@ async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]
     finally:
         until.set()
         await serving
+
+
+def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        auth=Auth(enabled=True),
+    )
+    with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
+        run(lambda: serve(settings))

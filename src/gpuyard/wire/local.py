@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuyard.control_plane.access import sock_diag
+from gpuyard.wire import sock_diag
 
 Address = tuple[str, int]
 """A host as numbers, and a port."""
@@ -84,6 +84,12 @@ def uid_in_tables(ends: Ends) -> int | None:
 def is_loopback(host: str) -> bool:
     """Whether this is an address of loopback, written as numbers."""
     return _loopback(host) is not None
+
+
+def is_loopback_address(address: str) -> bool:
+    """Whether HOST:PORT is on loopback. Of all names only localhost is taken for loopback: the others can change."""
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]").lower()
+    return host == "localhost" or is_loopback(host)
 
 
 def _loopback(host: str) -> _Ip | None:
