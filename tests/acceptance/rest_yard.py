@@ -22,7 +22,7 @@ from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
-from gpuyard.control_plane.rest.serving import http_server
+from gpuyard.control_plane.rest.serving import Limits, http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ServerSettings
 from gpuyard.control_plane.yard import Yard
@@ -73,6 +73,7 @@ class RestYard:
         local: bool = True,
         gpus: int = 4,
         idle_seconds: float = 30.0,
+        limits: Limits | None = None,
     ) -> None:
         """`local`: whoever runs the tests needs no login."""
         self._folder = folder
@@ -80,6 +81,7 @@ class RestYard:
         self._uids = trusted_uids() if local else frozenset[int]()
         self._gpus = gpus
         self._idle_seconds = idle_seconds
+        self._limits = limits
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="rest-yard")
@@ -132,7 +134,7 @@ class RestYard:
         app = make_app(self.yard, self.access, Gate(self.access, self._uids), Doorplate("127.0.0.1"), self._settings)
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
-        self._server = http_server(app, idle_seconds=self._idle_seconds)
+        self._server = http_server(app, idle_seconds=self._idle_seconds, limits=self._limits)
         serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started and not serving.done():
             await asyncio.sleep(0.005)

@@ -4,10 +4,16 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import sys
+import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -110,3 +116,67 @@ def test_a_members_task_under_the_schedulers_uid_is_not_started_and_with_consent
     assert ran["status"] == "success"
     assert door.ask("GET", f"/api/v1/tasks/{ran['id']}/logs", token=alice)[1].strip() == "REFUSED 401"
     assert door.ask("GET", "/api/v1/users", token=boss)[0] == 200
+
+
+# --- floods -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_flood_of_logins_with_made_up_names_does_not_slow_down_lists(tmp_path: Path) -> None:
+    more = {"auth": {"enabled": True, "join_token": "join"}, "users": USERS}
+    yard = live.Cluster(tmp_path, scheduler=more)
+    door, over, codes = Door(yard.http), threading.Event(), Counter[int]()
+
+    def guess(number: int) -> None:
+        for attempt in count():
+            if over.is_set():
+                return
+            with suppress(OSError, http.client.HTTPException):
+                made_up = {"username": f"u{number}-{attempt}", "password": "p"}
+                codes[door.ask("POST", "/api/login", made_up)[0]] += 1
+
+    try:
+        yard.start_server()
+        until(door.answers, 40.0, "the scheduler answers")
+        token = door.login("boss", "boss-password")
+        strangers = [threading.Thread(target=guess, args=(number,)) for number in range(40)]
+        for stranger in strangers:
+            stranger.start()
+        until(lambda: codes[429] and codes[401], 20.0, "some logins are refused at once")
+        waits = []
+        for path in ("/api/v1/tasks?status=success", "/api/v1/tasks/1") * 5:
+            began = time.monotonic()
+            assert door.ask("GET", path, token=token)[0] in {200, 404}
+            waits.append(time.monotonic() - began)
+        assert median(waits) < 1.0, waits  # it was 9 to 17 s; what is left is the two cores of the test
+    finally:
+        over.set()
+        yard.end()
+    for stranger in strangers:
+        stranger.join(40.0)
+
+
+def test_idle_connections_take_neither_the_door_nor_the_descriptors_of_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("prlimit") is None:
+        pytest.skip("there is no prlimit here")
+    monkeypatch.setattr(live, "GPUYARD", ["prlimit", "--nofile=256:256", *live.GPUYARD])
+    yard = live.Cluster(tmp_path)
+    door = Door(yard.http)
+    try:
+        yard.start_server()
+        until(door.answers, 40.0, "the scheduler answers")
+        with ExitStack() as held:
+            for port in (yard.http, yard.grpc):
+                for _ in range(300):
+                    with suppress(OSError):
+                        held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=2))
+            assert yard.server is not None
+            assert yard.server.poll() is None
+            if door.answers():  # all descriptors may be held at the other port, for ten seconds
+                assert door.ask("POST", "/api/v1/tasks", {"command": "true", "gpu_count": 1})[0] == 201
+            until(door.answers, 30.0, "the scheduler answers although the connections are still there")
+            assert door.ask("POST", "/api/v1/tasks", {"command": "true", "gpu_count": 1})[0] == 201
+        assert yard.server.poll() is None
+    finally:
+        yard.end()

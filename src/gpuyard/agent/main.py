@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import socket
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +29,7 @@ from gpuyard.agent.telemetry import Occupant
 from gpuyard.agent.witness import Witness
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.values import GpuHealth
+from gpuyard.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.wire import agents_pb2 as pb
 
 MIB = 1024 * 1024
@@ -54,11 +54,13 @@ async def run(settings: AgentSettings) -> None:
     """Run an agent until it is told to stop; its tasks go on under the supervisor."""
     folder = settings.work_dir
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if note := closed_folder(folder, "work folder", "executor.work_dir"):
+            log.warning("folder_closed", message=note)
     except OSError as error:
         message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
-    _only_ours(folder)
+    except FolderNotSafe as error:
+        raise CanNotRun(str(error)) from error
     with _only_one(folder):
         await _run(settings, folder)
     log.info("agent_stopped")
@@ -87,19 +89,6 @@ async def _run(settings: AgentSettings, folder: Path) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
-
-
-def _only_ours(folder: Path) -> None:
-    """Whoever else can write there could put links in the way, and have us write and give away files anywhere."""
-    found = folder.stat()
-    if found.st_uid not in {0, os.geteuid()}:
-        wrong = f"belongs to another user (uid {found.st_uid})"
-    elif found.st_mode & stat.S_IWOTH:
-        wrong = "can be written to by other users"
-    else:
-        return
-    message = f"The work folder {folder} {wrong}. Make it the agent's own, or set executor.work_dir to another one."
-    raise CanNotRun(message)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ def agent(config: Config = None, check_config: CheckConfig = False, as_json: Set
 
         show(settings, config, as_json=as_json)
         return
-    run_agent(settings)
+    run_agent(settings, config)
 
 
 def read_settings(config: "Path | None") -> "AgentSettings":
@@ -32,12 +32,14 @@ def read_settings(config: "Path | None") -> "AgentSettings":
     return load_agent_settings(config, os.environ, not_ours=of_servers)
 
 
-def run_agent(settings: "AgentSettings") -> None:
+def run_agent(settings: "AgentSettings", config: "Path | None" = None) -> None:
     """Until it is told to stop."""
     from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import run_in_loop
+    from gpuyard.cli.serving import protect_settings, run_in_loop
 
     set_up(settings.log_level, settings.logging.format, settings.logging.output)
+    if settings.agent.join_token:
+        protect_settings(config)
     from gpuyard.agent.main import run
 
     run_in_loop(lambda: run(settings))

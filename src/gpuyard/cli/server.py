@@ -22,9 +22,11 @@ def server(config: Config = None, check_config: CheckConfig = False, as_json: Se
         show(settings, config, as_json=as_json)
         return
     from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import run_in_loop
+    from gpuyard.cli.serving import protect_settings, run_in_loop
 
     set_up(settings.log_level, settings.logging.format, settings.log_output)
+    if settings.join_token or settings.users:
+        protect_settings(config)
     from gpuyard.control_plane.server import serve, stop_on_signals
 
     async def until_told() -> None:

@@ -30,12 +30,13 @@ from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
+from gpuyard.control_plane.descriptors import raise_limit
 from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
 from gpuyard.control_plane.foreteller import Foreteller
 from gpuyard.control_plane.pool import ElasticPool
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
-from gpuyard.control_plane.rest.serving import http_server
+from gpuyard.control_plane.rest.serving import Limits, http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
 from gpuyard.control_plane.views import Views
@@ -48,6 +49,8 @@ from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import ENDED, TenantId
 from gpuyard.engine.advice import FEATURES, Advisor
 from gpuyard.engine.policies import POLICIES
+from gpuyard.journal.files import write_durably
+from gpuyard.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.wire.config import Address
 from gpuyard.wire.local import trusted_uids
 from gpuyard.wire.rpc import agents_handler
@@ -66,6 +69,9 @@ GRPC_OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 3_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 3_000),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),  # an agent has a call open all the time
+    ("grpc.max_concurrent_streams", 1_024),  # of one agent: its line, and a stream for each log that is followed
 )
 
 log = structlog.get_logger()
@@ -93,6 +99,7 @@ async def serve(
     """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
     if sentence := refuse_unsafe_addresses(settings):
         raise CanNotServe(sentence)
+    raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
         yard, access = _open(settings, stack)
@@ -134,7 +141,8 @@ async def _served(
     """Both ports are open, also while the yard says good-bye."""
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
     gate = Gate(access, admitted_without_login(settings))
-    web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls)
+    limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
+    web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls, limits=limits)
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=[http]))
     beside = [asyncio.create_task(_note_uses(access))]
@@ -217,10 +225,8 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore]:
     folder, advisor = settings.data_dir, _advisor(settings)
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise CanNotServe(f"The data folder {folder} can not be made: {error.strerror}. Choose another one.") from error
+    _close(folder, "data folder", "storage.data_dir")
+    _close(settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir")
     journal = open_journal(folder / "journal")
     stack.callback(journal.close)
     engine, views = recover(journal, advisor)
@@ -255,6 +261,17 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         advisor=advisor,
     )
     return yard, access
+
+
+def _close(folder: Path, name: str, setting: str) -> None:
+    """Let nobody else into a folder, or say in one sentence why that can not be done."""
+    try:
+        if note := closed_folder(folder, name, setting):
+            log.warning("folder_closed", message=note)
+    except OSError as error:
+        raise CanNotServe(f"The {name} {folder} can not be made: {error.strerror}. Choose another one.") from error
+    except FolderNotSafe as error:
+        raise CanNotServe(str(error)) from error
 
 
 def _advisor(settings: ServerSettings) -> Advisor | None:
@@ -317,11 +334,11 @@ def join_token(settings: ServerSettings) -> str:
 def _drawn(path: Path) -> str:
     """A secret of this yard, drawn at the first call and readable by its owner only."""
     drawn = path.read_text().strip() if path.exists() else ""
-    if not drawn:
-        drawn = token_urlsafe(24)
-        path.touch()
+    if drawn:
         path.chmod(0o600)
-        path.write_text(drawn + "\n")
+    else:
+        drawn = token_urlsafe(24)
+        write_durably(path, f"{drawn}\n".encode())
     return drawn
 
 
@@ -370,13 +387,7 @@ async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) 
         if isinstance(answer, Refusal):
             raise CanNotServe(answer.sentence())
     if orders:
-        _write(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
-
-
-def _write(path: Path, content: bytes) -> None:
-    beside = path.with_suffix(".new")
-    beside.write_bytes(content)
-    beside.replace(path)
+        write_durably(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
 
 
 # --- ports ------------------------------------------------------------------------------------------------------------

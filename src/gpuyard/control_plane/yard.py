@@ -25,6 +25,7 @@ from gpuyard.control_plane.chronicle import Chronicle
 from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.forecaster import Forecaster
 from gpuyard.control_plane.foreteller import Foreteller, cards_of
+from gpuyard.control_plane.lanes import Lanes
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
@@ -116,6 +117,7 @@ class Yard:
         self.archive = archive
         self.secrets = secrets
         self.stream = Stream()
+        self.lanes = Lanes()
         self._chronicle = Chronicle(views)
         self.loop = Loop(
             engine, journal, self._hear, clock=time.time, rebuild=self._rebuild, sweep_seconds=sweep_seconds
@@ -290,7 +292,7 @@ class Yard:
         """Read once for as long as nothing comes into the journal."""
         seq = self.loop.committed
         if self._copy is None or self._copy[0] != seq:
-            self._copy = (seq, asyncio.create_task(asyncio.to_thread(self._rebuild)))
+            self._copy = (seq, asyncio.create_task(self.lanes.snapshots.run(self._rebuild)))
         try:
             engine = await asyncio.shield(self._copy[1])
         except Exception:
@@ -306,7 +308,7 @@ class Yard:
         """What the API tells of a task, and whose it is."""
         view = self.views.tasks.get(task)
         if view is None:
-            kept = await asyncio.to_thread(self.archive.get, task)
+            kept = await self.lanes.archive.run(self.archive.get, task)
             if kept is None:
                 return None
             return TenantId(msgspec.json.decode(kept, type=_Tenant).tenant_id), kept
@@ -329,10 +331,10 @@ class Yard:
         matching = list(self.views.matching(wanted, None))
         kept, total = [], len(matching)
         if ended:
-            kept = await asyncio.to_thread(self.archive.page, filters, before, limit + 1)
-            total += await asyncio.to_thread(self.archive.count, filters)
+            kept = await self.lanes.archive.run(self.archive.page, filters, before, limit + 1)
+            total += await self.lanes.archive.run(self.archive.count, filters)
             over = [view.id for view in matching if view.status in ENDED]
-            double = await asyncio.to_thread(self.archive.statuses, over) if over else {}
+            double = await self.lanes.archive.run(self.archive.statuses, over) if over else {}
             kept = [(task, answer) for task, answer in kept if task not in double]
             total -= len(double)
         mine = ((view.id, _encode(view.answer(*reasons.get(view.id, (None, None))))) for view in here)
@@ -371,7 +373,7 @@ class Yard:
             return
         rows = [row_of(view) for view in ended]
         try:
-            await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
+            await self.lanes.archive_writer.run(self._write_archive, rows, list(keys.values()), seq)
         except StoreError as error:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
@@ -383,7 +385,7 @@ class Yard:
         views.archived([view.id for view in ended])
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
             try:
-                await asyncio.to_thread(self.secrets.drop, with_secrets)
+                await self.lanes.archive_writer.run(self.secrets.drop, with_secrets)
             except StoreError as error:
                 log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
         self._requests.archived(keys)
@@ -416,7 +418,7 @@ class Yard:
             try:
                 await self._archive_now()
                 await self._save_snapshot()
-                await asyncio.to_thread(self._tidy)
+                await self.lanes.snapshots.run(self._tidy)
             except Exception:  # a snapshot is a convenience: the journal has everything
                 log.exception("snapshot_failed")
 
@@ -424,17 +426,17 @@ class Yard:
         if self.loop.full or self.loop.committed == self._snapshot_at:
             return
         snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
-        await asyncio.to_thread(self._write_snapshot, snapshot)
+        await self.lanes.snapshots.run(self._write_snapshot, snapshot)
         self._snapshot_at = snapshot.position.seq
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
         """Keep it with the journal, and show the newest to people under a name that stays."""
         self.journal.save_snapshot(snapshot)
         if self._snapshot_folder is not None:
-            self._snapshot_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             shown = self._snapshot_folder / "state.json"
             beside = shown.with_suffix(".new")
             beside.unlink(missing_ok=True)
+            beside.touch(mode=0o600)
             shutil.copyfile(self.journal.snapshot_path(snapshot.position.seq), beside)
             beside.replace(shown)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,10 @@ STOP_SECONDS = 15.0
 LONGEST_PAUSE_SECONDS = 30.0
 GOOD_SECONDS = 60.0
 """An agent that ran for so long was well; should it die, the next one starts at once."""
+
+
+DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""The limit that was set for us. The scheduler raises its own; agent and tasks keep this one."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -174,6 +179,7 @@ async def _run_agent(plan: Plan) -> int:
             stderr=errors,
             start_new_session=True,
         )
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, DESCRIPTORS)
     ended = asyncio.create_task(asyncio.to_thread(process.wait))
     try:
         return await asyncio.shield(ended)

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.control_plane.access.store import NewToken, Token, User
 from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who, forbidden
+from gpuyard.control_plane.lanes import LaneFull
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk, in_thread
 from gpuyard.control_plane.rest.errors import NotAllowed, Refused
@@ -51,6 +52,10 @@ class UsersAnswer(Struct, frozen=True):
 
 _read_change = Strict(UserChange).json
 
+_TOO_MANY = Denied(
+    429, "TooManyLogins", "Too many logins wait already. Try again in a few seconds.", (("retry-after", "2"),)
+)
+
 USERNAME = Parameter("username", "Only this user's; an admin sees those of others.", text)
 
 
@@ -76,7 +81,7 @@ async def post_user(desk: Desk, call: Call) -> Answer:
     if asked.password is None:
         raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
-    user = await in_thread(desk.access.add_user, asked.username, asked.password, tenant, role)
+    user = await in_thread(desk, desk.access.add_user, asked.username, asked.password, tenant, role)
     await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
     return say(_user(user), 201)
 
@@ -97,11 +102,11 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
     if given and not _sees_all(call.who):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     if change.password is not UNSET:
-        await in_thread(desk.access.set_password, user.username, change.password)
+        await in_thread(desk, desk.access.set_password, user.username, change.password)
         await note(desk, "password_set", call.who, username=user.username)
     if given:
         change_user = desk.access.change_user
-        await in_thread(lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
+        await in_thread(desk, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
         await note(desk, "user_changed", call.who, username=user.username, **given)
     return await get_user(desk, call)
 
@@ -109,7 +114,7 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
 async def delete_user(desk: Desk, call: Call) -> Answer:
     """Away with a user and all tokens of that user."""
     username = call.named["username"]
-    await in_thread(desk.access.remove_user, username)
+    await in_thread(desk, desk.access.remove_user, username)
     await note(desk, "user_removed", call.who, username=username)
     return say(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
 
@@ -165,7 +170,7 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     if not _sees_all(call.who) and not _is(call.who, username):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
-    made: NewToken = await in_thread(desk.access.make_token, username, asked.name, ends_at)
+    made: NewToken = await in_thread(desk, desk.access.make_token, username, asked.name, ends_at)
     await note(desk, "token_made", call.who, username=username, token=made.token.id)
     return say(
         wire.TokenCreated(
@@ -184,7 +189,7 @@ async def delete_token(desk: Desk, call: Call) -> Answer:
     token = desk.access.token(call.named["id"])
     if token is None or not (_sees_all(call.who) or _is(call.who, token.username)):
         raise Refused(UnknownToken(call.named["id"][:64]))
-    await in_thread(desk.access.revoke_token, token.id)
+    await in_thread(desk, desk.access.revoke_token, token.id)
     await note(desk, "token_revoked", call.who, username=token.username, token=token.id)
     return say(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
 
@@ -206,12 +211,9 @@ def _token(token: Token) -> wire.TokenAnswer:
 async def login(desk: Desk, call: Call) -> Answer:
     """A token for a username and a password."""
     asked = read_login(await call.body())
-    user: User | Denied = await in_thread(desk.access.check_login, asked.username, asked.password, call.address)
-    if isinstance(user, Denied):
-        log.warning("login_failed", username=asked.username[:64], address=call.address, why=user.code)
-        raise NotAllowed(user)
+    user = await check_login(desk, call, asked.username, asked.password)
     lifetime_seconds = float(desk.settings.auth.token_lifetime)
-    made: NewToken = await in_thread(desk.access.log_in, user.username, lifetime_seconds)
+    made: NewToken = await in_thread(desk, desk.access.log_in, user.username, lifetime_seconds)
     ends_at = made.token.expires_at
     assert ends_at is not None
     who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
@@ -226,6 +228,21 @@ async def login(desk: Desk, call: Call) -> Answer:
             expires_at=instant_of(ends_at),
         )
     )
+
+
+async def check_login(desk: Desk, call: Call, username: str, password: str) -> User:
+    """The user whose password this is; anybody else is refused, and so is everybody while too many wait."""
+    try:
+        user = await desk.yard.lanes.logins.run_for(
+            call.address, desk.access.check_login, username, password, call.address
+        )
+    except LaneFull:
+        user = _TOO_MANY
+    if isinstance(user, Denied):
+        if user is not _TOO_MANY:  # a flood does not fill the log
+            log.warning("login_failed", username=username[:64], address=call.address, why=user.code)
+        raise NotAllowed(user)
+    return user
 
 
 async def current_user(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
