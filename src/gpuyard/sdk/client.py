@@ -18,7 +18,7 @@ from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
 from gpuyard.sdk.errors import NotFound, NotNow, TaskFailed, TookTooLong, Unreachable
-from gpuyard.sdk.tokens import stored_token
+from gpuyard.sdk.tokens import stored_server_user, stored_token
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef, id_of, number_of, visible_devices
 from gpuyard.sdk.waiting import Patience, rumours
 from gpuyard.wire.answers import (
@@ -139,16 +139,19 @@ def connect(
     token: str | None = None,
     ca: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    server_user: str | None = None,
 ) -> "Client":
-    """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN and GPUYARD_CA.
+    """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN, GPUYARD_CA and GPUYARD_SERVER_USER.
 
-    Without a token, the one `gpuyard login` kept for this server is used, if any. Nothing is sent yet.
+    Without a token, the one `gpuyard login` kept for this server is used, if any. Nothing is sent yet. On this machine
+    the server must be run by this user, root or `server_user`.
     """
     server = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if token is None:
         token = os.environ.get("GPUYARD_TOKEN") or stored_token(server)
     ca = ca or os.environ.get("GPUYARD_CA") or None
-    return Client(Connection(server, token=token, ca=ca, timeout_seconds=timeout_seconds))
+    server_user = server_user or os.environ.get("GPUYARD_SERVER_USER") or stored_server_user(server)
+    return Client(Connection(server, token=token, ca=ca, timeout_seconds=timeout_seconds, server_user=server_user))
 
 
 class Client:
