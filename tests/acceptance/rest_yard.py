@@ -163,6 +163,11 @@ class RestYard:
 
         return asyncio.run_coroutine_threadsafe(do(), self._loop).result(PATIENCE_SECONDS)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The server's own."""
+        return self._loop
+
     def tell(self, command: Command) -> None:
         """Have the engine handle a command."""
         answer = self.inside(lambda: self.yard.loop.tell(command, "test"))

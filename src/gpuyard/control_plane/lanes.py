@@ -40,6 +40,10 @@ class BoundedLane(Lane):
         self._most_of_one = most_of_one
         self._open: Counter[str] = Counter()
 
+    def waiting(self, address: str) -> int:
+        """How much of one address runs or waits."""
+        return self._open[address]
+
     async def run_for(self, address: str, work: Callable[..., T], *arguments: object) -> T:
         """Do this for a client, or raise `LaneFull` at once."""
         if self._open.total() >= self._most or self._open[address] >= self._most_of_one:

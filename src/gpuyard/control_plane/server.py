@@ -255,6 +255,8 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
         snapshot_folder=settings.snapshot_dir,
         retired_folder=settings.retired_dir,
+        audit_folder=folder / "audit",
+        audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
         foreteller=_foreteller(settings) if settings.prediction.enabled else None,

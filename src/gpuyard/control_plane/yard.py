@@ -42,6 +42,8 @@ from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
+from gpuyard.journal.folders import FolderNotSafe
+from gpuyard.journal.port import Audit
 from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
 
@@ -106,6 +108,8 @@ class Yard:
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
         retired_folder: Path | None = None,
+        audit_folder: Path | None = None,
+        audit_seconds: float = 365 * 86_400.0,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
         forecaster: Forecaster | None = None,
@@ -136,6 +140,8 @@ class Yard:
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
         self._retired_folder = retired_folder
+        self._audit = None if audit_folder is None else Audit(audit_folder, _is_of_somebody)
+        self._audit_seconds = audit_seconds
         self._requests = SentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
         self.forecaster = forecaster
@@ -442,14 +448,29 @@ class Yard:
 
     def _tidy(self) -> None:
         try:
-            self.journal.retire(into=self._retired_folder)
-        except JournalError as error:
+            self.journal.retire(into=self._retired_folder, audit=self._audit)
+        except (JournalError, FolderNotSafe) as error:
             log.warning("facts_stay", message=str(error))  # the journal grows, and it is tried again
         now = time.time()
+        self._thin_out_audit(now)
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn
         while self.archive.forget_keys(now - KEEP_KEYS_SECONDS, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)
+
+    def _thin_out_audit(self, now: float) -> None:
+        """Remove what is older than it has to be."""
+        if self._audit is None:
+            return
+        for path in self._audit.folder.glob("audit-*.jsonl.gz"):
+            with suppress(OSError):
+                if path.stat().st_mtime < now - self._audit_seconds:
+                    path.unlink()
+
+
+def _is_of_somebody(record: Record) -> bool:
+    """Whether a fact says what a user or the settings wanted; reports of nodes are many, and no deeds of people."""
+    return bool(record.by) and not record.by.startswith("agent:")
 
 
 class _Tenant(msgspec.Struct):

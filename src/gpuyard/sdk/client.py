@@ -508,11 +508,15 @@ class Client:
         body = {"username": username, "password": password, "tenant_id": tenant_id, "role": role}
         return self.connection.ask("POST", "/api/v1/users", UserAnswer, body=body)
 
-    def set_password(self, username: str, password: str) -> UserAnswer:
-        """Another password, one's own or as an admin anybody's; who is logged in with the old one is logged out."""
-        return self.connection.ask(
-            "PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body={"password": password}
-        )
+    def set_password(
+        self, username: str, password: str, *, old_password: str | None = None, revoke_tokens: bool = False
+    ) -> UserAnswer:
+        """Another password, one's own (with the old one) or as an admin anybody's. Logins with the old one are over.
+
+        Tokens stay unless they are to be revoked, too.
+        """
+        body = _request({}, password=password, old_password=old_password, revoke_tokens=revoke_tokens or None)
+        return self.connection.ask("PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body=body)
 
     def remove_user(self, username: str) -> None:
         """Away with a user and all tokens of that user."""
@@ -523,10 +527,18 @@ class Client:
         return self.connection.ask("GET", "/api/v1/tokens", TokenList)
 
     def create_token(
-        self, name: str = "", *, username: str | None = None, lifetime_seconds: float | None = None
+        self,
+        name: str = "",
+        *,
+        username: str | None = None,
+        lifetime_seconds: float | None = None,
+        password: str | None = None,
     ) -> TokenCreated:
-        """A new token; what it is made of is shown this once."""
-        body = _request({}, name=name, username=username, lifetime=lifetime_seconds)
+        """A new token; what it is made of is shown this once.
+
+        It does not outlive the login or token it is made with, unless one's password is given again.
+        """
+        body = _request({}, name=name, username=username, lifetime=lifetime_seconds, password=password)
         return self.connection.ask("POST", "/api/v1/tokens", TokenCreated, body=body)
 
     def revoke_token(self, token: str) -> None:

@@ -31,6 +31,10 @@ class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be changed of a user. What is left out stays as it is."""
 
     password: NewPassword | UnsetType = UNSET
+    old_password: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
+    """Needed to change one's own password."""
+    revoke_tokens: bool = False
+    """With another password: also revoke all tokens of the user. Logins are over in any case."""
     tenant_id: TenantName | UnsetType = UNSET
     role: wire.Role | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
@@ -83,6 +87,9 @@ async def post_user(desk: Desk, call: Call) -> Answer:
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     user = await in_thread(desk, desk.access.add_user, asked.username, asked.password, tenant, role)
     await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
+    if not desk.settings.auth.enabled:
+        message = "Login is off: root and the user who runs the scheduler are admins without one. Set auth.enabled."
+        log.warning("login_is_off", message=message)
     return say(_user(user), 201)
 
 
@@ -102,8 +109,14 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
     if given and not _sees_all(call.who):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     if change.password is not UNSET:
-        await in_thread(desk, desk.access.set_password, user.username, change.password)
-        await note(desk, "password_set", call.who, username=user.username)
+        if _is(call.who, user.username):  # a stolen login must not become the user for good
+            if change.old_password is UNSET:
+                message = "old_password is missing; to change your own password give the present one, too."
+                raise WrongRequest("MissingField", message, "old_password")
+            await check_login(desk, call, user.username, change.old_password)
+        await in_thread(desk, desk.access.set_password, user.username, change.password, change.revoke_tokens)
+        what = "password_set_and_tokens_revoked" if change.revoke_tokens else "password_set"
+        await note(desk, what, call.who, username=user.username)
     if given:
         change_user = desk.access.change_user
         await in_thread(desk, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
@@ -170,6 +183,10 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     if not _sees_all(call.who) and not _is(call.who, username):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
+    if asked.password is not None and call.who.via is not Via.LOCAL:
+        await check_login(desk, call, call.who.username, asked.password)
+    elif (until := _end_of(desk, call.who)) is not None:  # it must not outlive what it is made with
+        ends_at = until if ends_at is None else min(ends_at, until)
     made: NewToken = await in_thread(desk, desk.access.make_token, username, asked.name, ends_at)
     await note(desk, "token_made", call.who, username=username, token=made.token.id)
     return say(
@@ -182,6 +199,12 @@ async def post_token(desk: Desk, call: Call) -> Answer:
         ),
         201,
     )
+
+
+def _end_of(desk: Desk, who: Who) -> float | None:
+    """When the login or token ends that somebody came with."""
+    token = None if who.token is None else desk.access.token(who.token)
+    return None if token is None else token.expires_at
 
 
 async def delete_token(desk: Desk, call: Call) -> Answer:

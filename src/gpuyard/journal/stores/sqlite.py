@@ -20,17 +20,22 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
+import msgspec
+
 from gpuyard.domain.errors import FactsRetired, JournalError, NoJournal, StorageFull
 from gpuyard.journal import snapshots
 from gpuyard.journal.chain import link
 from gpuyard.journal.codec import CODEC, Codec
-from gpuyard.journal.files import NO_SPACE, as_journal_errors, no_space, sync_file, sync_folder
+from gpuyard.journal.files import NO_SPACE, as_journal_errors, no_space, sync_file, sync_folder, write_durably
 from gpuyard.journal.folders import close_files, closed_folder
+from gpuyard.journal.port import Audit
 from gpuyard.journal.records import Entry, Position, Record, Snapshot
 from gpuyard.journal.stores import head, opening, segment, wal
 
 SEGMENT_FACTS = 65_536
 """A segment of some 15 MB: small enough to retire often, large enough that those of a year are no crowd."""
+_BY = b',"by":"'
+"""In the payload of every fact that somebody asked for, and of few others."""
 _GZIP_LEVEL = 6
 """A fifth of the size, in a fifth of a second."""
 
@@ -169,21 +174,28 @@ class SqliteJournal:
 
     def newest_snapshot(self) -> Snapshot | None:
         """The newest snapshot that is whole and that the facts here go on from."""
+        return next(self.usable_snapshots(), None)
+
+    def usable_snapshots(self) -> Iterator[Snapshot]:
+        """All snapshots that are whole and that the facts here go on from, the newest first."""
         with self._mutex:
             self._check_usable()
-            earliest = segment.first_seq(self._paths[0]) - 1
-        for snapshot in opening.readable_snapshots(self._folder, notes=[]):
-            if earliest <= snapshot.position.seq <= self._head.seq:
-                return snapshot
-        return None
+            earliest, reached = segment.first_seq(self._paths[0]) - 1, self._head.seq
+        return (
+            snapshot
+            for snapshot in opening.readable_snapshots(self._folder, notes=[])
+            if earliest <= snapshot.position.seq <= reached
+        )
 
-    def retire(self, into: Path | None = None) -> int:
+    def retire(self, into: Path | None = None, audit: Audit | None = None) -> int:
         """Drop or pack the segments that both snapshots cover, oldest first."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
             while path := self._oldest_covered():
                 if into is not None:
                     _pack(path, into)
+                if audit is not None:
+                    self._keep(path, audit)
                 path.unlink()
                 sync_folder(self._folder)
                 with self._mutex:
@@ -204,6 +216,18 @@ class SqliteJournal:
             finally:
                 self._noted.close()
                 os.close(self._lock)
+
+    def _keep(self, path: Path, audit: Audit) -> None:
+        """Write the facts that must outlive their segment as lines of JSON, as `gpuyard.journal.read` prints them."""
+        decode, encode = self._codec.decode, msgspec.json.Encoder().encode
+        first = segment.first_seq(path)
+        with as_journal_errors(audit.folder):
+            closed_folder(audit.folder, "folder of the audit", "storage.data_dir")
+            records = (decode(seq, payload) for seq, payload, _ in segment.walk([path], first - 1) if _BY in payload)
+            lines = [encode(record) + b"\n" for record in records if audit.wanted(record)]
+            if lines:
+                kept = gzip.compress(b"".join(lines), _GZIP_LEVEL)
+                write_durably(audit.folder / f"audit-{first:012d}.jsonl.gz", kept)
 
     def _oldest_covered(self) -> Path | None:
         with self._mutex:
