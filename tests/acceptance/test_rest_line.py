@@ -164,6 +164,21 @@ def test_a_scheduler_without_space_or_not_ready_says_so_and_refuses_work(tmp_pat
         assert yard.submit()["id"] == "task-1"
 
 
+def test_a_body_that_comes_byte_by_byte_does_not_hold_a_connection_for_ever(yard: RestYard) -> None:
+    with yard.socket() as line:
+        line.sendall(b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        begun = time.monotonic()
+        line.settimeout(0.05)
+        answer = b""
+        while not answer and time.monotonic() < begun + 10:
+            try:
+                line.sendall(b" ")
+                answer = line.recv(1000)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
 # --- how many connections
 
 

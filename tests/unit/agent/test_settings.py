@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuyard.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings, load_agent_settings
 from gpuyard.wire.config import WrongSettings, keys_of
 
 READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
@@ -117,3 +117,7 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
 def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(tmp_path, "executor: {work_dir: here}").work_dir == tmp_path / "here"
+
+
+def test_the_usual_work_folder_does_not_lie_in_the_data_folder_of_a_scheduler_whose_owner_may_be_another() -> None:
+    assert DEFAULT_DATA_DIR not in AgentSettings().work_dir.parents

@@ -48,7 +48,8 @@ def test_where_no_snapshot_loads_all_facts_are_read_if_they_are_there(tmp_path: 
 def test_where_no_snapshot_loads_and_facts_are_retired_the_reason_is_raised(tmp_path: Path) -> None:
     journal = _yard_with_two_snapshots(tmp_path, segment_facts=1)
     journal.append([Entry(3.0, record.fact) for record in list(journal.read())[-1:]])
-    for state in ({}, {"tasks": []}):
+    states: list[dict[str, list[int]]] = [{}, {"tasks": []}]
+    for state in states:
         journal.save_snapshot(Snapshot(journal.head, state))
         journal.append([Entry(3.0, record.fact) for record in list(journal.read(journal.head.seq - 1))])
     assert journal.retire() > 0

@@ -29,6 +29,8 @@ IDLE_SECONDS = 60.0
 """Between two requests over one connection, and without any progress of a body."""
 SILENT_SECONDS = 10.0
 """For the first request of a connection, for the headers of any, and for the handshake of TLS."""
+LEAST_BYTES_PER_SECOND = 16 << 10
+"""Of a body, after that time: anybody may send one to log in."""
 GOODBYE_SECONDS = 3
 """For answers that are on their way when the server stops; event streams and followed logs end then."""
 
@@ -177,6 +179,8 @@ class _Line(HttpToolsProtocol):
     _in_headers = False
     _in_body = False
     _header_bytes = 0
+    _body_bytes = 0
+    _body_began_at = 0.0
     _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -205,7 +209,14 @@ class _Line(HttpToolsProtocol):
             elif self._patience is None:  # it is for all of them: one byte now and then is not enough
                 self._expect(self.most_silent_seconds)
         elif self._in_body:
-            self._expect(self.most_idle_seconds)
+            self._body_bytes += len(data)
+            allowed_seconds = self.most_idle_seconds + self._body_bytes / LEAST_BYTES_PER_SECOND
+            if (
+                self.loop.time() - self._body_began_at > allowed_seconds
+            ):  # a byte now and then is not enough here either
+                self._too_slow(allowed_seconds)
+            else:
+                self._expect(self.most_idle_seconds)
         else:
             self._be_calm()
 
@@ -216,6 +227,7 @@ class _Line(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_headers, self._in_body = False, True
+        self._body_bytes, self._body_began_at = 0, self.loop.time()
         self.all.busy(self)
         self._be_calm()
         super().on_headers_complete()
@@ -226,11 +238,7 @@ class _Line(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if (
-            self.counted
-            and not self.transport.is_closing()
-            and cast("RequestResponseCycle", self.cycle).response_complete
-        ):
+        if self.counted and not self.transport.is_closing() and self.cycle.response_complete:
             self.all.idle(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
