@@ -16,14 +16,13 @@ import uvloop
 from argon2 import PasswordHasher
 
 from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.local import trusted_uids
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
-from gpuyard.control_plane.rest.serving import http_server
+from gpuyard.control_plane.rest.serving import Limits, http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ServerSettings
 from gpuyard.control_plane.yard import Yard
@@ -31,6 +30,7 @@ from gpuyard.domain.commands import Command, JoinNode
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import NodeId, TenantId
+from gpuyard.wire.local import trusted_uids
 
 T = TypeVar("T")
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -73,6 +73,7 @@ class RestYard:
         local: bool = True,
         gpus: int = 4,
         idle_seconds: float = 30.0,
+        limits: Limits | None = None,
     ) -> None:
         """`local`: whoever runs the tests needs no login."""
         self._folder = folder
@@ -80,6 +81,7 @@ class RestYard:
         self._uids = trusted_uids() if local else frozenset[int]()
         self._gpus = gpus
         self._idle_seconds = idle_seconds
+        self._limits = limits
         self._ready = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="rest-yard")
@@ -134,7 +136,7 @@ class RestYard:
         app = make_app(self.yard, self.access, Gate(self.access, self._uids), Doorplate("127.0.0.1"), self._settings)
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
-        self._server = http_server(app, idle_seconds=self._idle_seconds)
+        self._server = http_server(app, idle_seconds=self._idle_seconds, limits=self._limits)
         serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -162,6 +164,11 @@ class RestYard:
             return await work()
 
         return asyncio.run_coroutine_threadsafe(do(), self._loop).result(PATIENCE_SECONDS)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The server's own."""
+        return self._loop
 
     def tell(self, command: Command) -> None:
         """Have the engine handle a command."""

@@ -1,11 +1,14 @@
 """Who may do what over HTTP: tokens, roles, tenants, Host and Origin, users."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpuyard.control_plane.access.who import Role
+from gpuyard.control_plane.lanes import LaneFull
 from gpuyard.control_plane.rest.routes import ROUTES
 from gpuyard.domain.commands import ReportEnded, ReportStarted
 from gpuyard.domain.events import AccessChanged
@@ -148,10 +151,84 @@ def test_a_login_gives_a_token_and_another_password_takes_it_back(lab: Lab) -> N
     assert lab.yard.ask("GET", "/api/user", token=token).json["username"] == "alice"
     short = lab.yard.ask("PATCH", "/api/v1/users/alice", {"password": "short"}, token=token)
     assert (short.status, short.error["field"]) == (400, "password")
-    assert lab.yard.ask("PATCH", "/api/v1/users/alice", {"password": "battery staple"}, token=token).status == 200
+    another = {"password": "battery staple", "old_password": "correct horse"}
+    assert lab.yard.ask("PATCH", "/api/v1/users/alice", another, token=token).status == 200
     assert lab.yard.ask("GET", "/api/user", token=token).status == 401
     old = lab.yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
     assert (old.status, old.error["code"]) == (401, "WrongLogin")
+
+
+def _login(lab: Lab) -> str:
+    login = {"username": "alice", "password": "correct horse"}
+    return str(lab.yard.ask("POST", "/api/login", login).json["token"])
+
+
+def test_a_stolen_login_changes_no_password(lab: Lab) -> None:
+    login, another = _login(lab), {"password": "battery staple"}
+    missing = lab.yard.ask("PATCH", "/api/v1/users/alice", another, token=login)
+    assert (missing.status, missing.error["field"]) == (400, "old_password")
+    wrong = lab.yard.ask("PATCH", "/api/v1/users/alice", {**another, "old_password": "guess"}, token=login)
+    assert (wrong.status, wrong.error["code"]) == (401, "WrongLogin")
+    assert lab.yard.ask("PATCH", "/api/v1/users/alice", another, token=lab.admin).status == 200
+
+
+def test_a_token_made_with_a_login_ends_with_it_unless_the_password_is_given_again(lab: Lab) -> None:
+    login = _login(lab)
+    ends = {it.username: it.expires_at for it in lab.yard.access.tokens("alice") if it.name == "login"}["alice"]
+    assert ends is not None
+    for asked in ({}, {"lifetime": 10 * 365 * 86400}):
+        made = lab.yard.ask("POST", "/api/v1/tokens", asked, token=login).json
+        token = lab.yard.access.token(made["id"])
+        assert token is not None
+        assert token.expires_at == ends
+        again = lab.yard.ask("POST", "/api/v1/tokens", {}, token=made["token"]).json
+        further = lab.yard.access.token(again["id"])
+        assert further is not None
+        assert further.expires_at == ends
+    short = lab.yard.ask("POST", "/api/v1/tokens", {"lifetime": 60}, token=login).json
+    token = lab.yard.access.token(short["id"])
+    assert token is not None
+    assert token.expires_at is not None
+    assert token.expires_at < ends
+    wrong = lab.yard.ask("POST", "/api/v1/tokens", {"password": "guess"}, token=login)
+    assert (wrong.status, wrong.error["code"]) == (401, "WrongLogin")
+    own = lab.yard.ask("POST", "/api/v1/tokens", {"password": "correct horse"}, token=login)
+    assert (own.status, own.json["expires_at"]) == (201, None)
+
+
+def test_another_password_can_revoke_all_tokens_too(lab: Lab) -> None:
+    made = lab.yard.ask("POST", "/api/v1/tokens", {}, token=lab.alice).json["token"]
+    lab.yard.ask("PATCH", "/api/v1/users/alice", {"password": "battery staple"}, token=lab.admin)
+    assert lab.yard.ask("GET", TASKS, token=made).status == 200
+    change = {"password": "battery staples", "revoke_tokens": True}
+    assert lab.yard.ask("PATCH", "/api/v1/users/alice", change, token=lab.admin).status == 200
+    for token in (made, lab.alice):
+        assert lab.yard.ask("GET", TASKS, token=token).error["code"] == "TokenRevoked"
+    assert lab.yard.ask("GET", TASKS, token=lab.bob).status == 200
+
+
+def test_more_logins_than_can_be_checked_are_refused_at_once(lab: Lab) -> None:
+    """The hasher of this test is quick, so the two threads are held up by the test."""
+    lanes = lab.yard.yard.lanes.logins
+    go_on = threading.Event()
+    held = [
+        asyncio.run_coroutine_threadsafe(lanes.run_for("10.0.0.7", go_on.wait, 20.0), lab.yard.loop) for _ in range(18)
+    ]
+    until(lambda: lanes.waiting("10.0.0.7") == 18, what="the lane is full for one address")
+    with pytest.raises(LaneFull):
+        asyncio.run_coroutine_threadsafe(lanes.run_for("10.0.0.7", go_on.wait), lab.yard.loop).result(5)
+    held += [
+        asyncio.run_coroutine_threadsafe(lanes.run_for("10.0.0.8", go_on.wait, 20.0), lab.yard.loop) for _ in range(16)
+    ]
+    until(lambda: lanes.waiting("10.0.0.8") == 16, what="the lane is full")
+    refused = lab.yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
+    assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (429, "TooManyLogins", "2")
+    assert lab.yard.ask("GET", f"{TASKS}?status=success", token=lab.alice).status == 200
+    assert lab.yard.ask("POST", "/api/v1/tokens", {}, token=lab.alice).status == 201
+    go_on.set()
+    for one in held:
+        one.result(20)
+    assert _login(lab)
 
 
 def test_whoever_guesses_passwords_has_to_wait(lab: Lab) -> None:
@@ -212,3 +289,15 @@ def test_two_hosts_are_none(lab: Lab) -> None:
     with lab.yard.socket() as line:
         line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert line.recv(1000).startswith(b"HTTP/1.1 400")
+
+
+def test_health_tells_strangers_no_paths(lab: Lab) -> None:
+    lab.yard.yard.loop.full = "There is no space left in /srv/secret-place/journal."
+    try:
+        for path, status in (("/health", 200), ("/healthz", 200), ("/readyz", 503)):
+            reply = lab.yard.ask("GET", path)
+            assert reply.status == status
+            assert b"secret-place" not in reply.body
+            assert b"no space" in reply.body
+    finally:
+        lab.yard.yard.loop.full = ""

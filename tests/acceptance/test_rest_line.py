@@ -4,11 +4,14 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from gpuyard.control_plane.rest.serving import Limits
 from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.waiting import until
 
 TASKS = "/api/v1/tasks"
 IDLE_SECONDS = 0.6
@@ -159,3 +162,55 @@ def test_a_scheduler_without_space_or_not_ready_says_so_and_refuses_work(tmp_pat
         assert yard.ask("POST", TASKS, {"gpu_count": 1}).error["code"] == "NotReady"
         yard.yard.ready = True
         assert yard.submit()["id"] == "task-1"
+
+
+def test_a_body_that_comes_byte_by_byte_does_not_hold_a_connection_for_ever(yard: RestYard) -> None:
+    with yard.socket() as line:
+        line.sendall(b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        begun = time.monotonic()
+        line.settimeout(0.05)
+        answer = b""
+        while not answer and time.monotonic() < begun + 10:
+            try:
+                line.sendall(b" ")
+                answer = line.recv(1000)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+# --- how many connections
+
+
+def health(yard: RestYard) -> int:
+    return yard.ask("GET", "/health").status
+
+
+def test_idle_connections_keep_nobody_out(tmp_path: Path) -> None:
+    limits = Limits(most=20, most_of_one=10)
+    with RestYard(tmp_path, limits=limits) as yard, ExitStack() as held:
+        lines = [held.enter_context(yard.socket()) for _ in range(30)]
+        assert [health(yard) for _ in range(5)] == [200] * 5
+        assert read_all(lines[0]) == b""  # the one that was idle for longest made room
+        lines[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert read_all(lines[-1]).startswith(b"HTTP/1.1 200 ")
+
+
+def test_where_all_connections_are_in_use_a_new_one_is_turned_away_with_503(tmp_path: Path) -> None:
+    limits = Limits(most=20, most_of_one=3)
+    with RestYard(tmp_path, limits=limits) as yard, ExitStack() as held:
+        for _ in range(3):
+            line = held.enter_context(yard.socket())
+            line.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert line.recv(12) == b"HTTP/1.1 200"
+        with yard.socket() as line:
+            answer = read_all(line)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "TooManyConnections"
+        held.close()
+        until(lambda: health(yard) == 200, what="there is room again")
+
+
+def test_limits_follow_from_how_many_descriptors_there_are() -> None:
+    assert Limits.within(1 << 16, 4096, 1024) == (4096, 1024, (1 << 16) - 128)
+    assert Limits.within(256, 4096, 1024) == (192, 96, 192)

@@ -1,8 +1,10 @@
 """Who a task is on its node: which system user it runs as, and what stands in its environment.
 
-An agent that is root runs the tasks of a tenant as the system user the tenant is mapped to. Everything else runs as the
-agent's own user. Tasks of one user can reach each other's processes and files, so the agent's own user serves one
-tenant, the first that came; others are refused unless the administrator said that they may share it.
+An agent that is root runs the tasks of a tenant as the system user the tenant is mapped to. The agent's own user runs
+only what the owner of the scheduler submitted without a login. Any other task under that uid could read the join token,
+connect to the supervisor and read the output of other tenants; where the scheduler has the same uid, it could also read
+the journal and the secrets, and be an admin over loopback while login is off. `executor.shared_user` allows it knowingly.
+The same holds for a tenant that is mapped to the user who runs the scheduler on this machine.
 """
 
 import os
@@ -46,42 +48,45 @@ class Rendezvous(Value, frozen=True):
 class Identities:
     """Which account a task gets."""
 
-    def __init__(self, users: Mapping[str, str], shared_user: bool, first_tenant: Path) -> None:
-        """`users` maps tenants to system users; `first_tenant` is a file that remembers who came first."""
+    def __init__(self, users: Mapping[str, str], shared_user: bool, *guarded: Path) -> None:
+        """`users` maps tenants to system users; the owners of the `guarded` paths run a scheduler on this machine."""
         self._users = users
         self._shared_user = shared_user
-        self._first_tenant = first_tenant
+        self._guarded = guarded
 
     def account(self, tenant: str, by_owner: bool, run_as: str = "") -> Account | str:
         """The account, or a sentence why this tenant gets none here. `run_as` is the scheduler's word; this node's goes first."""
         name = self._users.get(tenant) or run_as
+        may_share = by_owner or self._shared_user
         if name:
-            return self._mapped(tenant, name)
-        if os.geteuid() == 0 and not by_owner and not self._shared_user:
+            return self._mapped(tenant, name, may_share)
+        if may_share:
+            return own_account()
+        if os.geteuid() == 0:
             return (
                 f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map it in "
                 "executor.users of the node's settings or tenants.NAME.user of the scheduler's, "
                 "or set executor.shared_user to run its tasks as root."
             )
-        if by_owner or self._shared_user:
-            return own_account()
-        try:
-            first = self._whoever_came_first(tenant)
-        except OSError as error:
-            return f"It can not be written down whom the agent's own user serves on this node, so it serves nobody: {error.strerror}."
-        if first != tenant:
-            return (
-                f"This node runs tasks as its agent's own user, who serves tenant {first} already; tenant {tenant} could "
-                "reach its files and processes. Map tenants to system users in executor.users (with the agent as root), "
-                "or set executor.shared_user to allow it."
-            )
-        return own_account()
+        return (
+            f"This node would run the task as its agent's own user, {own_account().user}, who can read the join token "
+            f"and the output of all tasks; the task of tenant {tenant} was not submitted by the owner of the scheduler. "
+            "Run the agent as root and map tenants to system users in executor.users, or set "
+            "executor.shared_user: true on this node to allow it."
+        )
 
-    def _mapped(self, tenant: str, name: str) -> Account | str:
+    def _mapped(self, tenant: str, name: str, may_share: bool) -> Account | str:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             return f"Tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
+        if not may_share and entry.pw_uid in {os.geteuid(), *self._scheduler_uids()}:
+            whose = "the agent" if entry.pw_uid == os.geteuid() else "the scheduler on this machine"
+            return (
+                f"Tenant {tenant} is mapped to the system user {name}, who runs {whose}: its tasks could read the join "
+                "token and the output of all tasks. Map it to another user, or set executor.shared_user: true on this "
+                "node to allow it."
+            )
         if entry.pw_uid == os.geteuid():
             return own_account()
         if os.geteuid() != 0:
@@ -92,14 +97,13 @@ class Identities:
         groups = tuple(os.getgrouplist(name, entry.pw_gid))
         return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
 
-    def _whoever_came_first(self, tenant: str) -> str:
-        with suppress(FileNotFoundError):
-            if first := self._first_tenant.read_text(encoding="utf-8"):
-                return first
-        beside = self._first_tenant.with_suffix(".new")
-        beside.write_text(tenant, encoding="utf-8")
-        beside.replace(self._first_tenant)
-        return tenant
+    def _scheduler_uids(self) -> set[int]:
+        """The owners of a scheduler's data on this machine, as far as the agent knows where that is."""
+        found = set()
+        for path in self._guarded:
+            with suppress(OSError):
+                found.add(path.stat().st_uid)
+        return found
 
 
 @cache

@@ -6,10 +6,9 @@ import gc
 import os
 import signal
 import socket
-import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -23,13 +22,14 @@ from gpuyard.agent.inventory import Card, Inventory, detect
 from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.link import Agent
 from gpuyard.agent.processes import Processes
-from gpuyard.agent.settings import AgentSettings
+from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.place import mark_of
 from gpuyard.agent.telemetry import Occupant
 from gpuyard.agent.witness import Witness
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.values import GpuHealth
+from gpuyard.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.clock import SYSTEM_CLOCK
 
@@ -55,11 +55,13 @@ async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
     """Run an agent until it is told to stop; its tasks go on under the supervisor. `accept_yard` moves it to a yard."""
     folder = settings.work_dir
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if note := closed_folder(folder, "work folder", "executor.work_dir"):
+            log.warning("folder_closed", message=note)
     except OSError as error:
         message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
-    _only_ours(folder)
+    except FolderNotSafe as error:
+        raise CanNotRun(str(error)) from error
     with _only_one(folder):
         await _run(settings, folder, accept_yard)
     log.info("agent_stopped")
@@ -89,19 +91,6 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
-
-
-def _only_ours(folder: Path) -> None:
-    """Whoever else can write there could put links in the way, and have us write and give away files anywhere."""
-    found = folder.stat()
-    if found.st_uid not in {0, os.geteuid()}:
-        wrong = f"belongs to another user (uid {found.st_uid})"
-    elif found.st_mode & stat.S_IWOTH:
-        wrong = "can be written to by other users"
-    else:
-        return
-    message = f"The work folder {folder} {wrong}. Make it the agent's own, or set executor.work_dir to another one."
-    raise CanNotRun(message)
 
 
 @contextmanager
@@ -137,7 +126,7 @@ class Node:
         self.kitchen = Kitchen(
             settings.node_id,
             self._cards,
-            Identities(executor.users, executor.shared_user, folder / "first_tenant"),
+            Identities(executor.users, executor.shared_user, *_scheduler_data(folder)),
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
@@ -197,13 +186,13 @@ class Node:
         return witness
 
     def _join_token(self) -> str:
-        """From the settings, or the one a scheduler on this machine has drawn and keeps beside our work folder."""
+        """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
         if given := self._settings.agent.join_token:
             return given
-        try:
-            return (self._folder.parent / "join_token").read_text().strip()
-        except OSError:
-            return ""
+        for folder in (self._folder.parent, DEFAULT_DATA_DIR):
+            with suppress(OSError):
+                return (folder / "join_token").read_text().strip()
+        return ""
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [
@@ -267,6 +256,11 @@ class Node:
                 outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
             )
             await asyncio.sleep(PRUNE_SECONDS)
+
+
+def _scheduler_data(folder: Path) -> tuple[Path, ...]:
+    """Where a scheduler on this machine keeps its data, as far as an agent can know: around us, or in the usual place."""
+    return (folder.parent / "join_token", folder.parent / "journal", DEFAULT_DATA_DIR)
 
 
 def _is_over(agent: Agent, key: said.Key) -> bool:

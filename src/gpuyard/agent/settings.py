@@ -14,8 +14,11 @@ from msgspec import Meta, Struct
 
 from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, load
 from gpuyard.wire.limits import Labels, NodeNameOrNone, TenantName
+from gpuyard.wire.local import is_loopback_address
 
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
+DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
+"""Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
 
 FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
 VirtualGpus: TypeAlias = Annotated[
@@ -58,6 +61,8 @@ class Scheduler(Section, frozen=True):
     retry_interval: Seconds = Seconds(2)
     max_retry_interval: Seconds = Seconds(30)
     """Waiting times double up to this one."""
+    plain: bool = False
+    """Connect without TLS to an address beyond loopback, knowingly."""
 
 
 class Gpus(Section, frozen=True):
@@ -81,10 +86,10 @@ class Executor(Section, frozen=True):
     """How tasks run here."""
 
     execution_method: Literal["process", "docker"] = "process"
-    work_dir: FilePath = "/var/lib/gpuyard/agent"
-    """Output, exit codes and the supervisor's memory."""
+    work_dir: FilePath = "/var/lib/gpuyard-agent"
+    """Output, exit codes and the supervisor's memory. Not in the scheduler's data folder, whose owner may be another user."""
     shared_user: bool = False
-    """Let tasks of several tenants run as the agent's own user although it is not root: they can reach each other."""
+    """Let tasks of users who log in run as the agent's own user: they can read the join token and reach each other."""
     users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
     """Which system user a tenant's tasks run as; needs root."""
     output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
@@ -172,3 +177,11 @@ def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
         yield "tls", "tls needs both cert and key; give the one that is missing."
     if settings.tls.cert and not settings.tls.ca:
         yield "tls", "tls.cert needs tls.ca too: say whom to trust."
+    beyond = [str(address) for address in settings.addresses if not is_loopback_address(str(address))]
+    if beyond and not settings.tls.ca and not settings.scheduler.plain:
+        sentence = (
+            f"The connection to {beyond[0]} would not be encrypted: commands and secrets would cross the network in "
+            "plain text. Set tls.ca to the authority of the scheduler's certificate, or set scheduler.plain: true to "
+            "allow it."
+        )
+        yield "scheduler.master_address", sentence

@@ -1,11 +1,14 @@
 """What an agent remembers about its yard, so that a wrong or an old scheduler is noticed."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 
 import msgspec
 import structlog
+
+from gpuyard.journal.files import write_durably
 
 log = structlog.get_logger()
 
@@ -47,6 +50,9 @@ class Witness:
         except (OSError, msgspec.MsgspecError):  # new, or cut in half by a crash: then it is a new agent
             self.memory = Memory(token_hex(16))
         self._saved = b""
+        self._identity = ""
+        self._writer = ThreadPoolExecutor(1, "witness")
+        self._writing: Future[bool] | None = None
         self.save()
 
     def belong_to(self, yard: str) -> None:
@@ -56,15 +62,32 @@ class Witness:
             self.save()
 
     def save(self) -> None:
-        """Write it if something changed. On a full disk it is only remembered, and written when it is saved again."""
+        """Write it if something changed, so that it survives a power loss.
+
+        Another identity, yard or epoch is on the disk when this returns. How far the journal went changes with every
+        heartbeat and is written beside the loop: the heartbeat must not wait for a slow disk. On a full disk it is only
+        remembered, and written when it is saved again.
+        """
         content = msgspec.json.encode(self.memory)
         if content == self._saved:
             return
-        beside = self._path.with_suffix(".new")
+        memory = self.memory
+        identity = f"{memory.instance} {memory.yard} {memory.epoch} {memory.origin}"
+        if identity != self._identity:
+            if self._writing is not None:
+                self._writing.result()
+            if self._write(content):
+                self._saved, self._identity = content, identity
+        elif self._writing is None or self._writing.done():
+            if self._writing is not None and not self._writing.result():
+                self._identity = ""  # the next one says again whether it worked
+            self._saved = content
+            self._writing = self._writer.submit(self._write, content)
+
+    def _write(self, content: bytes) -> bool:
         try:
-            beside.write_bytes(content)
-            beside.replace(self._path)
+            write_durably(self._path, content)
         except OSError as error:
             log.warning("not_written_down", path=str(self._path), message=str(error))
-            return
-        self._saved = content
+            return False
+        return True

@@ -24,7 +24,7 @@ def agent(
 
         show(settings, config, as_json=as_json)
         return
-    run_agent(settings, accept_yard)
+    run_agent(settings, config, accept_yard)
 
 
 def read_settings(config: "Path | None") -> "AgentSettings":
@@ -37,12 +37,14 @@ def read_settings(config: "Path | None") -> "AgentSettings":
     return load_agent_settings(config, os.environ, not_ours=of_servers)
 
 
-def run_agent(settings: "AgentSettings", accept_yard: str = "") -> None:
+def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_yard: str = "") -> None:
     """Until it is told to stop."""
     from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import run_in_loop
+    from gpuyard.cli.serving import protect_settings, run_in_loop
 
     set_up(settings.log_level, settings.logging.format, settings.logging.output)
+    if settings.agent.join_token:
+        protect_settings(config)
     from gpuyard.agent.main import run
 
     run_in_loop(lambda: run(settings, accept_yard=accept_yard))

@@ -52,10 +52,14 @@ def down(
 
 def _cancel_all(known: "Standing") -> int:
     """Ask the scheduler, so that it is a fact that they were cancelled."""
-    from gpuyard.sdk import connect
+    from gpuyard.sdk import NotAllowed, connect
 
     yard = connect(known.http or None, token="")
-    tasks = list(yard.tasks(status="pending,running,suspended"))
+    try:
+        tasks = list(yard.tasks(status="pending,running,suspended"))
+    except NotAllowed:  # login is on
+        yard = connect(known.http or None)
+        tasks = list(yard.tasks(status="pending,running,suspended"))
     for number, task in enumerate(tasks):
         _progress(f"ending tasks, {number} of {len(tasks)}")
         yard.cancel(task)

@@ -13,7 +13,17 @@ def login(
     username: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Your name there; asked for if left out.")
     ] = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget the token that was kept for this server.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget the token and the system user that were kept for this server.")
+    ] = False,
+    server_user: Annotated[
+        str | None,
+        typer.Option(
+            "--server-user",
+            metavar="USER",
+            help="Accept that this system user runs the scheduler on this machine, besides you and root.",
+        ),
+    ] = None,
     as_json: Json = False,
     server: Server = None,
 ) -> None:
@@ -21,13 +31,19 @@ def login(
     from gpuyard.cli.users import password
     from gpuyard.sdk import connect
     from gpuyard.sdk.client import DEFAULT_SERVER
-    from gpuyard.sdk.tokens import store_token
+    from gpuyard.sdk.tokens import store_server_user, store_token
 
     address = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if forget:
         store_token(address, None)
+        store_server_user(address, None)
         typer.echo(f"No token is kept for {address}.")
         return
+    if server_user is not None:
+        store_server_user(address, server_user)
+        typer.echo(f"{server_user} may run the scheduler at {address} from now on.", err=True)
+        if username is None and not sys.stdin.isatty():
+            return
     if username is None and not sys.stdin.isatty():
         raise typer.BadParameter("give it, there is no terminal to ask on", param_hint="'NAME'")
     yard = connect(address, token="")

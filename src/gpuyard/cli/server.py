@@ -20,16 +20,18 @@ def server(
     settings = load_server_settings(config, os.environ, not_ours=of_agents)
     if check_config:
         from gpuyard.cli.settings_check import show
-        from gpuyard.control_plane.access.origin import refuse_unsafe_address
+        from gpuyard.control_plane.access.origin import refuse_unsafe_addresses
 
-        if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+        if sentence := refuse_unsafe_addresses(settings):
             raise WrongSettings(f"{config or 'The environment'}: {sentence}")
         show(settings, config, as_json=as_json)
         return
     from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import run_in_loop
+    from gpuyard.cli.serving import protect_settings, run_in_loop
 
     set_up(settings.log_level, settings.logging.format, settings.log_output)
+    if settings.join_token or settings.users:
+        protect_settings(config)
     from gpuyard.control_plane.server import serve, stop_on_signals
 
     async def until_told() -> None:

@@ -3,12 +3,31 @@
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
+import structlog
 import uvloop
 
 SWITCH_SECONDS = 0.0003
 """How long gRPC's own thread waits to hand over what came in; Python's 5 ms are longer than a task takes to go round."""
+
+
+def protect_settings(config: Path | None) -> None:
+    """Take a file of settings that holds a join token or passwords away from other users, or warn about it."""
+    if config is None:
+        return
+    mode = config.stat().st_mode & 0o777
+    if not mode & 0o007:
+        return
+    log = structlog.get_logger()
+    try:
+        config.chmod(mode & ~0o007)
+    except OSError:
+        message = f"{config} holds a join token or passwords and can be read by other users, tasks included. Run: chmod o-rwx {config}"
+        log.warning("settings_readable", message=message)
+    else:
+        log.warning("settings_closed", message=f"{config} could be read by other users; it can not any more.")
 
 
 def run_in_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

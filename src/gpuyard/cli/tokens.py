@@ -41,16 +41,26 @@ def create(
     lifetime: Annotated[
         str | None, typer.Option("--lifetime", metavar="TIME", help="How long it is good for (default: until revoked).")
     ] = None,
+    with_password: Annotated[
+        bool, typer.Option("--password", help="Ask for your password: the token may then outlive your login.")
+    ] = False,
     as_json: Json = False,
     server: Server = None,
     token: Token = None,
 ) -> None:
     """Make a token and print it. It is shown this once; set GPUYARD_TOKEN to it."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.printing import report, spoken_instant
+    from gpuyard.cli.users import password
 
-    made = yard.create_token(name, username=user, lifetime_seconds=seconds_of(lifetime, "--lifetime"))
+    seconds = seconds_of(lifetime, "--lifetime")
+    made = yard.create_token(
+        name, username=user, lifetime_seconds=seconds, password=password() if with_password else None
+    )
     report(yard, made.token, as_json=as_json)
+    if made.expires_at is not None and seconds is None:
+        until = spoken_instant(made.expires_at)
+        typer.echo(f"It ends with your login, at {until}; --password makes one that does not.", err=True)
 
 
 @app.command()

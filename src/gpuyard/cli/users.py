@@ -45,13 +45,31 @@ def add(
 
 
 @app.command()
-def passwd(username: Username, as_json: Json = False, server: Server = None, token: Token = None) -> None:
-    """Give a user another password; it is asked for, or read from standard input."""
+def passwd(
+    username: Username,
+    revoke_tokens: Annotated[
+        bool, typer.Option("--revoke-tokens", help="Also revoke all tokens of the user; logins end in any case.")
+    ] = False,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Give a user another password; it is asked for, or read from standard input. For your own, the old one follows."""
     yard = client(server, token)
     from gpuyard.cli.printing import report
+    from gpuyard.sdk import Refused
 
-    yard.set_password(username, new_password())
-    report(yard, f"{username} has a new password; logins with the old one are over.", as_json=as_json)
+    new = new_password()
+    try:
+        yard.set_password(username, new, revoke_tokens=revoke_tokens)
+    except Refused as refusal:
+        if refusal.field != "old_password":
+            raise
+        old = password("Present password: ")
+        yard.set_password(username, new, old_password=old, revoke_tokens=revoke_tokens)
+    tokens = "tokens of that user are revoked" if revoke_tokens else "tokens stay (--revoke-tokens revokes them)"
+    message = f"{username} has a new password; logins with the old one are over, {tokens}."
+    report(yard, message, as_json=as_json)
 
 
 @app.command()
@@ -76,12 +94,12 @@ def new_password() -> str:
     return first
 
 
-def password() -> str:
+def password(prompt: str = "Password: ") -> str:
     """Asked for on a terminal; otherwise one line of standard input."""
     from getpass import getpass
 
     if sys.stdin.isatty():
-        return getpass("Password: ")
+        return getpass(prompt)
     given = sys.stdin.readline().rstrip("\n")
     if not given:
         raise typer.BadParameter("there is none on standard input", param_hint="'password'")

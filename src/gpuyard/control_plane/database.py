@@ -56,6 +56,8 @@ class Layout(Value, frozen=True):
     """A commit survives a power loss. Otherwise only a killed process: for what can be made again."""
     exclusive: bool
     """Nobody else may open it meanwhile, because what it holds is also kept in memory. Such a file is small: it is checked whole."""
+    upgrades: tuple[str, ...] = ()
+    """Scripts that bring a file of version 1, 2 and so on to the next version."""
 
 
 def open_database(path: Path, layout: Layout) -> sqlite3.Connection:
@@ -69,6 +71,7 @@ def open_database(path: Path, layout: Layout) -> sqlite3.Connection:
             if layout.exclusive:
                 database.execute("PRAGMA locking_mode = EXCLUSIVE")
             _check_header(database, path, layout)
+            _upgrade(database, path, layout)
             if layout.exclusive:
                 _check_whole(database, path, layout)
             database.execute("PRAGMA journal_mode = WAL")
@@ -159,6 +162,16 @@ def _check_header(database: sqlite3.Connection, path: Path, layout: Layout) -> N
         raise StoreFromFuture(
             f"{path} ({layout.what}) was written by a newer gpuyard. Run that version, or a newer one."
         )
+
+
+def _upgrade(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    """Bring an older file to the present version, one step at a time, each of them whole or not at all."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    for number in range(version, layout.version):
+        if number > len(layout.upgrades) or number < 1:
+            message = f"{path} ({layout.what}) has version {number}, and this gpuyard does not read it any more."
+            raise StoreError(f"{message} Start it once with the version before this one.")
+        database.executescript(f"BEGIN; {layout.upgrades[number - 1]}; PRAGMA user_version = {number + 1}; COMMIT;")
 
 
 def _check_whole(database: sqlite3.Connection, path: Path, layout: Layout) -> None:

@@ -7,6 +7,7 @@ import structlog
 
 from gpuyard.control_plane.views import Views
 from gpuyard.domain.commands import FoundYard
+from gpuyard.domain.errors import FactsRetired
 from gpuyard.domain.refusals import Refusal
 from gpuyard.engine import snapshot as engine_snapshot
 from gpuyard.engine.advice import Advisor
@@ -32,16 +33,38 @@ def open_journal(folder: Path) -> SqliteJournal:
 
 def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, Views]:
     """Engine and views as they were at the last committed fact. The views' ended tasks go to the archive from there."""
-    snapshot = journal.newest_snapshot()
-    state, views, after = State(), Views(), 0
-    if snapshot is not None:
-        state = engine_snapshot.load(snapshot.state["engine"])
-        views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
-        after = views.last_seq = snapshot.position.seq
+    state, views, after = _from_snapshots(journal)
     for record in journal.read(after):
         apply(state, record.fact, record.at)
         views.apply(record)
     return Engine(state, advisor), views
+
+
+def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
+    """What the newest snapshot says that can be loaded, and the fact it goes up to.
+
+    One that is whole and can not be loaded, because of a bug or because another version wrote it, is followed by the
+    older one, and that by all facts, if they are there.
+    """
+    failed: Exception | None = None
+    for snapshot in journal.usable_snapshots():
+        views = Views()
+        try:
+            state = engine_snapshot.load(snapshot.state["engine"])
+            views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
+        except Exception as error:  # whatever it is, the next one may do
+            log.error("snapshot_not_loaded", seq=snapshot.position.seq, exc_info=error)
+            failed = failed or error
+            continue
+        views.last_seq = snapshot.position.seq
+        return state, views, snapshot.position.seq
+    try:
+        journal.read(0)
+    except FactsRetired:
+        if failed is not None:
+            raise failed from None
+        raise
+    return State(), Views(), 0
 
 
 def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:

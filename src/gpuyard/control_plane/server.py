@@ -25,17 +25,18 @@ import structlog
 from gpuyard import __version__
 from gpuyard.backends.command import CommandProvider
 from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
+from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_addresses
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
+from gpuyard.control_plane.descriptors import raise_limit
 from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
 from gpuyard.control_plane.foreteller import Foreteller
 from gpuyard.control_plane.pool import ElasticPool
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
-from gpuyard.control_plane.rest.serving import http_server
+from gpuyard.control_plane.rest.serving import Limits, http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
 from gpuyard.control_plane.views import Views
@@ -48,7 +49,10 @@ from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import ENDED, TenantId
 from gpuyard.engine.advice import FEATURES, Advisor
 from gpuyard.engine.policies import POLICIES
+from gpuyard.journal.files import write_durably
+from gpuyard.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.wire.config import Address
+from gpuyard.wire.local import trusted_uids
 from gpuyard.wire.rpc import agents_handler
 
 PATIENCE_SECONDS = 60.0
@@ -65,6 +69,9 @@ GRPC_OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 3_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 3_000),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),  # an agent has a call open all the time
+    ("grpc.max_concurrent_streams", 1_024),  # of one agent: its line, and a stream for each log that is followed
 )
 
 log = structlog.get_logger()
@@ -91,8 +98,9 @@ async def serve(
     until: asyncio.Event | None = None,
 ) -> None:
     """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
-    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+    if sentence := refuse_unsafe_addresses(settings):
         raise CanNotServe(sentence)
+    raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
         yard, access = _open(settings, stack, take_over=take_over)
@@ -108,6 +116,7 @@ async def serve(
             if yard.ready and not told.done():
                 await _apply(yard, settings, default_mode)
                 await asyncio.to_thread(_add_users, access, settings)
+                _refuse_a_yard_without_admin(access, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http)
@@ -132,7 +141,9 @@ async def _served(
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Both ports are open, also while the yard says good-bye."""
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
-    web = http_server(make_app(yard, access, Gate(access), doorplate, settings), tls=settings.server.tls)
+    gate = Gate(access, admitted_without_login(settings))
+    limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
+    web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls, limits=limits)
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=[http]))
     beside = [asyncio.create_task(_note_uses(access))]
@@ -215,10 +226,8 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Yard, AccessStore]:
     folder, advisor = settings.data_dir, _advisor(settings)
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise CanNotServe(f"The data folder {folder} can not be made: {error.strerror}. Choose another one.") from error
+    _close(folder, "data folder", "storage.data_dir")
+    _close(settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir")
     journal = open_journal(folder / "journal")
     stack.callback(journal.close)
     engine, views = recover(journal, advisor)
@@ -250,12 +259,25 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
         snapshot_folder=settings.snapshot_dir,
         retired_folder=settings.retired_dir,
+        audit_folder=folder / "audit",
+        audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
         foreteller=_foreteller(settings) if settings.prediction.enabled else None,
         advisor=advisor,
     )
     return yard, access
+
+
+def _close(folder: Path, name: str, setting: str) -> None:
+    """Let nobody else into a folder, or say in one sentence why that can not be done."""
+    try:
+        if note := closed_folder(folder, name, setting):
+            log.warning("folder_closed", message=note)
+    except OSError as error:
+        raise CanNotServe(f"The {name} {folder} can not be made: {error.strerror}. Choose another one.") from error
+    except FolderNotSafe as error:
+        raise CanNotServe(str(error)) from error
 
 
 def _advisor(settings: ServerSettings) -> Advisor | None:
@@ -318,12 +340,29 @@ def join_token(settings: ServerSettings) -> str:
 def _drawn(path: Path) -> str:
     """A secret of this yard, drawn at the first call and readable by its owner only."""
     drawn = path.read_text().strip() if path.exists() else ""
-    if not drawn:
-        drawn = token_urlsafe(24)
-        path.touch()
+    if drawn:
         path.chmod(0o600)
-        path.write_text(drawn + "\n")
+    else:
+        drawn = token_urlsafe(24)
+        write_durably(path, f"{drawn}\n".encode())
     return drawn
+
+
+def admitted_without_login(settings: ServerSettings) -> frozenset[int]:
+    """The uids that are admins over loopback without a login."""
+    return frozenset() if settings.auth.enabled and not settings.auth.local_admin else trusted_uids()
+
+
+def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) -> None:
+    if admitted_without_login(settings) or any(
+        user.role is Role.ADMIN and not user.disabled for user in access.users()
+    ):
+        return
+    raise CanNotServe(
+        "auth.enabled is true and no user is an admin, so the scheduler could not be administered. Add an admin to "
+        "users in the settings, or set auth.local_admin: true and run `gpuyard users add NAME --role admin` as root "
+        "or as the user who runs the scheduler."
+    )
 
 
 def _add_users(access: AccessStore, settings: ServerSettings) -> None:
@@ -354,13 +393,7 @@ async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) 
         if isinstance(answer, Refusal):
             raise CanNotServe(answer.sentence())
     if orders:
-        _write(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
-
-
-def _write(path: Path, content: bytes) -> None:
-    beside = path.with_suffix(".new")
-    beside.write_bytes(content)
-    beside.replace(path)
+        write_durably(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
 
 
 # --- ports ------------------------------------------------------------------------------------------------------------

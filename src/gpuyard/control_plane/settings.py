@@ -78,6 +78,11 @@ class Server(Section, frozen=True):
     grpc_address: Address = Address("127.0.0.1:9090")
     host_names: list[Annotated[str, Meta(min_length=1, max_length=253)]] = []
     """Further names under which people reach it, besides its address."""
+    plain: bool = False
+    """Listen beyond loopback without TLS, knowingly."""
+    max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
+    """HTTP connections at once; fewer where the limit of descriptors is lower."""
+    max_connections_per_address: Annotated[int, Meta(ge=8, le=1_000_000)] = 1024
     tls: Tls = Tls()
 
 
@@ -155,6 +160,8 @@ class Storage(Section, frozen=True):
     shared_storage: FilePath = ""
     retention: Seconds = Seconds(30 * 86400)
     """How long ended tasks can be asked for."""
+    audit_retention: Seconds = Seconds(365 * 86400)
+    """How long the facts that carry a user's name are kept after their segment has left the journal."""
 
 
 class Prediction(Section, frozen=True):
@@ -203,6 +210,8 @@ class Auth(Section, frozen=True):
 
     enabled: bool = False
     """Without it only the server's own user and root can use it, and only over loopback."""
+    local_admin: bool = False
+    """With login on: also admit the server's own user and root without a login, over loopback, as admins."""
     token_lifetime: Seconds = Seconds(86400)
     """Of tokens that a login gives."""
     join_token: str = ""

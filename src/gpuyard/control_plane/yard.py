@@ -27,6 +27,7 @@ from gpuyard.control_plane.clock import EngineClock, read_note, write_note
 from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.forecaster import Forecaster
 from gpuyard.control_plane.foreteller import Foreteller, cards_of
+from gpuyard.control_plane.lanes import Lanes
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
@@ -43,6 +44,8 @@ from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
+from gpuyard.journal.folders import FolderNotSafe
+from gpuyard.journal.port import Audit
 from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
@@ -111,6 +114,8 @@ class Yard:
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
         retired_folder: Path | None = None,
+        audit_folder: Path | None = None,
+        audit_seconds: float = 365 * 86_400.0,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
         forecaster: Forecaster | None = None,
@@ -127,6 +132,7 @@ class Yard:
         self.archive = archive
         self.secrets = secrets
         self.stream = Stream()
+        self.lanes = Lanes()
         self._chronicle = Chronicle(views)
         self._clock = clock
         self._clock_file = clock_file
@@ -160,6 +166,8 @@ class Yard:
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
         self._retired_folder = retired_folder
+        self._audit = None if audit_folder is None else Audit(audit_folder, _is_of_somebody)
+        self._audit_seconds = audit_seconds
         self._requests = SentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
         self.forecaster = forecaster
@@ -323,7 +331,7 @@ class Yard:
         """Read once for as long as nothing comes into the journal."""
         seq = self.loop.committed
         if self._copy is None or self._copy[0] != seq:
-            self._copy = (seq, asyncio.create_task(asyncio.to_thread(self._rebuild)))
+            self._copy = (seq, asyncio.create_task(self.lanes.snapshots.run(self._rebuild)))
         try:
             engine = await asyncio.shield(self._copy[1])
         except Exception:
@@ -339,7 +347,7 @@ class Yard:
         """What the API tells of a task, and whose it is."""
         view = self.views.tasks.get(task)
         if view is None:
-            kept = await asyncio.to_thread(self.archive.get, task)
+            kept = await self.lanes.archive.run(self.archive.get, task)
             if kept is None:
                 return None
             return TenantId(msgspec.json.decode(kept, type=_Tenant).tenant_id), kept
@@ -362,10 +370,10 @@ class Yard:
         matching = list(self.views.matching(wanted, None))
         kept, total = [], len(matching)
         if ended:
-            kept = await asyncio.to_thread(self.archive.page, filters, before, limit + 1)
-            total += await asyncio.to_thread(self.archive.count, filters)
+            kept = await self.lanes.archive.run(self.archive.page, filters, before, limit + 1)
+            total += await self.lanes.archive.run(self.archive.count, filters)
             over = [view.id for view in matching if view.status in ENDED]
-            double = await asyncio.to_thread(self.archive.statuses, over) if over else {}
+            double = await self.lanes.archive.run(self.archive.statuses, over) if over else {}
             kept = [(task, answer) for task, answer in kept if task not in double]
             total -= len(double)
         mine = ((view.id, _encode(view.answer(*reasons.get(view.id, (None, None))))) for view in here)
@@ -404,7 +412,7 @@ class Yard:
             return
         rows = [row_of(view) for view in ended]
         try:
-            await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
+            await self.lanes.archive_writer.run(self._write_archive, rows, list(keys.values()), seq)
         except StoreError as error:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
@@ -416,7 +424,7 @@ class Yard:
         views.archived([view.id for view in ended])
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
             try:
-                await asyncio.to_thread(self.secrets.drop, with_secrets)
+                await self.lanes.archive_writer.run(self.secrets.drop, with_secrets)
             except StoreError as error:
                 log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
         self._requests.archived(keys)
@@ -460,7 +468,7 @@ class Yard:
             try:
                 await self._archive_now()
                 await self._save_snapshot()
-                await asyncio.to_thread(self._tidy)
+                await self.lanes.snapshots.run(self._tidy)
             except Exception:  # a snapshot is a convenience: the journal has everything
                 log.exception("snapshot_failed")
 
@@ -468,30 +476,45 @@ class Yard:
         if self.loop.full or self.loop.committed == self._snapshot_at:
             return
         snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
-        await asyncio.to_thread(self._write_snapshot, snapshot)
+        await self.lanes.snapshots.run(self._write_snapshot, snapshot)
         self._snapshot_at = snapshot.position.seq
 
     def _write_snapshot(self, snapshot: Snapshot) -> None:
         """Keep it with the journal, and show the newest to people under a name that stays."""
         self.journal.save_snapshot(snapshot)
         if self._snapshot_folder is not None:
-            self._snapshot_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             shown = self._snapshot_folder / "state.json"
             beside = shown.with_suffix(".new")
             beside.unlink(missing_ok=True)
+            beside.touch(mode=0o600)
             shutil.copyfile(self.journal.snapshot_path(snapshot.position.seq), beside)
             beside.replace(shown)
 
     def _tidy(self) -> None:
         try:
-            self.journal.retire(into=self._retired_folder)
-        except JournalError as error:
+            self.journal.retire(into=self._retired_folder, audit=self._audit)
+        except (JournalError, FolderNotSafe) as error:
             log.warning("facts_stay", message=str(error))  # the journal grows, and it is tried again
         now = self._clock.wall()
+        self._thin_out_audit(now)
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn
         while self.archive.forget_keys(now - KEEP_KEYS_SECONDS, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)
+
+    def _thin_out_audit(self, now: float) -> None:
+        """Remove what is older than it has to be."""
+        if self._audit is None:
+            return
+        for path in self._audit.folder.glob("audit-*.jsonl.gz"):
+            with suppress(OSError):
+                if path.stat().st_mtime < now - self._audit_seconds:
+                    path.unlink()
+
+
+def _is_of_somebody(record: Record) -> bool:
+    """Whether a fact says what a user or the settings wanted; reports of nodes are many, and no deeds of people."""
+    return bool(record.by) and not record.by.startswith("agent:")
 
 
 class _Tenant(msgspec.Struct):

@@ -1,10 +1,17 @@
 """The port: what every journal promises, whatever it is kept in."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gpuyard.journal.records import Entry, Position, Record, Snapshot
+
+
+class Audit(NamedTuple):
+    """Which facts are kept when they are retired, and where."""
+
+    folder: Path
+    wanted: Callable[[Record], bool]
 
 
 class Journal(Protocol):
@@ -50,10 +57,14 @@ class Journal(Protocol):
         """The newest snapshot that can be used."""
         ...
 
-    def retire(self, into: Path | None = None) -> int:
+    def usable_snapshots(self) -> Iterator[Snapshot]:
+        """All snapshots that can be used, the newest first: what is whole may still not be understood."""
+        ...
+
+    def retire(self, into: Path | None = None, audit: "Audit | None" = None) -> int:
         """Take out facts that both kept snapshots cover; return how many.
 
-        They are dropped, or packed into a folder. A store may keep more than asked, up to one segment. With
+        They are dropped, or packed into a folder; those that `audit` wants are kept in its folder as lines of JSON. A store may keep more than asked, up to one segment. With
         fewer than two snapshots nothing is retired: should the newest be damaged, the older one needs the facts since.
         """
         ...

@@ -49,7 +49,7 @@ class Salvaged(Value, frozen=True):
 def salvage(folder: Path, new_folder: Path) -> Salvaged:
     """Make a journal in `new_folder` from what is whole in `folder`."""
     with as_journal_errors(new_folder):
-        new_folder.mkdir(parents=True, exist_ok=True)
+        new_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(new_folder.iterdir()):
             raise JournalError(f"{new_folder} is not empty. Name a new folder.")
     whole = _Whole(segment.listed(folder))

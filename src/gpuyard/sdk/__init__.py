@@ -10,7 +10,17 @@
 """
 
 from gpuyard.sdk.client import Client, TaskFields, connect
-from gpuyard.sdk.errors import NotAllowed, NotFound, NotNow, Refused, TaskFailed, TookTooLong, Unreachable, YardError
+from gpuyard.sdk.errors import (
+    NotAllowed,
+    NotFound,
+    NotNow,
+    Refused,
+    TaskFailed,
+    TookTooLong,
+    Unreachable,
+    UntrustedServer,
+    YardError,
+)
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef
 
 __all__ = [
@@ -27,6 +37,7 @@ __all__ = [
     "TaskRef",
     "TookTooLong",
     "Unreachable",
+    "UntrustedServer",
     "YardError",
     "connect",
 ]

@@ -18,7 +18,7 @@ from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
 from gpuyard.sdk.errors import NotFound, NotNow, TaskFailed, TookTooLong, Unreachable
-from gpuyard.sdk.tokens import stored_token
+from gpuyard.sdk.tokens import stored_server_user, stored_token
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef, id_of, number_of, visible_devices
 from gpuyard.sdk.waiting import Patience, rumours
 from gpuyard.wire.answers import (
@@ -139,16 +139,19 @@ def connect(
     token: str | None = None,
     ca: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    server_user: str | None = None,
 ) -> "Client":
-    """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN and GPUYARD_CA.
+    """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN, GPUYARD_CA and GPUYARD_SERVER_USER.
 
-    Without a token, the one `gpuyard login` kept for this server is used, if any. Nothing is sent yet.
+    Without a token, the one `gpuyard login` kept for this server is used, if any. Nothing is sent yet. On this machine
+    the server must be run by this user, root or `server_user`.
     """
     server = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if token is None:
         token = os.environ.get("GPUYARD_TOKEN") or stored_token(server)
     ca = ca or os.environ.get("GPUYARD_CA") or None
-    return Client(Connection(server, token=token, ca=ca, timeout_seconds=timeout_seconds))
+    server_user = server_user or os.environ.get("GPUYARD_SERVER_USER") or stored_server_user(server)
+    return Client(Connection(server, token=token, ca=ca, timeout_seconds=timeout_seconds, server_user=server_user))
 
 
 class Client:
@@ -505,11 +508,15 @@ class Client:
         body = {"username": username, "password": password, "tenant_id": tenant_id, "role": role}
         return self.connection.ask("POST", "/api/v1/users", UserAnswer, body=body)
 
-    def set_password(self, username: str, password: str) -> UserAnswer:
-        """Another password, one's own or as an admin anybody's; who is logged in with the old one is logged out."""
-        return self.connection.ask(
-            "PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body={"password": password}
-        )
+    def set_password(
+        self, username: str, password: str, *, old_password: str | None = None, revoke_tokens: bool = False
+    ) -> UserAnswer:
+        """Another password, one's own (with the old one) or as an admin anybody's. Logins with the old one are over.
+
+        Tokens stay unless they are to be revoked, too.
+        """
+        body = _request({}, password=password, old_password=old_password, revoke_tokens=revoke_tokens or None)
+        return self.connection.ask("PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body=body)
 
     def remove_user(self, username: str) -> None:
         """Away with a user and all tokens of that user."""
@@ -520,10 +527,18 @@ class Client:
         return self.connection.ask("GET", "/api/v1/tokens", TokenList)
 
     def create_token(
-        self, name: str = "", *, username: str | None = None, lifetime_seconds: float | None = None
+        self,
+        name: str = "",
+        *,
+        username: str | None = None,
+        lifetime_seconds: float | None = None,
+        password: str | None = None,
     ) -> TokenCreated:
-        """A new token; what it is made of is shown this once."""
-        body = _request({}, name=name, username=username, lifetime=lifetime_seconds)
+        """A new token; what it is made of is shown this once.
+
+        It does not outlive the login or token it is made with, unless one's password is given again.
+        """
+        body = _request({}, name=name, username=username, lifetime=lifetime_seconds, password=password)
         return self.connection.ask("POST", "/api/v1/tokens", TokenCreated, body=body)
 
     def revoke_token(self, token: str) -> None:

@@ -6,11 +6,13 @@ otherwise nobody would know whether the task exists. Where nobody listens in the
 """
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
+from pwd import getpwnam, getpwuid
 from select import select
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -18,8 +20,9 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from gpuyard import __version__
-from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, WrongAddress, refused
+from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, UntrustedServer, WrongAddress, refused
 from gpuyard.wire.answers import ErrorAnswer
+from gpuyard.wire.local import is_on_this_machine, owner_of_server, trusted_uids
 
 if TYPE_CHECKING:
     import ssl
@@ -30,6 +33,7 @@ TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 STARTING = "NotReady"
 """A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
+ANY_USER = "any"
 REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 
@@ -55,8 +59,16 @@ class Connection:
     """One scheduler, as an address, a token and what was opened so far."""
 
     def __init__(
-        self, server: str, *, token: str | None, ca: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+        self,
+        server: str,
+        *,
+        token: str | None,
+        ca: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        server_user: str | None = None,
     ) -> None:
+        """`server_user` may run the scheduler on this machine, besides ourselves and root; `any`: do not check."""
+        self._server_user = server_user
         self.server = server.rstrip("/")
         parts = urlsplit(server if "//" in server else f"http://{server}")
         try:
@@ -225,6 +237,47 @@ class Connection:
             line.close()
             raise Unreachable(self._nobody(error)) from None
         line.sock.settimeout(self._timeout)
+        if self._tls is None:  # a certificate says who the server is
+            try:
+                self._check_owner(line.sock)
+            except BaseException:
+                line.close()
+                raise
+
+    def _check_owner(self, line: socket.socket) -> None:
+        """On this machine any user can listen where the scheduler is not: say nothing before it is known who does."""
+        if sys.platform != "linux" or self._server_user == ANY_USER or not is_on_this_machine(line):
+            return
+        try:
+            uid = owner_of_server(line, self._timeout)
+        except TimeoutError:
+            raise Unreachable(f"{self.server} did not answer within {self._timeout:g} seconds.") from None
+        except OSError as error:
+            raise Unreachable(f"{self.server} closed the connection ({error}).") from None
+        if uid is not None and uid in trusted_uids() | self._accepted_uids():
+            return
+        if uid is None:
+            raise UntrustedServer(
+                f"The kernel does not say which user answers at {self.server}; nothing was sent. If you trust whoever "
+                f"does, set GPUYARD_SERVER_USER={ANY_USER}, or use https."
+            )
+        name = _name_of(uid)
+        raise UntrustedServer(
+            f"The process that answers at {self.server} belongs to the user {name}, not to you or root; nothing was "
+            f"sent. If {name} runs the scheduler, accept it: gpuyard login --server-user {name}, or set "
+            f"GPUYARD_SERVER_USER={name}."
+        )
+
+    def _accepted_uids(self) -> set[int]:
+        user = self._server_user
+        if not user:
+            return set()
+        if user.isdecimal():
+            return {int(user)}
+        try:
+            return {getpwnam(user).pw_uid}
+        except KeyError:
+            raise WrongAddress(f"There is no system user {user} here; check GPUYARD_SERVER_USER.") from None
 
     def _nobody(self, error: OSError) -> str:
         if self._tls is not None and "CERTIFICATE" in str(error).upper():
@@ -290,6 +343,13 @@ class Stream:
     def __del__(self) -> None:
         self._response.close()
         self._line.close()
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _is_no_http(error: Exception) -> bool:

@@ -4,6 +4,7 @@
     └── YardError
         ├── WrongAddress    caller: this is no address of a scheduler
         ├── Unreachable     outside: nobody answers there; trying again may help
+        ├── UntrustedServer outside: another user of this machine answers; nothing was sent
         ├── NotAYard        outside: somebody answers, who is no gpuyard scheduler
         ├── Refused         caller: the yard understood and said no; its code and sentence are the yard's own
         │   ├── NotAllowed  caller: not with this token, or not without one
@@ -34,6 +35,10 @@ class Unreachable(YardError):
         super().__init__(message)
         self.may_have_arrived = may_have_arrived
         """Whether the scheduler may have got the request and obeyed it."""
+
+
+class UntrustedServer(YardError):
+    """Another user of this machine answers at this address. Nothing was sent; accept that user if it runs the scheduler."""
 
 
 class NotAYard(YardError):

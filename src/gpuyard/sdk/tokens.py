@@ -1,4 +1,7 @@
-"""The tokens that `gpuyard login` keeps, one for each server: a token is never sent to a server it is not of."""
+"""What `gpuyard login` keeps for each server: the token, and the system user who may run it on this machine.
+
+A token is never sent to a server it is not of.
+"""
 
 import os
 from pathlib import Path
@@ -14,17 +17,34 @@ def tokens_file() -> Path:
 
 def stored_token(server: str) -> str | None:
     """The token kept for this server, if any. A file that can not be read counts as none: it is a convenience."""
-    return _read().get(_named(server))
+    return _read(tokens_file()).get(_named(server))
 
 
 def store_token(server: str, token: str | None) -> Path:
     """Keep a token, readable by its owner only; none: forget it."""
-    path = tokens_file()
-    known = _read()
-    if token is None:
+    return _keep(tokens_file(), server, token)
+
+
+def stored_server_user(server: str) -> str | None:
+    """The system user who was accepted for this server."""
+    return _read(_server_users_file()).get(_named(server))
+
+
+def store_server_user(server: str, user: str | None) -> Path:
+    """Accept that this system user runs the server, besides ourselves and root; none: forget it."""
+    return _keep(_server_users_file(), server, user)
+
+
+def _server_users_file() -> Path:
+    return tokens_file().with_name("server_users")
+
+
+def _keep(path: Path, server: str, value: str | None) -> Path:
+    known = _read(path)
+    if value is None:
         known.pop(_named(server), None)
     else:
-        known[_named(server)] = token
+        known[_named(server)] = value
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -34,9 +54,9 @@ def store_token(server: str, token: str | None) -> Path:
     return path
 
 
-def _read() -> dict[str, str]:
+def _read(path: Path) -> dict[str, str]:
     try:
-        return msgspec.json.decode(tokens_file().read_bytes(), type=dict[str, str])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, RuntimeError, msgspec.MsgspecError):
         return {}
 

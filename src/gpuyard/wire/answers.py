@@ -315,7 +315,9 @@ class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: Title = ""
     username: UserName | None = None
     lifetime: PositiveSeconds | None = None
-    """In seconds; left out: until it is revoked."""
+    """In seconds; left out: until it is revoked, or as long as the login or token it is made with."""
+    password: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    """One's own. With it the token may outlive the login or token it is made with."""
 
 
 class TokenCreated(Struct, frozen=True, kw_only=True):

@@ -118,7 +118,7 @@ async def node(
 ) -> AsyncIterator[tuple[PlayedScheduler, Agent]]:
     """A node with four virtual cards, and the scheduler it looks for."""
     kitchen = Kitchen(
-        "node-1", Virtual("4", "node-1").cards(), Identities({}, True, folder / "tenant"), folder / "output",
+        "node-1", Virtual("4", "node-1").cards(), Identities({}, True), folder / "output",
         output_limit_bytes=1 << 20, grace_seconds=1.0,
     )  # fmt: skip
     async with played() as (scheduler, address), Processes(folder / "supervisor") as processes:

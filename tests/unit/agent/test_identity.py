@@ -30,58 +30,52 @@ def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("not_root")
-def test_one_tenant_runs_as_the_agents_own_user(tmp_path: Path) -> None:
-    identities = Identities({}, False, tmp_path / "tenant")
-    account = identities.account("physics", by_owner=False)
-    assert account == own_account()
-    assert isinstance(account, Account)
-    assert account.uid is None
-
-
-@pytest.mark.usefixtures("not_root")
-def test_a_second_tenant_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    Identities({}, False, tmp_path / "tenant").account("physics", by_owner=False)
-    after_a_restart = Identities({}, False, tmp_path / "tenant")
-    refusal = after_a_restart.account("biology", by_owner=False)
+def test_a_task_of_a_user_who_logged_in_does_not_run_as_the_agents_own_user() -> None:
+    refusal = Identities({}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
-    assert "physics" in refusal
-    assert "executor.shared_user" in refusal
-    assert isinstance(after_a_restart.account("physics", by_owner=False), Account)
+    assert "join token" in refusal
+    assert "executor.shared_user: true" in refusal
+    assert Identities({}, True).account("physics", by_owner=False) == own_account()
 
 
-@pytest.mark.usefixtures("not_root")
-def test_a_file_that_names_nobody_keeps_nobody_out(tmp_path: Path) -> None:
-    (tmp_path / "tenant").touch()  # an agent that was killed while it wrote, or had no space to
-    identities = Identities({}, False, tmp_path / "tenant")
-    assert isinstance(identities.account("physics", by_owner=False), Account)
-    assert isinstance(identities.account("biology", by_owner=False), str)
-
-
-@pytest.mark.usefixtures("not_root")
-def test_where_it_can_not_be_written_down_who_came_first_nobody_comes(tmp_path: Path) -> None:
-    identities = Identities({}, False, tmp_path / "no-such-folder" / "tenant")
-    refusal = identities.account("physics", by_owner=False)
+def test_a_tenant_mapped_to_the_agents_own_user_is_refused_unless_that_is_allowed() -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    refusal = Identities({"physics": me}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
-    assert "can not be written down" in refusal
+    assert "executor.shared_user: true" in refusal
+    assert Identities({"physics": me}, True).account("physics", by_owner=False) == own_account()
+    assert Identities({"physics": me}, False).account("physics", by_owner=True) == own_account()
 
 
-def test_tenants_share_the_user_where_the_administrator_said_so(tmp_path: Path) -> None:
-    identities = Identities({}, True, tmp_path / "tenant")
+@as_root
+def test_a_tenant_mapped_to_the_user_who_runs_the_scheduler_is_refused(tmp_path: Path) -> None:
+    daemon = pwd.getpwnam("daemon")
+    join_token = tmp_path / "join_token"
+    join_token.touch()
+    os.chown(join_token, daemon.pw_uid, daemon.pw_gid)
+    refusal = Identities({"physics": "daemon"}, False, join_token).account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "who runs the scheduler on this machine" in refusal
+    assert isinstance(Identities({"physics": "nobody"}, False, join_token).account("physics", by_owner=False), Account)
+    assert isinstance(Identities({"physics": "daemon"}, True, join_token).account("physics", by_owner=False), Account)
+
+
+def test_tenants_share_the_user_where_the_administrator_said_so() -> None:
+    identities = Identities({}, True)
     assert isinstance(identities.account("physics", by_owner=False), Account)
     assert isinstance(identities.account("biology", by_owner=False), Account)
 
 
 @pytest.mark.usefixtures("not_root")
-def test_whoever_owns_the_scheduler_may_always(tmp_path: Path) -> None:
-    identities = Identities({}, False, tmp_path / "tenant")
+def test_whoever_owns_the_scheduler_may_always() -> None:
+    identities = Identities({}, False)
     assert isinstance(identities.account("anything", by_owner=True), Account)
-    assert isinstance(identities.account("physics", by_owner=False), Account)
     assert isinstance(identities.account("biology", by_owner=True), Account)
 
 
-def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    identities = Identities({}, False, tmp_path / "tenant")
+    identities = Identities({}, False)
     refusal = identities.account("physics", by_owner=False)
     assert isinstance(refusal, str)
     assert "mapped to no system user" in refusal
@@ -89,8 +83,8 @@ def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(tmp_path: Path, m
 
 
 @as_root
-def test_the_schedulers_word_counts_where_the_node_says_nothing(tmp_path: Path) -> None:
-    identities = Identities({"physics": "nobody"}, False, tmp_path / "tenant")
+def test_the_schedulers_word_counts_where_the_node_says_nothing() -> None:
+    identities = Identities({"physics": "nobody"}, False)
     of_the_node, of_the_scheduler = (
         identities.account("physics", by_owner=False, run_as="daemon"),
         identities.account("biology", by_owner=False, run_as="daemon"),
@@ -100,16 +94,16 @@ def test_the_schedulers_word_counts_where_the_node_says_nothing(tmp_path: Path) 
     assert (of_the_node.user, of_the_scheduler.user) == ("nobody", "daemon")
 
 
-def test_a_mapped_user_who_does_not_exist_is_named(tmp_path: Path) -> None:
-    refusal = Identities({"physics": "no-such-user"}, False, tmp_path / "tenant").account("physics", by_owner=False)
+def test_a_mapped_user_who_does_not_exist_is_named() -> None:
+    refusal = Identities({"physics": "no-such-user"}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
     assert "no-such-user" in refusal
 
 
 @as_root
-def test_root_runs_a_mapped_tenant_as_its_user(tmp_path: Path) -> None:
+def test_root_runs_a_mapped_tenant_as_its_user() -> None:
     nobody = pwd.getpwnam("nobody")
-    account = Identities({"physics": "nobody"}, False, tmp_path / "tenant").account("physics", by_owner=False)
+    account = Identities({"physics": "nobody"}, False).account("physics", by_owner=False)
     assert isinstance(account, Account)
     assert (account.uid, account.gid, account.user, account.home) == (
         nobody.pw_uid,
@@ -121,8 +115,8 @@ def test_root_runs_a_mapped_tenant_as_its_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can")
-def test_an_agent_that_is_not_root_can_not_map(tmp_path: Path) -> None:
-    refusal = Identities({"physics": "root"}, False, tmp_path / "tenant").account("physics", by_owner=False)
+def test_an_agent_that_is_not_root_can_not_map() -> None:
+    refusal = Identities({"physics": "root"}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
     assert "not root" in refusal
 

@@ -28,7 +28,7 @@ def test_tasks_on_real_gpus_are_held_in_a_control_group(
     tmp_path: Path, control_groups: str, gpus: list[int], held_in_a_group: bool
 ) -> None:
     kitchen = Kitchen(
-        "node-1", CARDS, Identities({}, True, tmp_path / "tenant"), tmp_path / "output",
+        "node-1", CARDS, Identities({}, True), tmp_path / "output",
         output_limit_bytes=1, grace_seconds=1.0, control_groups=control_groups,
     )  # fmt: skip
     launch = kitchen.launch(said.Key(1, 1), pb.Launch(argv=["true"], gpus=gpus, tenant="team"))

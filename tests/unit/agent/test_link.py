@@ -157,6 +157,7 @@ def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(w
 
 
 def test_an_agent_does_not_work_where_others_can_write(work_dir: Path) -> None:
+    (work_dir / "planted").touch()
     work_dir.chmod(0o777)  # whoever puts a link there has the outputs of tasks written wherever he likes
     with pytest.raises(main.CanNotRun, match="can be written to by other users"):
         asyncio.run(

@@ -103,9 +103,7 @@ def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for
     output = path_of(tmp_path, key)
     output.parent.mkdir()
     output.write_bytes(b"x" * 1000)
-    kitchen = Kitchen(
-        "node-1", (), Identities({}, True, tmp_path / "tenant"), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0
-    )
+    kitchen = Kitchen("node-1", (), Identities({}, True), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0)
     kitchen.is_over = lambda _: False
 
     async def story() -> int:

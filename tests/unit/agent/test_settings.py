@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuyard.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings, load_agent_settings
 from gpuyard.wire.config import WrongSettings, keys_of
 
 READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
@@ -51,8 +51,11 @@ def test_by_default_it_joins_a_scheduler_on_this_machine_under_the_hosts_name() 
     assert float(settings.agent.heartbeat_interval) == 5.0
 
 
-def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_003)
+def test_a_file_of_003_is_understood_and_only_its_plain_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongSettings, match="scheduler-master:9090 would not be encrypted"):
+        load(tmp_path, FILE_OF_003)
+    path = tmp_path / "agent.yaml"
+    settings = load_agent_settings(path, {"GPUYARD_SCHEDULER__PLAIN": "true"})
     assert settings.addresses == ("scheduler-master:9090", "scheduler-standby:9090")
     assert settings.log_level == "warning"
     assert settings.work_dir == Path("/var/lib/dgpu-agent/tasks")
@@ -62,6 +65,7 @@ def test_schedulers_are_listed_once_and_in_order() -> None:
     env = {
         "GPUYARD_SCHEDULER__MASTER_ADDRESS": "a:1",
         "GPUYARD_SCHEDULER__ADDRESSES": "['b:2', 'a:1', 'c:3']",
+        "GPUYARD_SCHEDULER__PLAIN": "true",
         "GPUYARD_AGENT__ID": "12345",
         "GPUYARD_EXECUTOR__USERS": "{vision: alice}",
     }
@@ -69,6 +73,19 @@ def test_schedulers_are_listed_once_and_in_order() -> None:
     assert settings.addresses == ("a:1", "b:2", "c:3")
     assert settings.node_id == "12345"
     assert settings.executor.users == {"vision": "alice"}
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:9090", "scheduler.lab:9090", "[fd00::1]:9090"])
+def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain_text_is_fine(
+    tmp_path: Path, address: str
+) -> None:
+    text = f"scheduler: {{master_address: '{address}'}}"
+    with pytest.raises(WrongSettings, match=r"Set tls.ca to .* or set scheduler.plain: true"):
+        load(tmp_path, text)
+    assert load(tmp_path, f"{text}\ntls: {{ca: ca.pem}}").addresses == (address,)
+    assert load(tmp_path, text.replace("}", ", plain: true}")).addresses == (address,)
+    for near in ("127.0.0.1:9090", "localhost:9090", "[::1]:9090"):
+        assert load(tmp_path, f"scheduler: {{master_address: '{near}'}}").addresses == (near,)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +117,7 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
 def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(tmp_path, "executor: {work_dir: here}").work_dir == tmp_path / "here"
+
+
+def test_the_usual_work_folder_does_not_lie_in_the_data_folder_of_a_scheduler_whose_owner_may_be_another() -> None:
+    assert DEFAULT_DATA_DIR not in AgentSettings().work_dir.parents

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
+from gpuyard.cli.serving import protect_settings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -72,3 +73,12 @@ def test_wrong_options_of_up_are_named(
     assert said.err.startswith(f"gpuyard: {option}: ")
     assert said.err.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_a_file_with_a_join_token_is_taken_away_from_other_users(tmp_path: Path) -> None:
+    for before, after in ((0o644, 0o640), (0o640, 0o640), (0o600, 0o600)):
+        path = tmp_path / "agent.yaml"
+        path.touch()
+        path.chmod(before)
+        protect_settings(path)
+        assert path.stat().st_mode & 0o777 == after

@@ -9,10 +9,12 @@ import pytest
 from argon2 import PasswordHasher
 
 from gpuyard.control_plane.access.gate import Gate, check_join_token
-from gpuyard.control_plane.access.local import Connection
 from gpuyard.control_plane.access.store import AccessStore, NewToken
 from gpuyard.control_plane.access.who import Denied, Role, Via, Who
+from gpuyard.control_plane.server import admitted_without_login
+from gpuyard.control_plane.settings import Auth, ServerSettings
 from gpuyard.domain.values import TenantId
+from gpuyard.wire.local import Connection
 
 REMOTE = Connection(("10.0.0.7", 40000), ("10.0.0.1", 8080))
 
@@ -118,3 +120,16 @@ def test_without_a_join_token_no_agent_joins() -> None:
     denied = check_join_token("", "")
     assert denied is not None
     assert "Set auth.join_token" in denied.sentence
+
+
+def test_with_login_on_there_is_no_implicit_admin_unless_a_key_says_so() -> None:
+    trusted = frozenset({0, os.getuid()})
+    assert admitted_without_login(ServerSettings()) == trusted
+    assert admitted_without_login(ServerSettings(auth=Auth(enabled=True))) == frozenset()
+    assert admitted_without_login(ServerSettings(auth=Auth(enabled=True, local_admin=True))) == trusted
+
+
+def test_with_login_on_the_owner_of_the_server_needs_a_token_too(store: AccessStore, local: Connection) -> None:
+    gate = Gate(store, admitted_without_login(ServerSettings(auth=Auth(enabled=True))))
+    refused(gate.authenticate([], local), "LoginRequired")
+    assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Who)

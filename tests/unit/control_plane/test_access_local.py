@@ -11,7 +11,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from gpuyard.control_plane.access.local import (
+from gpuyard.wire.local import (
     Connection,
     Ends,
     is_loopback,

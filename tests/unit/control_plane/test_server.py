@@ -1,14 +1,15 @@
 """How a scheduler is put together."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.server import JOIN_TOKEN_FILE, join_token, serve
-from gpuyard.control_plane.settings import Prediction, Server, ServerSettings, Storage
+from gpuyard.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
+from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage
 from gpuyard.sdk import Client, connect
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire.config import Address
@@ -65,3 +66,46 @@ async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]
     finally:
         until.set()
         await serving
+
+
+def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        auth=Auth(enabled=True),
+    )
+    with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
+        run(lambda: serve(settings))
+
+
+def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes_into_it(tmp_path: Path) -> None:
+    data, shown = tmp_path / "data", tmp_path / "shown"
+    for folder in (data, shown):
+        folder.mkdir(mode=0o755)
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(data), snapshot_dir=str(shown)),
+    )
+
+    async def story() -> None:
+        async with _served(settings) as (client, _):
+            await asyncio.to_thread(client.submit, "true", gpu_count=1)
+
+    run(story)
+    assert (shown / "state.json").exists()
+    everything = [data, shown, *data.rglob("*"), *shown.rglob("*")]
+    assert [str(path) for path in everything if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("which", ["data_dir", "snapshot_dir"])
+def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, which: str) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    folders = {"data_dir": str(tmp_path / "data"), which: str(tmp_path / "theirs")}
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(**folders),
+    )
+    with pytest.raises(CanNotServe, match=f"belongs to another user .* Set storage.{which} to"):
+        run(lambda: serve(settings))

@@ -1,7 +1,10 @@
 """A full disk: nothing is written, nothing is broken, and it goes on when there is space again."""
 
+import os
+import resource
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -149,3 +152,79 @@ def test_a_database_that_may_not_grow_says_so_and_takes_what_still_fits(tmp_path
 
     connection.close()
     assert segment.last_seq(path) == 1
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """As in a process whose connections took all of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken[0] + 8, 64), hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_without_a_descriptor_for_a_new_segment_nothing_is_written_and_it_goes_on_when_there_is_one(
+    tmp_path: Path,
+) -> None:
+    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=5)
+    for number in range(5):
+        journal.append([Entry(float(number), TaskHeld(TaskId(number)))])
+    before = journal.head
+    with no_descriptor_left():
+        for _ in range(3):
+            with pytest.raises(StorageFull, match="no file descriptor left"):
+                journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+    assert journal.head == before
+    journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+    journal.close()
+    again = SqliteJournal.open(tmp_path / "journal")
+    assert [record.at for record in again.read()] == [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]
+    again.close()
+
+
+@pytest.mark.parametrize("spare", range(1, 9))
+def test_a_few_descriptors_are_as_good_as_none_and_break_nothing(tmp_path: Path, spare: int) -> None:
+    """Wherever it runs out of them: making the segment, syncing its folder, opening it again."""
+    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=5)
+    for number in range(5):
+        journal.append([Entry(float(number), TaskHeld(TaskId(number)))])
+    free = [os.open(os.devnull, os.O_RDONLY) for _ in range(spare)]
+    with no_descriptor_left(), suppress(StorageFull):
+        for descriptor in free:
+            os.close(descriptor)
+        journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+    if journal.head.seq == 5:
+        journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+    journal.close()
+    assert [record.at for record in read_folder(tmp_path / "journal")] == [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]
+
+
+def test_facts_whose_head_can_not_be_noted_for_lack_of_space_are_written_once(tmp_path: Path) -> None:
+    """A file system that copies on write needs space to write in place."""
+    journal = SqliteJournal.open(tmp_path / "journal")
+    before = journal.append([Entry(1.0, TaskHeld(TaskId(1)))])
+    head = journal._noted._file
+    kept, full = os.dup(head), os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, head)
+    for _ in range(3):
+        with pytest.raises(StorageFull, match="no space left"):
+            journal.append([Entry(2.0, TaskHeld(TaskId(2)))])
+        assert journal.head == before
+        assert [record.at for record in journal.read()] == [1.0]
+    os.dup2(kept, head)
+    os.close(kept)
+    os.close(full)
+    journal.append([Entry(2.0, TaskHeld(TaskId(2)))])
+    journal.append([Entry(3.0, TaskHeld(TaskId(3)))])
+    journal.close()
+    again = SqliteJournal.open(tmp_path / "journal")
+    assert [record.at for record in again.read()] == [1.0, 2.0, 3.0]
+    again.close()

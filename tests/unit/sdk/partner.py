@@ -94,11 +94,11 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def partner(behaviour: Behaviour, port: int = 0) -> Iterator[Partner]:
+def partner(behaviour: Behaviour, port: int = 0, host: str = "127.0.0.1") -> Iterator[Partner]:
     """A server on a free port."""
     made = Partner(behaviour)
     handler = type("Handler", (Answering,), {"partner": made})
-    with _Server(("127.0.0.1", port), handler) as server:
+    with _Server((host, port), handler) as server:
         made.url = f"http://127.0.0.1:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.domain.errors import GpuyardError
+from gpuyard.journal.folders import FolderNotSafe, closed_folder
 
 FILE = "up.json"
 
@@ -44,8 +45,10 @@ class Mark:
     def take(cls, folder: Path) -> Iterator["Mark"]:
         """Be the one who is up on this folder, or say who is."""
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            closed_folder(folder, "data folder", "--data-dir")
             descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FolderNotSafe as error:
+            raise NoFolder(str(error)) from None
         except OSError as error:
             message = f"The data folder {folder} can not be used: {error.strerror}. Choose another one with --data-dir."
             raise NoFolder(message) from None

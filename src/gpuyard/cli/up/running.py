@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from gpuyard.control_plane.server import join_token, serve, stop_on_signals
 from gpuyard.control_plane.settings import DEFAULT_HTTP_ADDRESS, ServerSettings, load_server_settings
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.domain.tenant import QuotaMode
-from gpuyard.sdk import Client, connect
+from gpuyard.sdk import Client, NotAllowed, connect
 from gpuyard.wire.answers import GpusAnswer
 from gpuyard.wire.config import WrongSettings, variables
 
@@ -34,6 +35,10 @@ STOP_SECONDS = 15.0
 LONGEST_PAUSE_SECONDS = 30.0
 GOOD_SECONDS = 60.0
 """An agent that ran for so long was well; should it die, the next one starts at once."""
+
+
+DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""The limit that was set for us. The scheduler raises its own; agent and tasks keep this one."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -145,7 +150,8 @@ def _agent_file(plan: Plan) -> Path:
 
 def _write_agent_file(plan: Plan, grpc: str) -> None:
     """The agent's settings, for this user's eyes only since the join token is in them. JSON is YAML too."""
-    content = {**plan.agent, "agent": {"join_token": join_token(plan.settings)}, "scheduler": {"master_address": grpc}}
+    scheduler = {"master_address": grpc, "plain": plan.settings.server.plain}
+    content = {**plan.agent, "agent": {"join_token": join_token(plan.settings)}, "scheduler": scheduler}
     path = _agent_file(plan)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -181,6 +187,7 @@ async def _run_agent(plan: Plan) -> int:
             stderr=errors,
             start_new_session=True,
         )
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, DESCRIPTORS)
     ended = asyncio.create_task(asyncio.to_thread(process.wait))
     try:
         return await asyncio.shield(ended)
@@ -224,6 +231,9 @@ async def _tell_of_gpus(plan: Plan, http: str) -> None:
     except TimeoutError:
         _say(plan, f"No node has joined yet; {plan.folder / 'logs' / 'agent.log'} may say why.")
         return
+    except NotAllowed:
+        _say(plan, "Login is on: use `gpuyard login NAME` before other commands.")
+        return
     _say(plan, _spoken(known))
 
 
@@ -231,8 +241,10 @@ def _gpus(yard: Client) -> GpusAnswer | None:
     """All GPUs, once there is a node; the last one may have none."""
     try:
         return yard.gpus() if yard.nodes().nodes else None
+    except NotAllowed:
+        raise
     except GpuyardError:
-        return None  # busy starting, or it wants a token that only its owner has
+        return None  # busy starting
 
 
 def _spoken(known: GpusAnswer) -> str:

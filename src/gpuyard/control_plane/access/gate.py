@@ -2,7 +2,7 @@
 
     a token that is right                       whoever it belongs to
     a token that is not                         401, always: a wrong token never becomes the implicit admin
-    no token, loopback, our own uid or root     admin, via "local"
+    no token, loopback, our own uid or root     admin, via "local", while login is off or auth.local_admin is set
     no token, anything else                     401
 
 Plain values in and out, so that REST and gRPC ask the same question. Tokens come in the Authorization header only: one
@@ -15,9 +15,9 @@ from functools import cache
 from hashlib import sha256
 from pwd import getpwuid
 
-from gpuyard.control_plane.access.local import Connection, trusted_uids
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Denied, Role, Via, Who
+from gpuyard.wire.local import Connection, trusted_uids
 
 _ASK = (("www-authenticate", 'Bearer realm="gpuyard"'),)
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
@@ -26,8 +26,9 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b
 _NO_TOKEN = Denied(
     401,
     "LoginRequired",
-    "Log in, or send a token as Authorization: Bearer (set GPUYARD_TOKEN). "
-    "Only the user who runs the server, and root, need none, and only on the server's own machine.",
+    "Log in, or send a token as Authorization: Bearer (set GPUYARD_TOKEN). Without a login only root and the user who "
+    "runs the server are admitted, only on the server's own machine, and only while login is off or auth.local_admin "
+    "is set.",
     _ASK,
 )
 _NOT_BEARER = Denied(
@@ -48,7 +49,10 @@ class Gate:
     """Asks the store, or else the kernel."""
 
     def __init__(self, store: AccessStore, local_uids: frozenset[int] | None = None) -> None:
-        """`local_uids` need no login on loopback: the server's own and root unless told otherwise."""
+        """`local_uids` need no login on loopback: the server's own and root unless told otherwise.
+
+        With login on this set is empty by default: a task that runs under one of these uids would be an admin.
+        """
         self._store = store
         self._local_uids = trusted_uids() if local_uids is None else local_uids
 

@@ -195,7 +195,7 @@ class AccessStore:
             self._users[username] = changed
             return changed
 
-    def set_password(self, username: str, password: str) -> Refusal | None:
+    def set_password(self, username: str, password: str, revoke_tokens: bool = False) -> Refusal | None:
         """Another password; whoever is logged in with the old one is logged out. Slow: hashes the password."""
         if wrong := _wrong_with_password(password):
             return wrong
@@ -207,12 +207,12 @@ class AccessStore:
             with self._change() as database:
                 _write_hash(database, username, password_hash)
                 database.execute(
-                    "UPDATE tokens SET revoked_at = ? WHERE username = ? AND via = ? AND revoked_at IS NULL",
-                    (now, username, Via.LOGIN),
+                    "UPDATE tokens SET revoked_at = ? WHERE username = ? AND (via = ? OR ?) AND revoked_at IS NULL",
+                    (now, username, Via.LOGIN, revoke_tokens),
                 )
             self._hashes[username] = password_hash
             for token in self.tokens(username):
-                if token.via is Via.LOGIN and token.revoked_at is None:
+                if (token.via is Via.LOGIN or revoke_tokens) and token.revoked_at is None:
                     self._tokens[token.id] = msgspec.structs.replace(token, revoked_at=now)
         return None
 

@@ -1,6 +1,5 @@
 """What a handler works with: the desk it stands at, and the call it answers."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -120,9 +119,9 @@ class Route:
     example: Mapping[str, Any] | None = None
 
 
-async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What touches the disk or takes its time is done beside the loop; a refusal is raised."""
-    answer = await asyncio.to_thread(work, *arguments)
+async def in_thread(desk: Desk, work: Callable[..., Any], *arguments: Any) -> Any:
+    """A change of users and tokens touches the disk, so it is made beside the loop; a refusal is raised."""
+    answer = await desk.yard.lanes.access.run(work, *arguments)
     if isinstance(answer, Refusal):
         raise Refused(answer)
     return answer

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.local import Connection
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.who import Denied, Who
 from gpuyard.control_plane.rest.asgi import Scope
+from gpuyard.wire.local import Connection
 
 MOST_CONNECTIONS = 10_000
 """Kept in mind; one that is forgotten is asked for again."""

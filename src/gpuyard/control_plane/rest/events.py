@@ -166,7 +166,7 @@ async def _from_journal(
 
 
 async def _read(desk: Desk, after: int, most: int | None) -> list[Record]:
-    return await asyncio.to_thread(lambda: list(islice(desk.yard.journal.read(after), most)))
+    return await desk.yard.lanes.journal.run(lambda: list(islice(desk.yard.journal.read(after), most)))
 
 
 def _gap(after: int, goes_on_with: int, why: str) -> bytes:

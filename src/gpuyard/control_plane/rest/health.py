@@ -25,8 +25,9 @@ async def get_ready(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
 
 def health_of(yard: Yard) -> HealthAnswer:
     """In one word, and a sentence if that is not ok."""
-    if yard.loop.full:
-        return HealthAnswer("storage_full", __version__, yard.loop.full)
+    if yard.loop.full:  # anybody may ask, so where the folder is stands in the log only
+        message = "The journal can not be written: there is no space or no file descriptor left. The log says more."
+        return HealthAnswer("storage_full", __version__, message)
     if yard.ready:
         return HealthAnswer("ok", __version__, clock_ahead_seconds=round(yard.clock.ahead_seconds(), 1))
     if yard.stopping:

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.control_plane.access.store import NewToken, Token, User
 from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who, forbidden
+from gpuyard.control_plane.lanes import LaneFull
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk, in_thread
 from gpuyard.control_plane.rest.errors import NotAllowed, Refused
@@ -30,6 +31,10 @@ class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be changed of a user. What is left out stays as it is."""
 
     password: NewPassword | UnsetType = UNSET
+    old_password: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
+    """Needed to change one's own password."""
+    revoke_tokens: bool = False
+    """With another password: also revoke all tokens of the user. Logins are over in any case."""
     tenant_id: TenantName | UnsetType = UNSET
     role: wire.Role | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
@@ -50,6 +55,10 @@ class UsersAnswer(Struct, frozen=True):
 
 
 _read_change = Strict(UserChange).json
+
+_TOO_MANY = Denied(
+    429, "TooManyLogins", "Too many logins wait already. Try again in a few seconds.", (("retry-after", "2"),)
+)
 
 USERNAME = Parameter("username", "Only this user's; an admin sees those of others.", text)
 
@@ -76,8 +85,11 @@ async def post_user(desk: Desk, call: Call) -> Answer:
     if asked.password is None:
         raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
-    user = await in_thread(desk.access.add_user, asked.username, asked.password, tenant, role)
+    user = await in_thread(desk, desk.access.add_user, asked.username, asked.password, tenant, role)
     await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
+    if not desk.settings.auth.enabled:
+        message = "Login is off: root and the user who runs the scheduler are admins without one. Set auth.enabled."
+        log.warning("login_is_off", message=message)
     return say(_user(user), 201)
 
 
@@ -97,11 +109,17 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
     if given and not _sees_all(call.who):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     if change.password is not UNSET:
-        await in_thread(desk.access.set_password, user.username, change.password)
-        await note(desk, "password_set", call.who, username=user.username)
+        if _is(call.who, user.username):  # a stolen login must not become the user for good
+            if change.old_password is UNSET:
+                message = "old_password is missing; to change your own password give the present one, too."
+                raise WrongRequest("MissingField", message, "old_password")
+            await check_login(desk, call, user.username, change.old_password)
+        await in_thread(desk, desk.access.set_password, user.username, change.password, change.revoke_tokens)
+        what = "password_set_and_tokens_revoked" if change.revoke_tokens else "password_set"
+        await note(desk, what, call.who, username=user.username)
     if given:
         change_user = desk.access.change_user
-        await in_thread(lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
+        await in_thread(desk, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
         await note(desk, "user_changed", call.who, username=user.username, **given)
     return await get_user(desk, call)
 
@@ -109,7 +127,7 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
 async def delete_user(desk: Desk, call: Call) -> Answer:
     """Away with a user and all tokens of that user."""
     username = call.named["username"]
-    await in_thread(desk.access.remove_user, username)
+    await in_thread(desk, desk.access.remove_user, username)
     await note(desk, "user_removed", call.who, username=username)
     return say(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
 
@@ -165,7 +183,11 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     if not _sees_all(call.who) and not _is(call.who, username):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
-    made: NewToken = await in_thread(desk.access.make_token, username, asked.name, ends_at)
+    if asked.password is not None and call.who.via is not Via.LOCAL:
+        await check_login(desk, call, call.who.username, asked.password)
+    elif (until := _end_of(desk, call.who)) is not None:  # it must not outlive what it is made with
+        ends_at = until if ends_at is None else min(ends_at, until)
+    made: NewToken = await in_thread(desk, desk.access.make_token, username, asked.name, ends_at)
     await note(desk, "token_made", call.who, username=username, token=made.token.id)
     return say(
         wire.TokenCreated(
@@ -179,12 +201,18 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     )
 
 
+def _end_of(desk: Desk, who: Who) -> float | None:
+    """When the login or token ends that somebody came with."""
+    token = None if who.token is None else desk.access.token(who.token)
+    return None if token is None else token.expires_at
+
+
 async def delete_token(desk: Desk, call: Call) -> Answer:
     """Let nobody in with it from now on."""
     token = desk.access.token(call.named["id"])
     if token is None or not (_sees_all(call.who) or _is(call.who, token.username)):
         raise Refused(UnknownToken(call.named["id"][:64]))
-    await in_thread(desk.access.revoke_token, token.id)
+    await in_thread(desk, desk.access.revoke_token, token.id)
     await note(desk, "token_revoked", call.who, username=token.username, token=token.id)
     return say(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
 
@@ -206,12 +234,9 @@ def _token(token: Token) -> wire.TokenAnswer:
 async def login(desk: Desk, call: Call) -> Answer:
     """A token for a username and a password."""
     asked = read_login(await call.body())
-    user: User | Denied = await in_thread(desk.access.check_login, asked.username, asked.password, call.address)
-    if isinstance(user, Denied):
-        log.warning("login_failed", username=asked.username[:64], address=call.address, why=user.code)
-        raise NotAllowed(user)
+    user = await check_login(desk, call, asked.username, asked.password)
     lifetime_seconds = float(desk.settings.auth.token_lifetime)
-    made: NewToken = await in_thread(desk.access.log_in, user.username, lifetime_seconds)
+    made: NewToken = await in_thread(desk, desk.access.log_in, user.username, lifetime_seconds)
     ends_at = made.token.expires_at
     assert ends_at is not None
     who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
@@ -226,6 +251,21 @@ async def login(desk: Desk, call: Call) -> Answer:
             expires_at=instant_of(ends_at),
         )
     )
+
+
+async def check_login(desk: Desk, call: Call, username: str, password: str) -> User:
+    """The user whose password this is; anybody else is refused, and so is everybody while too many wait."""
+    try:
+        user = await desk.yard.lanes.logins.run_for(
+            call.address, desk.access.check_login, username, password, call.address
+        )
+    except LaneFull:
+        user = _TOO_MANY
+    if isinstance(user, Denied):
+        if user is not _TOO_MANY:  # a flood does not fill the log
+            log.warning("login_failed", username=username[:64], address=call.address, why=user.code)
+        raise NotAllowed(user)
+    return user
 
 
 async def current_user(desk: Desk, call: Call) -> Answer:  # noqa: ARG001

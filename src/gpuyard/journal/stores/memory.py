@@ -5,13 +5,13 @@ Facts are encoded and chained as on disk, so what passes here is what would be w
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from gpuyard.domain.errors import FactsRetired, JournalError
 from gpuyard.journal.chain import link
 from gpuyard.journal.codec import CODEC, Codec
+from gpuyard.journal.port import Audit
 from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
 
 
@@ -73,14 +73,14 @@ class MemoryJournal:
 
     def newest_snapshot(self) -> Snapshot | None:
         """The newest snapshot."""
-        self._check_open()
-        if not self._snapshots:
-            return None
-        position, document = self._snapshots[-1]
-        state: Any = msgspec.json.decode(document)
-        return Snapshot(position, state)
+        return next(self.usable_snapshots(), None)
 
-    def retire(self, into: Path | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
+    def usable_snapshots(self) -> Iterator[Snapshot]:
+        """All of them, the newest first."""
+        self._check_open()
+        return (Snapshot(position, msgspec.json.decode(document)) for position, document in reversed(self._snapshots))
+
+    def retire(self, into: Path | None = None, audit: Audit | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
         """Drop what both snapshots cover."""
         self._check_open()
         if len(self._snapshots) < 2:

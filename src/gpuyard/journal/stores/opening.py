@@ -141,7 +141,7 @@ def open_head(folder: Path) -> head.HeadFile:
 
 def take_lock(folder: Path) -> int:
     """The right to write; it ends when the descriptor is closed, or with the process."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -25,7 +25,15 @@ from tempfile import TemporaryDirectory
 
 from gpuyard.domain.errors import JournalDamaged, JournalError, JournalFromFuture, StorageFull
 from gpuyard.journal.chain import link
-from gpuyard.journal.files import as_journal_errors, no_space_left, sync_file, sync_folder
+from gpuyard.journal.files import (
+    as_journal_errors,
+    no_descriptor,
+    no_descriptor_left,
+    no_space,
+    no_space_left,
+    sync_file,
+    sync_folder,
+)
 from gpuyard.journal.records import HASH_BYTES, Position
 from gpuyard.journal.stores import wal
 
@@ -88,7 +96,9 @@ def create(folder: Path, after: Position, page_bytes: int) -> Path:
     after_hash = bytes.fromhex(after.hash)
     try:
         with as_journal_errors(folder):
-            with writing(folder), closing(_connect(beside, "mode=rwc")) as connection:
+            beside.unlink(missing_ok=True)
+            beside.touch(mode=0o600)  # SQLite gives its logs the same mode
+            with writing(folder), closing(_connect(beside, "mode=rw")) as connection:
                 connection.execute(f"PRAGMA page_size={page_bytes:d}")
                 _set_durable(connection)
                 connection.execute("BEGIN IMMEDIATE")
@@ -175,9 +185,9 @@ def writing(folder: Path) -> Iterator[None]:
     except SQLITE_SAYS as error:
         code = _code(error)
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and no_space_left(folder)):
-            raise StorageFull(
-                f"There is no space left in {folder}. Nothing was written; free some space and try again."
-            ) from error
+            raise no_space(folder) from error
+        if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR} and no_descriptor_left():
+            raise no_descriptor(folder) from error
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             raise JournalDamaged(f"The journal in {folder} can not be written: {error}. {WAY_OUT}") from error
         raise JournalError(f"Writing to the journal in {folder} failed: {error}. Open it again.") from error

@@ -20,16 +20,22 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
+import msgspec
+
 from gpuyard.domain.errors import FactsRetired, JournalError, NoJournal, StorageFull
 from gpuyard.journal import snapshots
 from gpuyard.journal.chain import link
 from gpuyard.journal.codec import CODEC, Codec
-from gpuyard.journal.files import as_journal_errors, sync_file, sync_folder
+from gpuyard.journal.files import NO_SPACE, as_journal_errors, no_space, sync_file, sync_folder, write_durably
+from gpuyard.journal.folders import close_files, closed_folder
+from gpuyard.journal.port import Audit
 from gpuyard.journal.records import Entry, Position, Record, Snapshot
 from gpuyard.journal.stores import head, opening, segment, wal
 
 SEGMENT_FACTS = 65_536
 """A segment of some 15 MB: small enough to retire often, large enough that those of a year are no crowd."""
+_BY = b',"by":"'
+"""In the payload of every fact that somebody asked for, and of few others."""
 _GZIP_LEVEL = 6
 """A fifth of the size, in a fifth of a second."""
 
@@ -61,6 +67,8 @@ class SqliteJournal:
         self._retiring = Lock()
         self._closed = False
         self._unusable = ""
+        self._unnoted: tuple[Position, list[bytes]] | None = None
+        """Facts that are written and do not count yet, with how far the journal goes with them."""
         self._writer = segment.open_writer(self._paths[-1])
         self.cut = found.cut
         """The torn tail that was cut when the journal was opened."""
@@ -82,7 +90,8 @@ class SqliteJournal:
         `witness` is a position that somebody else has seen; a journal that does not hold it is refused.
         """
         with as_journal_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            closed_folder(folder, "folder of the journal", "storage.data_dir")
+            close_files(folder)
             lock = opening.take_lock(folder)
         try:
             with as_journal_errors(folder):
@@ -92,7 +101,7 @@ class SqliteJournal:
             try:
                 found = opening.examine(folder, noted.position, witness)
                 journal = cls(folder, lock, noted, found, codec, segment_facts, page_bytes)
-                journal._note_head()
+                journal._note(journal._head)
             except BaseException:
                 noted.close()
                 raise
@@ -118,6 +127,8 @@ class SqliteJournal:
         """Write facts durably, all or none."""
         with self._mutex:
             self._check_usable()
+            if self._unnoted is not None:
+                return self._note_again(payloads)
             if not payloads:
                 return self._head
             if self._head.seq - segment.first_seq(self._paths[-1]) + 1 >= self.segment_facts:
@@ -128,9 +139,7 @@ class SqliteJournal:
                 for seq, payload in enumerate(payloads, start=self._head.seq + 1)
             ]
             self._commit(rows)
-            self._head = Position(rows[-1][0], digest.hex())
-            self._note_head()
-            return self._head
+            return self._reached(Position(rows[-1][0], digest.hex()), payloads)
 
     def read(self, after: int = 0) -> Iterator[Record]:
         """The facts after this number, up to the head of this moment, each checked against the chain."""
@@ -180,21 +189,28 @@ class SqliteJournal:
 
     def newest_snapshot(self) -> Snapshot | None:
         """The newest snapshot that is whole and that the facts here go on from."""
+        return next(self.usable_snapshots(), None)
+
+    def usable_snapshots(self) -> Iterator[Snapshot]:
+        """All snapshots that are whole and that the facts here go on from, the newest first."""
         with self._mutex:
             self._check_usable()
-            earliest = segment.first_seq(self._paths[0]) - 1
-        for snapshot in opening.readable_snapshots(self._folder, notes=[]):
-            if earliest <= snapshot.position.seq <= self._head.seq:
-                return snapshot
-        return None
+            earliest, reached = segment.first_seq(self._paths[0]) - 1, self._head.seq
+        return (
+            snapshot
+            for snapshot in opening.readable_snapshots(self._folder, notes=[])
+            if earliest <= snapshot.position.seq <= reached
+        )
 
-    def retire(self, into: Path | None = None) -> int:
+    def retire(self, into: Path | None = None, audit: Audit | None = None) -> int:
         """Drop or pack the segments that both snapshots cover, oldest first."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
             while path := self._oldest_covered():
                 if into is not None:
                     _pack(path, into)
+                if audit is not None:
+                    self._keep(path, audit)
                 path.unlink()
                 sync_folder(self._folder)
                 with self._mutex:
@@ -215,6 +231,18 @@ class SqliteJournal:
             finally:
                 self._noted.close()
                 os.close(self._lock)
+
+    def _keep(self, path: Path, audit: Audit) -> None:
+        """Write the facts that must outlive their segment as lines of JSON, as `gpuyard.journal.read` prints them."""
+        decode, encode = self._codec.decode, msgspec.json.Encoder().encode
+        first = segment.first_seq(path)
+        with as_journal_errors(audit.folder):
+            closed_folder(audit.folder, "folder of the audit", "storage.data_dir")
+            records = (decode(seq, payload) for seq, payload, _ in segment.walk([path], first - 1) if _BY in payload)
+            lines = [encode(record) + b"\n" for record in records if audit.wanted(record)]
+            if lines:
+                kept = gzip.compress(b"".join(lines), _GZIP_LEVEL)
+                write_durably(audit.folder / f"audit-{first:012d}.jsonl.gz", kept)
 
     def _oldest_covered(self) -> Path | None:
         with self._mutex:
@@ -254,11 +282,32 @@ class SqliteJournal:
             self._unusable = f"An earlier write failed ({error}). Open the journal again to know what was written."
             raise
 
-    def _note_head(self) -> None:
+    def _reached(self, position: Position, payloads: Sequence[bytes]) -> Position:
+        """Note how far the journal goes now; only then does it count."""
         try:
-            self._noted.note(self._head)
+            self._note(position)
+        except StorageFull:
+            self._unnoted = (position, list(payloads))
+            raise
+        self._head, self._unnoted = position, None
+        return position
+
+    def _note_again(self, payloads: Sequence[bytes]) -> Position:
+        """The facts of the last call are written, but there was no space to note it. Nobody has heard of them."""
+        assert self._unnoted is not None
+        position, written = self._unnoted
+        if written != list(payloads):
+            self._unusable = "Other facts were given than those that wait to be noted. Open the journal again."
+            raise JournalError(self._unusable)
+        return self._reached(position, payloads)
+
+    def _note(self, position: Position) -> None:
+        try:
+            self._noted.note(position)
         except OSError as error:
-            self._unusable = f"The facts up to {self._head.seq} are written, but the head file is not: {error}."
+            if error.errno in NO_SPACE:  # a file system that copies on write needs space for this, too
+                raise no_space(self._folder) from error
+            self._unusable = f"The facts up to {position.seq} are written, but the head file is not: {error}."
             raise JournalError(self._unusable) from error
 
     def _begin_segment(self) -> None:
@@ -266,6 +315,12 @@ class SqliteJournal:
         # From here on the new segment is there, and nothing more may go into the old one.
         try:
             writer = segment.open_writer(path)
+        except StorageFull:
+            raise  # the next attempt makes it again, under the same name: nothing is in it
+        except BaseException as error:
+            self._unusable = f"A new segment could not be opened ({error}). Open the journal again."
+            raise
+        try:
             with segment.writing(self._folder):
                 self._writer.close()
         except BaseException as error:

@@ -14,13 +14,16 @@ that way first: the same rules, and a hundred times faster.
 """
 
 import os
+import socket
 import sys
+import time
 from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+from select import select
 from typing import NamedTuple
 
-from gpuyard.control_plane.access import sock_diag
+from gpuyard.wire import sock_diag
 
 Address = tuple[str, int]
 """A host as numbers, and a port."""
@@ -28,6 +31,8 @@ _Ip = IPv4Address | IPv6Address
 
 _TABLES = Path("/proc/net")
 _ESTABLISHED = 1
+_ROW_SECONDS = 0.5
+"""A connection to this machine is in the kernel's table at once, accepted or not."""
 
 
 def trusted_uids() -> frozenset[int]:
@@ -60,6 +65,37 @@ def uid_of_peer(peer: Address, ours: Address) -> int | None:
     return uid_in_tables(ends) if uid is None else uid
 
 
+def owner_of_server(line: socket.socket, seconds: float) -> int | None:
+    """The user who accepted a connection that we have opened to this machine, as soon as it is accepted.
+
+    None: the kernel does not say, or the server is in another network namespace. Raises `TimeoutError` if nobody
+    accepts it in that time, `ConnectionError` if it was closed before.
+    """
+    peer, ours = line.getpeername()[:2], line.getsockname()[:2]
+    ends = Ends(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
+    began, pause = time.monotonic(), 0.0002
+    while True:
+        uid = uid_by_question(ends)
+        uid = uid_in_tables(ends) if uid is None else uid
+        if uid is not None:
+            return uid
+        waited = time.monotonic() - began
+        if select([line], [], [], 0)[0] and not line.recv(1, socket.MSG_PEEK):
+            raise ConnectionAbortedError("it was closed before a request was sent")
+        if waited > _ROW_SECONDS and not _is_there(ends):
+            return None
+        if waited > seconds:
+            raise TimeoutError
+        time.sleep(pause)  # the connection is established before the server has accepted it; until then nobody owns it
+        pause = min(pause * 2, 0.05)
+
+
+def is_on_this_machine(line: socket.socket) -> bool:
+    """Whether both ends of a TCP connection are on this machine: on loopback, or at one of its own addresses."""
+    peer, ours = line.getpeername()[0], line.getsockname()[0]
+    return is_loopback(peer) or _plain(peer) == _plain(ours)
+
+
 class Ends(NamedTuple):
     """Both ends of a connection, as the peer's socket has them: its own first."""
 
@@ -86,15 +122,32 @@ def is_loopback(host: str) -> bool:
     return _loopback(host) is not None
 
 
+def is_loopback_address(address: str) -> bool:
+    """Whether HOST:PORT is on loopback. Of all names only localhost is taken for loopback: the others can change."""
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]").lower()
+    return host == "localhost" or is_loopback(host)
+
+
 def _loopback(host: str) -> _Ip | None:
-    """An address, if it is one of loopback; one of IPv4 in the clothes of IPv6 is one of IPv4."""
+    """An address, if it is one of loopback."""
     try:
-        address = ip_address(host)
+        address = _plain(host)
     except ValueError:
         return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped:
-        address = address.ipv4_mapped
     return address if address.is_loopback else None
+
+
+def _plain(host: str) -> _Ip:
+    """An address; one of IPv4 in the clothes of IPv6 is one of IPv4."""
+    address = ip_address(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def _is_there(ends: Ends) -> bool:
+    """Whether the kernel knows the peer's socket, accepted or not."""
+    return sock_diag.find(*ends) is not None or any(_row_in(table, ends) is not None for table in ("tcp", "tcp6"))
 
 
 def _ends(peer: Address, ours: Address) -> Ends | None:
@@ -105,6 +158,15 @@ def _ends(peer: Address, ours: Address) -> Ends | None:
 
 
 def _uid_in(table: str, ends: Ends) -> int | None:
+    row = _row_in(table, ends)
+    if row is None:
+        return None
+    state, _, _, _, uid, _, inode = row.split(maxsplit=7)[:7]
+    return int(uid) if int(state, 16) == _ESTABLISHED and int(inode) else None
+
+
+def _row_in(table: str, ends: Ends) -> bytes | None:
+    """What the table says behind the two addresses."""
     width = 4 if table == "tcp" else 16
     if len(ends.peer.packed) > width:
         return None
@@ -115,10 +177,7 @@ def _uid_in(table: str, ends: Ends) -> int | None:
     except OSError:
         return None
     at = rows.find(wanted)
-    if at < 0:
-        return None
-    state, _, _, _, uid, _, inode = rows[at + len(wanted) :].split(maxsplit=7)[:7]
-    return int(uid) if int(state, 16) == _ESTABLISHED and int(inode) else None
+    return None if at < 0 else rows[at + len(wanted) : at + len(wanted) + 200]
 
 
 def _written(address: _Ip, width: int) -> str:

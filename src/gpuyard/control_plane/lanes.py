@@ -1,0 +1,71 @@
+"""Threads for work beside the loop: a few for each kind, so that no kind of work waits behind another.
+
+asyncio's own pool is one queue for everybody. A flood of logins, each of which takes a tenth of a second on purpose,
+would stop lists, the archive and snapshots there. Logins are the only work that strangers can ask for, so their queue is
+bounded, in all and for one address: what does not fit is refused at once.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class LaneFull(Exception):
+    """Internal to the control plane: too many wait already."""
+
+
+class Lane:
+    """A few threads of their own."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        """Do this in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *arguments))
+
+
+class BoundedLane(Lane):
+    """A few threads, and a queue that does not grow beyond a limit."""
+
+    def __init__(self, name: str, threads: int, *, most: int, most_of_one: int) -> None:
+        """`most` may run and wait, in all, and `most_of_one` for one address."""
+        super().__init__(name, threads)
+        self._most = most
+        self._most_of_one = most_of_one
+        self._open: Counter[str] = Counter()
+
+    def waiting(self, address: str) -> int:
+        """How much of one address runs or waits."""
+        return self._open[address]
+
+    async def run_for(self, address: str, work: Callable[..., T], *arguments: object) -> T:
+        """Do this for a client, or raise `LaneFull` at once."""
+        if self._open.total() >= self._most or self._open[address] >= self._most_of_one:
+            raise LaneFull
+        self._open[address] += 1
+        try:
+            return await self.run(work, *arguments)
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+
+class Lanes:
+    """The kinds of work of one scheduler that take their time."""
+
+    def __init__(self) -> None:
+        self.logins = BoundedLane("logins", 2, most=34, most_of_one=18)
+        """About 20 logins a second: the last in the queue waits for less than two seconds."""
+        self.access = Lane("access", 2)
+        """Changes of users and tokens, by users who were let in."""
+        self.archive = Lane("archive-reader", 4)
+        self.archive_writer = Lane("archive-writer", 1)
+        self.snapshots = Lane("snapshots", 1)
+        self.journal = Lane("journal-reader", 2)
