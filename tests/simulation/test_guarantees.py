@@ -1,14 +1,15 @@
 """A tenant's guarantee holds against every tenant above its own share, whatever changes while a task waits."""
 
+from typing import Any
+
 import pytest
 
-from gpuyard.domain.task import Preemption
 from gpuyard.domain.tenant import QuotaMode
-from gpuyard.domain.values import TaskStatus
+from gpuyard.domain.values import Preemption, TaskStatus
 from gpuyard.testing import ClusterStory, task
 
 
-def full_of_speech(**settings: object) -> ClusterStory:
+def full_of_speech(**settings: Any) -> ClusterStory:
     """Twelve GPUs, all used by speech, which has no guarantee, with tasks that may be requeued."""
     cluster = ClusterStory(**settings)
     cluster.has_nodes(3, gpus_each=4)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuyard.agent import outputs
 from gpuyard.agent.actuals import Actuals, ran_out_of_memory
-from gpuyard.agent.identity import Identities, Rendezvous, environment, rendezvous
+from gpuyard.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
 from gpuyard.agent.inventory import Card
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.telemetry import Occupant
@@ -48,7 +48,11 @@ class Kitchen:
         gpus = tuple(asked.gpus)
         if any(index >= len(self._cards) for index in gpus):
             return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
-        account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as)
+        account: Account | str
+        if asked.lease:
+            account = own_account()  # it starts no process, so it runs as no user
+        else:
+            account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
         if isinstance(account, str):
             return account
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})

@@ -131,10 +131,13 @@ class Node:
         )
         self._cards: tuple[Card, ...] = self._inventory.cards()
         executor = settings.executor
+        self._identities = Identities(
+            executor.users, executor.shared_user, folder / "first_tenant", executor.system_users
+        )
         self.kitchen = Kitchen(
             settings.node_id,
             self._cards,
-            Identities(executor.users, executor.shared_user, folder / "first_tenant"),
+            self._identities,
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
@@ -158,7 +161,7 @@ class Node:
             gpus=[_card(card) for card in self._cards],
             cpus=len(os.sched_getaffinity(0)),
             memory_mib=memory.total // MIB,
-            labels=settings.agent.labels,
+            labels=settings.agent.labels | self._identities.labels(),
         )
         log.info(
             "agent_started",

@@ -38,6 +38,7 @@ from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
+from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
 from gpuyard.domain import commands as command
@@ -106,7 +107,7 @@ async def serve(
             ready.cancel()
             if yard.ready and not told.done():
                 await _apply(yard, settings, default_mode)
-                await asyncio.to_thread(_add_users, access, settings)
+                await asyncio.to_thread(_add_users, access, yard.system_users, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http)
@@ -241,6 +242,7 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         join_token=join_token(settings),
         request_key=_drawn(folder / "request_key").encode(),
         run_as=lambda tenant: settings.tenant_entry(tenant).user,
+        system_users=SystemUsers.open(folder / "system_users.json"),
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
@@ -322,12 +324,14 @@ def _drawn(path: Path) -> str:
     return drawn
 
 
-def _add_users(access: AccessStore, settings: ServerSettings) -> None:
+def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerSettings) -> None:
     for entry in settings.users:
         role = Role.MEMBER if entry.role == "user" else Role(entry.role)
         answer = access.ensure_user(entry.username, entry.password, TenantId(entry.tenant_id), role)
         if isinstance(answer, Refusal):
             raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
+        if entry.system_user:
+            system_users.set(entry.username, entry.system_user)
 
 
 async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) -> None:

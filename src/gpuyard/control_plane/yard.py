@@ -30,6 +30,7 @@ from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.sent_again import Answer, SentRequests
 from gpuyard.control_plane.stream import Stream
+from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
@@ -99,6 +100,7 @@ class Yard:
         *,
         join_token: str,
         run_as: Callable[[TenantId], str] = lambda _: "",
+        system_users: SystemUsers | None = None,
         heartbeat_seconds: float = 5.0,
         offline_after_seconds: float = 15.0,
         sweep_seconds: float = 5.0,
@@ -115,6 +117,8 @@ class Yard:
         self.views = views
         self.archive = archive
         self.secrets = secrets
+        self._run_as = run_as
+        self.system_users = system_users or SystemUsers()
         self.stream = Stream()
         self._chronicle = Chronicle(views)
         self.loop = Loop(
@@ -125,7 +129,7 @@ class Yard:
             views,
             join_token=join_token,
             secrets=secrets.get,
-            run_as=run_as,
+            run_as=self.account_of,
             heartbeat_seconds=heartbeat_seconds,
             offline_after_seconds=offline_after_seconds,
         )
@@ -144,6 +148,10 @@ class Yard:
         """An engine as the journal has it up to that fact, while there is no space left."""
 
     # --- running -----------------------------------------------------------------------------------------------------
+
+    def account_of(self, tenant: TenantId, user: str) -> str:
+        """The system account that the scheduler maps a user's tasks to, or else the tenant's; empty: none."""
+        return self.system_users.of(user) or self._run_as(tenant)
 
     async def run(self, version: str) -> None:
         """Until `stop`."""

@@ -482,6 +482,18 @@ class NoNodeWithLabels(Never, frozen=True):
     labels: tuple[str, ...]
 
 
+class NoSystemUser(Never, frozen=True):
+    """The agents run as root, and the task is mapped to no system account that it could run as."""
+
+    text = (
+        "Every node that could run it has its agent as root, and user {user} is mapped to no system account. "
+        "An administrator maps the user with `gpuyard users set {user} --system-user ACCOUNT`, "
+        "or the whole tenant {tenant} with tenants.{tenant}.user in the scheduler's settings; then submit it again."
+    )
+    tenant: str
+    user: str
+
+
 class GangLargerThanYard(Never, frozen=True):
     """More nodes than there are."""
 

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from gpuyard.control_plane.access.who import TABLE, Action, Reach
+from gpuyard.control_plane.agents import is_owner
 from gpuyard.control_plane.rest.answer import Answer, encode, say
 from gpuyard.control_plane.rest.body import MOST_IN_A_BATCH
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.errors import Refused
 from gpuyard.control_plane.rest.lookup import tenant_of_task
 from gpuyard.control_plane.views import TaskView
-from gpuyard.control_plane.yard import Submission
+from gpuyard.control_plane.yard import Submission, by
+from gpuyard.domain.node import MAPPED_ONLY
 from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency, WorkDoesNotFit
 from gpuyard.domain.task import TaskSpec
 from gpuyard.domain.values import TenantId
@@ -77,6 +80,9 @@ def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> 
         max_gpu_memory_mib=entry.max_memory_per_gpu,
         user=call.who.username,
     )
+    if _needs_account(desk, call, specs[0]):
+        account = (specs[0].tenant, call.who.username)
+        specs = [replace(spec, resources=replace(spec.resources, account=account)) for spec in specs]
     after_success, after_any = places_of(request.depends_on), places_of(request.after_any)
     for field, places in (("depends_on", after_success), ("after_any", after_any)):
         if places and max(places) >= of:
@@ -84,6 +90,16 @@ def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> 
             message = f"There is no tasks[{max(places)}] in this batch of {of} to wait for." if of else alone
             raise WrongRequest("UnknownDependency", message, field)
     return Submission(specs, request.secrets or {}, after_success, after_any)
+
+
+def _needs_account(desk: Desk, call: Call, spec: TaskSpec) -> bool:
+    """Whether there are nodes that can not run it because neither its tenant nor its user has a system account.
+
+    A lease starts no process, and the scheduler's owner may use the agents' own account.
+    """
+    if spec.command is None or is_owner(by(call.who)) or desk.yard.account_of(spec.tenant, call.who.username):
+        return False
+    return any(MAPPED_ONLY in node.spec.labels for node in desk.yard.views.nodes.values())
 
 
 async def accept(
