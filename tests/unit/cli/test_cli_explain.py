@@ -89,7 +89,7 @@ def test_a_start_that_rests_on_no_estimate_does_not_speak_of_any(code: str) -> N
 def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
-        "No node of today can hold it. It starts by itself once one that can joins; if none will, cancel it and ask for less.",
+        "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less.",
     ]
 
 
