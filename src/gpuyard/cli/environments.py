@@ -13,7 +13,30 @@ from collections.abc import Mapping
 ENVIRONMENT = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|_KEY$|^KEY$|AUTH", re.IGNORECASE)
 _SESSION = frozenset(
-    ["_", "DISPLAY", "HOME", "HOSTNAME", "LOGNAME", "MAIL", "OLDPWD", "PWD", "SHELL", "SHLVL", "STY", "TERM", "TMUX", "TMUX_PANE", "TTY", "USER", "WAYLAND_DISPLAY", "WINDOWID", "XAUTHORITY", "LS_COLORS", "PS1", "CUDA_DEVICE_ORDER"]
+    [
+        "_",
+        "DISPLAY",
+        "HOME",
+        "HOSTNAME",
+        "LOGNAME",
+        "MAIL",
+        "OLDPWD",
+        "PWD",
+        "SHELL",
+        "SHLVL",
+        "STY",
+        "TERM",
+        "TMUX",
+        "TMUX_PANE",
+        "TTY",
+        "USER",
+        "WAYLAND_DISPLAY",
+        "WINDOWID",
+        "XAUTHORITY",
+        "LS_COLORS",
+        "PS1",
+        "CUDA_DEVICE_ORDER",
+    ]
 )
 _SESSION_PREFIXES = ("BASH_FUNC_", "DBUS_", "GPUYARD_", "SSH_", "XDG_", "SYSTEMD_", "GPG_")
 

@@ -109,8 +109,8 @@ def _when(told: "ExplainAnswer") -> str:
     likely, low, high = map(spoken_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     between = f"between {low} and {high}"
-    if told.guessed:
-        return f"At a guess it starts{where} {between}: a task in its way has run longer than its estimate."
+    if told.guessed and low != high and told.reason_code not in NOT_BY_ESTIMATES:
+        return f"Rough estimate: it starts{where} {between}. How long the tasks in its way run is not well known."
     start = f"starts{where} at {likely}{f', {between}' if low != high else ''}."
     return (
         f"It {start}"

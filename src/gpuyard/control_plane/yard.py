@@ -40,7 +40,7 @@ from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
-from gpuyard.engine.explain import Explanation, explain, why_waits
+from gpuyard.engine.explain import Explanation, Revise, explain, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
@@ -308,7 +308,12 @@ class Yard:
 
     async def explain(self, task: TaskId) -> Explanation:
         """Why a task waits and when it is expected to start."""
-        return await self.look(lambda state, now: explain(state, task, now))
+        return await self.look(lambda state, now: explain(state, task, now, self._revise(now)))
+
+    def _revise(self, now: float) -> Revise | None:
+        """How long a waiting task is predicted to run, with what has ended since it came."""
+        forecaster = self.forecaster
+        return None if forecaster is None else lambda task: forecaster.today(task.spec, now)
 
     async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
         """What the API tells of a task, and whose it is."""

@@ -428,6 +428,12 @@ class UnknownGpuModel(Never, frozen=True):
     text = "No node has a GPU of model {asked}; the models here are {known}."
     asked: tuple[str, ...]
     known: tuple[str, ...]
+    nearest: str = ""
+
+    def sentence(self) -> str:
+        """With the nearest name, where there is one."""
+        hint = f" Did you mean {self.nearest}?" if self.nearest else ""
+        return super().sentence() + hint
 
 
 class GpuMemoryTooSmall(Never, frozen=True):

@@ -83,6 +83,8 @@ class TaskSpec(Value, frozen=True):
     description: str = ""
     task_class: TaskClass = TaskClass.BATCH
     priority: int = 50
+    priority_in_words: bool = False
+    """It was given as `high` or `low`, and is told so while it is what the word means."""
     command: tuple[str, ...] | str | None = None
     """An argument list, a line for the shell, or nothing: then the task is a lease."""
     env: tuple[tuple[str, str], ...] = ()

@@ -60,8 +60,8 @@ def test_without_a_band_there_is_one_instant() -> None:
 def test_a_guess_is_called_one() -> None:
     told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
     assert told[2] == (
-        f"At a guess it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}: "
-        "a task in its way has run longer than its estimate."
+        f"Rough estimate: it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}. "
+        "How long the tasks in its way run is not well known."
     )
 
 
