@@ -29,6 +29,16 @@ def test_on_nodes_of_root_a_user_without_an_account_is_refused_at_submission_wit
         assert yard.yard.account_of(TenantId("lab"), "alice") == "nobody"
 
 
+def test_a_task_that_came_before_the_first_node_waits_where_it_has_no_account(tmp_path: Path) -> None:
+    with RestYard(tmp_path, local=False, gpus=0) as yard:
+        alice = yard.token_of("alice", Role.MEMBER, "lab")
+        early = yard.ask("POST", TASKS, ONE, token=alice).json["id"]
+        card = Gpu("RTX4090", 24576, virtual=True)
+        yard.tell(JoinNode(NodeSpec(NodeId("n1"), (card,), cpus=8, memory_mib=1024, labels=(MAPPED_ONLY,))))
+        told = yard.get(f"{TASKS}/{early}", token=alice)
+        assert (told["status"], told["reason_code"]) == ("pending", "NoSystemUser")
+
+
 def test_only_an_admin_maps_a_user_and_nobody_to_root(tmp_path: Path) -> None:
     with RestYard(tmp_path, local=False) as yard:
         admin, alice = yard.token_of("admin", Role.ADMIN), yard.token_of("alice", Role.MEMBER, "lab")

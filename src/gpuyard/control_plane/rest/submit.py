@@ -113,11 +113,13 @@ def _with_known_models(desk: Desk, ask: Resources) -> Resources:
 def _needs_account(desk: Desk, call: Call, spec: TaskSpec) -> bool:
     """Whether there are nodes that can not run it because neither its tenant nor its user has a system account.
 
-    A lease starts no process, and the scheduler's owner may use the agents' own account.
+    A lease starts no process, and the scheduler's owner may use the agents' own account. Where there is no node yet,
+    such nodes may be the first to join.
     """
     if spec.command is None or is_owner(by(call.who)) or desk.yard.account_of(spec.tenant, call.who.username):
         return False
-    return any(MAPPED_ONLY in node.spec.labels for node in desk.yard.views.nodes.values())
+    nodes = desk.yard.views.nodes
+    return not nodes or any(MAPPED_ONLY in node.spec.labels for node in nodes.values())
 
 
 async def accept(
