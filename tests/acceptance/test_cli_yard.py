@@ -323,7 +323,6 @@ def test_wrong_requests_are_the_schedulers_own_sentence(yard: Yard) -> None:
         (("submit", "-p", "urgent", "true"), "priority"),
         (("submit", "--preemption", "maybe", "true"), "preemption"),
         (("submit", "--after", "task-999999", "true"), "999999"),
-        (("submit", "-g", "0", "true"), "--gpus"),
         (("submit", "--cpus", "-1", "true"), "--cpus is -1;"),
         (("show", "task-999999"), "There is no task"),
         (("show", "seven"), "There is no task"),

@@ -45,6 +45,20 @@ def test_a_task_is_accepted_placed_and_told_in_both_spellings(yard: RestYard) ->
     assert int(reply.headers["content-length"]) == len(reply.body)
 
 
+def test_a_priority_comes_back_as_it_was_sent(yard: RestYard) -> None:
+    for sent, more in ((20, {}), (80, {"class": "online"}), ("low", {}), ("high", {})):
+        assert yard.submit(priority=sent, **more)["priority"] == sent
+    task = yard.submit(priority="high")["id"]
+    assert yard.ask("PATCH", f"{TASKS}/{task}", {"priority": 70}).json["priority"] == 70
+
+
+def test_a_gpu_model_is_found_by_what_its_name_means(yard: RestYard) -> None:
+    assert yard.submit(gpu_model="rtx4090")["gpu_model"] == "RTX4090"
+    assert yard.submit(gpu_model=["4090"], gpu_speeds={"rtx 4090": 2.0})["gpu_speeds"] == {"RTX4090": 2.0}
+    wrong = yard.submit(gpu_model="rtx4080")["id"]
+    assert yard.get(f"{TASKS}/{wrong}/explain")["reason"].endswith("Did you mean RTX4090?")
+
+
 def test_an_array_is_many_tasks_and_the_answer_has_them_all(yard: RestYard) -> None:
     answer = yard.submit(array={"count": 3})
     assert answer["id"] == "task-1"

@@ -193,7 +193,7 @@ class Life(RuleBasedStateMachine):
         tenant=st.sampled_from((*TENANTS, "default")),
         max_gpus=st.sampled_from((None, 1, 3, 6)),
         by_model=st.sampled_from(((), (("A100", 2),), (("A100", 1), ("H100", 2)))),
-        guaranteed=st.sampled_from((None, 0, 1)),
+        guaranteed=st.sampled_from((None, 0, 1, 3)),
         budget=st.sampled_from((None, None, Budget(0.05, 400.0))),
     )
     def limit(
@@ -204,6 +204,8 @@ class Life(RuleBasedStateMachine):
         guaranteed: int | None,
         budget: Budget | None,
     ) -> None:
+        if guaranteed is not None and max_gpus is not None:
+            guaranteed = min(guaranteed, max_gpus)
         self.story.has_tenant(
             tenant, max_gpus=max_gpus, max_gpus_by_model=by_model, guaranteed_gpus=guaranteed, budget=budget
         )

@@ -1,14 +1,15 @@
 """Who a task is on its node: which system user it runs as, and what stands in its environment.
 
-An agent that is root runs the tasks of a tenant as the system user the tenant is mapped to. The agent's own user runs
-only what the owner of the scheduler submitted without a login. Any other task under that uid could read the join token,
-connect to the supervisor and read the output of other tenants; where the scheduler has the same uid, it could also read
-the journal and the secrets, and be an admin over loopback while login is off. `executor.shared_user` allows it knowingly.
-The same holds for a tenant that is mapped to the user who runs the scheduler on this machine.
+An agent that is root runs tasks as the system user that their user or else their tenant is mapped to. The agent's own user
+runs only what the owner of the scheduler submitted without a login. Any other task under that uid could read the join
+token, connect to the supervisor and read the output of other tenants; where the scheduler has the same uid, it could also
+read the journal and the secrets, and be an admin over loopback while login is off. `executor.shared_user` allows it
+knowingly. The same holds for a task that is mapped to the user who runs the scheduler on this machine.
 """
 
 import os
 import pwd
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -17,6 +18,7 @@ from pathlib import Path
 from gpuyard.agent.inventory import Card
 from gpuyard.agent.supervisor.mark import NAME as MARK
 from gpuyard.agent.supervisor.messages import Key
+from gpuyard.domain.node import MAPPED_ONLY, maps_tenant, maps_user
 from gpuyard.domain.values import Value
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -48,15 +50,34 @@ class Rendezvous(Value, frozen=True):
 class Identities:
     """Which account a task gets."""
 
-    def __init__(self, users: Mapping[str, str], shared_user: bool, *guarded: Path) -> None:
-        """`users` maps tenants to system users; the owners of the `guarded` paths run a scheduler on this machine."""
+    def __init__(
+        self,
+        users: Mapping[str, str],
+        shared_user: bool,
+        *guarded: Path,
+        system_users: Mapping[str, str] | None = None,
+    ) -> None:
+        """`users` maps tenants to system users, `system_users` single users; the owners of the `guarded` paths run a
+        scheduler on this machine.
+        """
         self._users = users
+        self._system_users = system_users or {}
         self._shared_user = shared_user
         self._guarded = guarded
 
-    def account(self, tenant: str, by_owner: bool, run_as: str = "") -> Account | str:
+    def labels(self) -> dict[str, str]:
+        """What tells the scheduler whose tasks this node can run: nothing where it runs everybody's."""
+        if self._shared_user:
+            return {}
+        if os.geteuid() != 0:
+            return dict([MAPPED_ONLY])
+        mapped = [maps_tenant(tenant) for tenant in self._users] + [maps_user(user) for user in self._system_users]
+        return dict([MAPPED_ONLY, *mapped])
+
+    def account(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Account | str:
         """The account, or a sentence why this tenant gets none here. `run_as` is the scheduler's word; this node's goes first."""
-        name = self._users.get(tenant) or run_as
+        own = "" if by_owner else self._system_users.get(user, "")
+        name = own or self._users.get(tenant) or run_as
         may_share = by_owner or self._shared_user
         if name:
             return self._mapped(tenant, name, may_share)
@@ -64,9 +85,9 @@ class Identities:
             return own_account()
         if os.geteuid() == 0:
             return (
-                f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map it in "
-                "executor.users of the node's settings or tenants.NAME.user of the scheduler's, "
-                "or set executor.shared_user to run its tasks as root."
+                f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map the user with "
+                f"`gpuyard users set {user or 'NAME'} --system-user ACCOUNT`, or the tenant in executor.users of the "
+                "node's settings or tenants.NAME.user of the scheduler's, or set executor.shared_user to run its tasks as root."
             )
         return (
             f"This node would run the task as its agent's own user, {own_account().user}, who can read the join token "
@@ -79,11 +100,11 @@ class Identities:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
-            return f"Tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
+            return f"A task of tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
         if not may_share and entry.pw_uid in {os.geteuid(), *self._scheduler_uids()}:
             whose = "the agent" if entry.pw_uid == os.geteuid() else "the scheduler on this machine"
             return (
-                f"Tenant {tenant} is mapped to the system user {name}, who runs {whose}: its tasks could read the join "
+                f"A task of tenant {tenant} is mapped to the system user {name}, who runs {whose}: it could read the join "
                 "token and the output of all tasks. Map it to another user, or set executor.shared_user: true on this "
                 "node to allow it."
             )
@@ -91,7 +112,7 @@ class Identities:
             return own_account()
         if os.geteuid() != 0:
             return (
-                f"Tenant {tenant} is mapped to the system user {name}, and the agent of this node is not root, so it can "
+                f"A task of tenant {tenant} is mapped to the system user {name}, and the agent of this node is not root, so it can "
                 "not run anything as somebody else. Run the agent as root, or take the mapping out."
             )
         groups = tuple(os.getgrouplist(name, entry.pw_gid))
@@ -159,14 +180,26 @@ def rendezvous(gang: Rendezvous) -> dict[str, str]:
 
 
 def _base(account: Account) -> dict[str, str]:
-    """What any command expects. The agent's own user finds the same programs as the agent."""
-    path = os.environ.get("PATH", PATH) if account.uid is None else PATH
+    """What any command expects. The agent's own user finds the same programs as the agent, but not gpuyard's own Python.
+
+    Python's output is not buffered, so that it can be followed and is not lost when the task is ended.
+    """
+    path = _without_own_environment(os.environ.get("PATH", PATH)) if account.uid is None else PATH
     return {
         "HOME": account.home,
         "LANG": os.environ.get("LANG", "C.UTF-8"),
         "LOGNAME": account.user,
         "PATH": path,
+        "PYTHONUNBUFFERED": "1",
         "SHELL": account.shell,
         "TERM": "dumb",
         "USER": account.user,
     }
+
+
+def _without_own_environment(path: str) -> str:
+    """A search path without the virtual environment that gpuyard itself runs in."""
+    if sys.prefix == sys.base_prefix:
+        return path
+    own = os.path.realpath(f"{sys.prefix}/bin")
+    return ":".join(folder for folder in path.split(":") if os.path.realpath(folder) != own) or PATH

@@ -48,10 +48,11 @@ class Kitchen:
         gpus = tuple(asked.gpus)
         if any(index >= len(self._cards) for index in gpus):
             return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
+        account: Account | str
         if asked.lease:
-            account: Account | str = own_account()  # nothing of the tenant's runs under it
+            account = own_account()  # it starts no process, so it runs as no user
         else:
-            account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as)
+            account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
         if isinstance(account, str):
             return account
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})

@@ -123,10 +123,13 @@ class Node:
         )
         self._cards: tuple[Card, ...] = self._inventory.cards()
         executor = settings.executor
+        self._identities = Identities(
+            executor.users, executor.shared_user, *_scheduler_data(folder), system_users=executor.system_users
+        )
         self.kitchen = Kitchen(
             settings.node_id,
             self._cards,
-            Identities(executor.users, executor.shared_user, *_scheduler_data(folder)),
+            self._identities,
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
@@ -150,7 +153,7 @@ class Node:
             gpus=[_card(card) for card in self._cards],
             cpus=len(os.sched_getaffinity(0)),
             memory_mib=memory.total // MIB,
-            labels=settings.agent.labels,
+            labels=settings.agent.labels | self._identities.labels(),
         )
         log.info(
             "agent_started",

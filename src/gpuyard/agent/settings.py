@@ -92,6 +92,8 @@ class Executor(Section, frozen=True):
     """Let tasks of users who log in run as the agent's own user: they can read the join token and reach each other."""
     users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
     """Which system user a tenant's tasks run as; needs root."""
+    system_users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
+    """The same by the name of the user who submits; goes before the tenant's."""
     output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
     """Output of one attempt kept on disk; the oldest goes first."""
     grace: Seconds = Seconds(10)

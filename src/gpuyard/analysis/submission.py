@@ -4,6 +4,9 @@ A program of a folder is a process. Steps of one script are so only if they meet
 another. So steps that hand values to each other are put together. If that leaves more than one part, each part is the script
 without the statements of the others (`part.py` runs it); options and everything else that is quick is in all of them. A part that
 is a loop whose rounds need nothing of each other becomes an array, one process a round.
+
+A script that trains is never divided: what its steps share (random numbers, the state of libraries, files it looks for) is not
+seen well enough yet, and a training that goes wrong quietly costs more than the parts save.
 """
 
 import ast
@@ -64,7 +67,8 @@ def of_script(script: Script, path: Path, words: Sequence[str], python: str) -> 
     folder = path.parent.resolve()
     tasks = script.tasks()
     parts = _parts(script)
-    if not parts or (len(parts) == 1 and _loop_of(script, parts[0]) is None):
+    trains = any(task.kind == "training" for task in tasks)
+    if trains or not parts or (len(parts) == 1 and _loop_of(script, parts[0]) is None):
         return [_request(path.stem, tasks, (python, path.name, *words), folder, ())]
     names = script.names()
     member = {names[number]: names[part[0]] for part in parts for number in part}

@@ -51,6 +51,9 @@ def what_it_needs(
     ] = False,
 ) -> Request:
     """Where it can run."""
+    if gpus == 0 and not cpus and fraction is None:
+        message = "a task without GPUs needs --cpus N; ask for at least one GPU or one CPU"
+        raise typer.BadParameter(message, param_hint="'--gpus'")
     return {
         "gpu_count": gpus,
         "gpu_model": gpu_model or None,
@@ -163,6 +166,12 @@ def what_runs(
         list[str] | None,
         typer.Option("--secret", metavar="K", help="A variable nobody is shown; value: yours, or asked for."),
     ] = None,
+    env_all: Annotated[
+        bool, typer.Option("--env-all", help="Copy your whole environment, except names that look like secrets.")
+    ] = False,
+    no_venv: Annotated[
+        bool, typer.Option("--no-venv", help="Do not pass on your active virtual or conda environment.")
+    ] = False,
     work_dir: Annotated[
         str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where it runs (default: this folder).")
     ] = None,
@@ -171,7 +180,7 @@ def what_runs(
     return {
         "command": _command(command, shell),
         "array": array,
-        "env": _pairs(env, "--env", from_environment=True),
+        "env": _environment(env, env_all=env_all, no_venv=no_venv, secrets=secret or []),
         "secrets": _secrets(secret),
         "work_dir": work_dir or os.getcwd(),  # noqa: PTH109 - as text, which is what is sent
     }
@@ -225,6 +234,26 @@ def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = Fal
             raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE{extra}", param_hint=f"'{option}'")
         pairs[name] = value
     return pairs or None
+
+
+def _environment(texts: list[str] | None, *, env_all: bool, no_venv: bool, secrets: list[str]) -> dict[str, str] | None:
+    """What `-e` names, on top of the active environment or of everything."""
+    from gpuyard.cli.environments import ENVIRONMENT, active, everything
+
+    said = _pairs(texts, "--env", from_environment=True) or {}
+    ours: dict[str, str] = {}
+    if env_all:
+        ours, left_out = everything(os.environ)
+        left_out = [name for name in left_out if name not in said and name not in secrets]
+        if left_out:
+            names = ", ".join(left_out)
+            print(f"gpuyard: --env-all leaves out {names}; pass what the task needs with --secret.", file=sys.stderr)
+        if no_venv:
+            ours = {name: value for name, value in ours.items() if name not in ENVIRONMENT}
+    elif not no_venv and "PATH" not in said:
+        ours = active(os.environ)
+    together = {name: value for name, value in {**ours, **said}.items() if name in said or name not in secrets}
+    return together or None
 
 
 def _speeds(texts: list[str] | None) -> dict[str, float] | None:

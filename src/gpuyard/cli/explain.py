@@ -16,7 +16,7 @@ IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
 """Reasons that go away when other tasks end."""
 NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
 """Reasons whose end is known whatever others do."""
-NOWHERE = "No node of today can hold it. It starts by itself once one that can joins; if none will, cancel it and ask for less."
+NOWHERE = "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less."
 NEITHER = ": a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
 """The scheduler does not look further."""
@@ -43,7 +43,7 @@ def in_words(told: "ExplainAnswer") -> list[str]:
         return [*words, *([f"Its GPUs are on {' and '.join(told.nodes)}."] if told.nodes else []), *_how_long(told)]
     if told.reason_code in SAYS_ALL:
         return [*words, *_how_long(told)]
-    if _fits_nowhere(told):
+    if fits_nowhere(told):
         return [*words, NOWHERE]
     return [*words, _ahead(told.ahead), _when(told), *_how_long(told), *_where_its_model_ran(told)]
 
@@ -89,7 +89,8 @@ def _by_its_work(told: "ExplainAnswer") -> list[str]:
     return words
 
 
-def _fits_nowhere(told: "ExplainAnswer") -> bool:
+def fits_nowhere(told: "ExplainAnswer") -> bool:
+    """Whether no present node could hold it, whatever ends."""
     from gpuyard.domain.refusals import REFUSALS, Never
 
     return told.reason_code in {kind.__name__ for kind in REFUSALS if issubclass(kind, Never)}
@@ -108,8 +109,8 @@ def _when(told: "ExplainAnswer") -> str:
     likely, low, high = map(spoken_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     between = f"between {low} and {high}"
-    if told.guessed:
-        return f"At a guess it starts{where} {between}: a task in its way has run longer than its estimate."
+    if told.guessed and low != high and told.reason_code not in NOT_BY_ESTIMATES:
+        return f"Rough estimate: it starts{where} {between}. How long the tasks in its way run is not well known."
     start = f"starts{where} at {likely}{f', {between}' if low != high else ''}."
     return (
         f"It {start}"

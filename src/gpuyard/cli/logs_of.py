@@ -1,7 +1,8 @@
 """`gpuyard logs`: what a task wrote."""
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from gpuyard.sdk import Client, Task
 
 FIRST_LOOK_BYTES = 64 * 1024
+NODE_SECONDS = 30.0
+"""How long a node that is not connected is waited for."""
+LOOK_SECONDS = 0.3
 
 
 def logs(
@@ -35,7 +39,7 @@ def logs(
         _tell_of_no_start(yard.task(task_id))
     which: dict[str, Any] = {"attempt": attempt, "node": node}
     last_bytes = None if tail is None else _bytes_of_last_lines(yard, task_id, tail, which)
-    parts = yard.logs(task_id, follow=follow, tail=last_bytes, **which)
+    parts = _patiently(lambda: yard.logs(task_id, follow=follow, tail=last_bytes, **which))
     wrote = False
     for part in _as_json(parts) if as_json else parts:
         sys.stdout.buffer.write(part)
@@ -43,6 +47,29 @@ def logs(
         wrote = True
     if not wrote and not follow and not as_json:
         _tell_of_no_start(yard.task(task_id))
+
+
+def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    """Output of a node that is not connected yet, as after a restart of the scheduler: it is waited for, for a while."""
+    from gpuyard.sdk import Refused
+
+    give_up_at = time.monotonic() + NODE_SECONDS
+    waits = wrote = False
+    while True:
+        try:
+            for part in ask():
+                wrote = True
+                yield part
+        except Refused as refused:
+            if wrote or refused.code != "NodeUnreachable" or time.monotonic() >= give_up_at:
+                raise
+            if not waits:
+                waits = True
+                said = f"gpuyard: {refused.message} Waiting for it, up to {NODE_SECONDS:.0f} s."
+                print(said, file=sys.stderr, flush=True)
+            time.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
 def _tell_of_no_start(task: "Task") -> None:
@@ -56,7 +83,7 @@ def _bytes_of_last_lines(yard: "Client", task: str, lines: int, which: dict[str,
     """How long the last lines are. The scheduler counts in bytes, so look at more and more of the end."""
     look = FIRST_LOOK_BYTES
     while lines:
-        end = b"".join(yard.logs(task, tail=look, **which))
+        end = b"".join(_patiently(lambda look=look: yard.logs(task, tail=look, **which)))  # type: ignore[misc]
         found = end[:-1].split(b"\n")  # the last line's end is no beginning of another
         if len(found) > lines:
             return sum(len(line) + 1 for line in found[-lines:]) - 1 + len(end[-1:])

@@ -16,6 +16,7 @@ from gpuyard.cli.asking import Request, asking
 from gpuyard.cli.complaints import complain
 from gpuyard.cli.options import Json, Quiet, Server, Token, client
 from gpuyard.cli.progress import Progress
+from gpuyard.cli.submit import warn_if_nothing_fits
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -41,6 +42,8 @@ def run(
     with _Interrupts(yard, silent=as_json) as interrupts, Progress(quiet=quiet or as_json) as progress:
         task = yard.submit(**request)
         interrupts.submitted(task)
+        if not as_json:
+            warn_if_nothing_fits(yard, task)
         ended = _follow(yard, task, progress, output=not as_json)
     if as_json:
         from gpuyard.cli.printing import print_json

@@ -47,7 +47,13 @@ def set_(
         list[str] | None, typer.Option("--max-by-model", metavar="MODEL=N", help="The same for one GPU model.")
     ] = None,
     guaranteed_gpus: Annotated[
-        int | None, typer.Option("--guaranteed-gpus", metavar="N", min=0, help="It can take these back from others.")
+        int | None,
+        typer.Option(
+            "--guaranteed-gpus",
+            metavar="N",
+            min=0,
+            help="GPUs it can take back from every tenant that uses more than its own guarantee.",
+        ),
     ] = None,
     weight: Annotated[
         float | None,

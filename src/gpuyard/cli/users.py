@@ -11,13 +11,13 @@ from gpuyard.cli.options import Json, Server, Token, client
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
 
-NAMES = ("USER", "TENANT", "ROLE")
+NAMES = ("USER", "TENANT", "ROLE", "RUNS AS")
 Username = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 
 
 def users(yard: "Client") -> Listing:
-    """List users; with a verb, add or remove one or give one another password."""
-    return Listing(NAMES, ((user.username, user.tenant_id, user.role) for user in yard.users().users))
+    """List users; with a verb, add, change or remove one or give one another password."""
+    return Listing(NAMES, ((user.username, user.tenant_id, user.role, user.system_user) for user in yard.users().users))
 
 
 app = group(users)
@@ -32,6 +32,10 @@ def add(
     role: Annotated[
         str, typer.Option("--role", metavar="admin|operator|member|viewer", help="What the user may do.")
     ] = "member",
+    system_user: Annotated[
+        str,
+        typer.Option("--system-user", metavar="ACCOUNT", help="System account the user's tasks run as (root agents)."),
+    ] = "",
     as_json: Json = False,
     server: Server = None,
     token: Token = None,
@@ -40,8 +44,34 @@ def add(
     yard = client(server, token)
     from gpuyard.cli.printing import report
 
-    told = yard.add_user(username, new_password(), tenant_id=tenant, role=role)
+    told = yard.add_user(username, new_password(), tenant_id=tenant, role=role, system_user=system_user)
     report(yard, f"{told.username} is a {told.role} of {told.tenant_id}.", as_json=as_json)
+
+
+@app.command("set")
+def change(
+    username: Username,
+    tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Another tenant.")] = None,
+    role: Annotated[
+        str | None, typer.Option("--role", metavar="admin|operator|member|viewer", help="Another role.")
+    ] = None,
+    system_user: Annotated[
+        str | None,
+        typer.Option("--system-user", metavar="ACCOUNT", help="System account the user's tasks run as; '' for none."),
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Change a user's tenant, role or system account. Options that are left out stay as they are."""
+    if tenant is None and role is None and system_user is None:
+        raise typer.BadParameter("give --tenant, --role or --system-user", param_hint="'set'")
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+
+    told = yard.change_user(username, tenant_id=tenant, role=role, system_user=system_user)
+    runs_as = f"; tasks run as {told.system_user}" if told.system_user else ""
+    report(yard, f"{told.username} is a {told.role} of {told.tenant_id}{runs_as}.", as_json=as_json)
 
 
 @app.command()

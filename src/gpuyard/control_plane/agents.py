@@ -84,7 +84,7 @@ class Agents:
         *,
         join_token: str,
         secrets: Secrets,
-        run_as: Callable[[TenantId], str] = lambda _: "",
+        run_as: Callable[[TenantId, str], str] = lambda _tenant, _user: "",
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         offline_after_seconds: float = 15.0,
         yard_key: bytes = b"",
@@ -178,7 +178,7 @@ class Agents:
         if view is None:
             return  # it has ended, and its end is on the way to the archive
         said.launch.by_owner = is_owner(view.by)
-        said.launch.run_as = self._run_as(view.spec.tenant)
+        said.launch.run_as = self._run_as(view.spec.tenant, "" if is_owner(view.by) else view.spec.user)
         if with_secrets and view.spec.secrets:
             said.launch.secrets.update(self._secrets(view.id))
 

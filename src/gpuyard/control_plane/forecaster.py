@@ -69,6 +69,10 @@ class Forecaster:
         outlook = () if spec.command is None else self._outlooks.outlook(asked)
         return replace(spec, estimate=estimate, outlook=outlook)
 
+    def today(self, spec: TaskSpec, now: float) -> Estimate | None:
+        """How long a waiting task would be predicted to run if it came now; none where that rests on more than history."""
+        return None if spec.forecasts else self._history.foresee(asked_of(spec), now)
+
     def ended(self, view: TaskView, now: float) -> None:
         """A task is over."""
         spec, cause = view.spec, view.cause

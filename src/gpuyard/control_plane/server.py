@@ -39,6 +39,7 @@ from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import Limits, http_server
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
+from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
 from gpuyard.domain import commands as command
@@ -115,7 +116,7 @@ async def serve(
             ready.cancel()
             if yard.ready and not told.done():
                 await _apply(yard, settings, default_mode)
-                await asyncio.to_thread(_add_users, access, settings)
+                await asyncio.to_thread(_add_users, access, yard.system_users, settings)
                 _refuse_a_yard_without_admin(access, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
@@ -254,6 +255,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         clock_file=folder / "clock.json",
         take_over=take_over,
         run_as=lambda tenant: settings.tenant_entry(tenant).user,
+        system_users=SystemUsers.open(folder / "system_users.json"),
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
@@ -365,12 +367,14 @@ def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) 
     )
 
 
-def _add_users(access: AccessStore, settings: ServerSettings) -> None:
+def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerSettings) -> None:
     for entry in settings.users:
         role = Role.MEMBER if entry.role == "user" else Role(entry.role)
         answer = access.ensure_user(entry.username, entry.password, TenantId(entry.tenant_id), role)
         if isinstance(answer, Refusal):
             raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
+        if entry.system_user:
+            system_users.set(entry.username, entry.system_user)
 
 
 async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) -> None:

@@ -30,7 +30,17 @@ from gpuyard.wire.config import (
     SecondsOrNone,
     load,
 )
-from gpuyard.wire.limits import CpuCount, GpuCount, Labels, Mebibytes, ModelName, NodeNameOrNone, Percent, TenantName
+from gpuyard.wire.limits import (
+    CpuCount,
+    GpuCount,
+    Labels,
+    Mebibytes,
+    ModelName,
+    NodeNameOrNone,
+    Percent,
+    SystemUser,
+    TenantName,
+)
 from gpuyard.wire.strict import nearest
 
 DEFAULT_TENANT = "default"
@@ -227,6 +237,8 @@ class UserEntry(Section, frozen=True):
     tenant_id: TenantName = DEFAULT_TENANT
     role: Literal["admin", "operator", "member", "viewer", "user"] = "member"
     """002's `user` is a member."""
+    system_user: SystemUser = ""
+    """The system account that the user's tasks run as; empty: that of the tenant."""
 
 
 class TenantEntry(Section, frozen=True):

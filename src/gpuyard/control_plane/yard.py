@@ -33,6 +33,7 @@ from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.sent_again import Answer, SentRequests
 from gpuyard.control_plane.stream import Stream
+from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
@@ -42,7 +43,7 @@ from gpuyard.domain.task import NewTask, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
-from gpuyard.engine.explain import Explanation, explain, why_waits
+from gpuyard.engine.explain import Explanation, Revise, explain, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.folders import FolderNotSafe
 from gpuyard.journal.port import Audit
@@ -108,6 +109,7 @@ class Yard:
         *,
         join_token: str,
         run_as: Callable[[TenantId], str] = lambda _: "",
+        system_users: SystemUsers | None = None,
         heartbeat_seconds: float = 5.0,
         offline_after_seconds: float = 15.0,
         sweep_seconds: float = 5.0,
@@ -131,6 +133,8 @@ class Yard:
         self.views = views
         self.archive = archive
         self.secrets = secrets
+        self._run_as = run_as
+        self.system_users = system_users or SystemUsers()
         self.stream = Stream()
         self.lanes = Lanes()
         self._chronicle = Chronicle(views)
@@ -154,7 +158,7 @@ class Yard:
             views,
             join_token=join_token,
             secrets=secrets.get,
-            run_as=run_as,
+            run_as=self.account_of,
             heartbeat_seconds=heartbeat_seconds,
             offline_after_seconds=offline_after_seconds,
             yard_key=yard_key,
@@ -178,6 +182,10 @@ class Yard:
         """An engine as the journal has it up to that fact, while there is no space left."""
 
     # --- running -----------------------------------------------------------------------------------------------------
+
+    def account_of(self, tenant: TenantId, user: str) -> str:
+        """The system account that the scheduler maps a user's tasks to, or else the tenant's; empty: none."""
+        return self.system_users.of(user) or self._run_as(tenant)
 
     async def run(self, version: str) -> None:
         """Until `stop`."""
@@ -341,7 +349,12 @@ class Yard:
 
     async def explain(self, task: TaskId) -> Explanation:
         """Why a task waits and when it is expected to start."""
-        return await self.look(lambda state, now: explain(state, task, now))
+        return await self.look(lambda state, now: explain(state, task, now, self._revise(now)))
+
+    def _revise(self, now: float) -> Revise | None:
+        """How long a waiting task is predicted to run, with what has ended since it came."""
+        forecaster = self.forecaster
+        return None if forecaster is None else lambda task: forecaster.today(task.spec, now)
 
     async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
         """What the API tells of a task, and whose it is."""

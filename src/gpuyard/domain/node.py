@@ -2,6 +2,19 @@
 
 from gpuyard.domain.values import NodeId, Value
 
+MAPPED_ONLY = ("gpuyard/accounts", "mapped")
+"""The label of a node whose agent is root: it runs only tasks of tenants and users that are mapped to a system account."""
+
+
+def maps_tenant(name: str) -> tuple[str, str]:
+    """The label of a node whose own settings map a tenant to a system account."""
+    return (f"gpuyard/tenant/{name}", "mapped")
+
+
+def maps_user(name: str) -> tuple[str, str]:
+    """The same for a user."""
+    return (f"gpuyard/user/{name}", "mapped")
+
 
 class Gpu(Value, frozen=True):
     """One card, as the node's agent describes it. Its index is its place in the node's list."""

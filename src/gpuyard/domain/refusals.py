@@ -441,6 +441,12 @@ class UnknownGpuModel(Never, frozen=True):
     text = "No node has a GPU of model {asked}; the models here are {known}."
     asked: tuple[str, ...]
     known: tuple[str, ...]
+    nearest: str = ""
+
+    def sentence(self) -> str:
+        """With the nearest name, where there is one."""
+        hint = f" Did you mean {self.nearest}?" if self.nearest else ""
+        return super().sentence() + hint
 
 
 class GpuMemoryTooSmall(Never, frozen=True):
@@ -493,6 +499,18 @@ class NoNodeWithLabels(Never, frozen=True):
 
     text = "No suitable node carries the labels {labels}."
     labels: tuple[str, ...]
+
+
+class NoSystemUser(Never, frozen=True):
+    """The agents run as root, and the task is mapped to no system account that it could run as."""
+
+    text = (
+        "Every node that could run it has its agent as root, and user {user} is mapped to no system account. "
+        "An administrator maps the user with `gpuyard users set {user} --system-user ACCOUNT`, "
+        "or the whole tenant {tenant} with tenants.{tenant}.user in the scheduler's settings; then submit it again."
+    )
+    tenant: str
+    user: str
 
 
 class GangLargerThanYard(Never, frozen=True):

@@ -39,6 +39,8 @@ class Resources(Value, frozen=True, cache_hash=True):
     speeds: tuple[tuple[str, float], ...] = ()
     """How fast it is on GPU models, sorted; only their ratios count. A model that is not named is as slow as the slowest
     that is; empty: it is as fast on all."""
+    account: tuple[str, str] | None = None
+    """Tenant and user of a task that the scheduler maps to no system account: a node must map one of them, or none."""
 
     def with_gpu_memory(self, mib: int) -> "Resources":
         """The same with so much memory on each GPU: the least a whole one has, or what a share may use."""
@@ -81,6 +83,8 @@ class TaskSpec(Value, frozen=True):
     description: str = ""
     task_class: TaskClass = TaskClass.BATCH
     priority: int = 50
+    priority_in_words: bool = False
+    """It was given as `high` or `low`, and is told so while it is what the word means."""
     command: tuple[str, ...] | str | None = None
     """An argument list, a line for the shell, or nothing: then the task is a lease."""
     env: tuple[tuple[str, str], ...] = ()

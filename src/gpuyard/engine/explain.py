@@ -3,21 +3,29 @@
 The reason is a refusal, typed and in words. The expected start comes from the same reservations the scheduler makes:
 tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
 side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
-no honest answer, and none is given; where somebody has outrun one, the answer is called a guess. The search looks at
-`AHEAD` tasks at the most.
+no honest answer, and none is given; where somebody has outrun one, or the band is wide, the answer is called a guess.
+The search looks at `AHEAD` tasks at the most.
+
+A predicted run time was predicted when its task came. Here it is predicted again, by `revise`, from what has ended
+since; and no task is thought to end sooner than another with the same prediction has run already.
 """
 
+from collections.abc import Callable
+from copy import copy
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
+
+from msgspec.structs import replace
 
 from gpuyard.domain import refusals as no
 from gpuyard.domain.events import ReservationMade
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Backfill
+from gpuyard.domain.task import Estimate
 from gpuyard.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
 from gpuyard.engine.advice import PATIENCE
 from gpuyard.engine.backfill import expected_end, holds_before, promise
 from gpuyard.engine.deeds import closed_models
-from gpuyard.engine.phases import Suspended, Waiting
+from gpuyard.engine.phases import Running, Suspended, Waiting
 from gpuyard.engine.quota import UNLIMITED
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
@@ -27,6 +35,13 @@ from gpuyard.placement.choose import choose, why_not
 from gpuyard.placement.shape import Shape
 
 AHEAD = 200
+WITNESSES = 2000
+"""Running tasks whose ages are looked at."""
+WIDE = 4.0
+"""A latest start so many times as far away as the likely one makes the likely one a guess, beyond `LEEWAY_SECONDS`."""
+LEEWAY_SECONDS = 60.0
+Revise = Callable[[Task], Estimate | None]
+"""What a waiting task's run time is predicted to be with what is known now."""
 SIDES: tuple[Side, ...] = ("low", "likely", "high")
 
 
@@ -46,7 +61,7 @@ class Explanation(Value, frozen=True):
     nodes: tuple[NodeId, ...] = ()
     """Where, if that is promised already."""
     guessed: bool = False
-    """Whether that start rests on a guess: a task in the way has outrun its estimate."""
+    """Whether that start rests on a guess: a task in the way has outrun its estimate, or the band is wide."""
     model_ran_on: tuple[NodeId, ...] = ()
     """Where its model ran last, of the nodes that could hold it: taken if nothing else speaks for another."""
 
@@ -55,7 +70,7 @@ class Explanation(Value, frozen=True):
         return self.reason.sentence() if self.reason else "It does not wait."
 
 
-def explain(state: State, task_id: TaskId, now: float) -> Explanation:
+def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = None) -> Explanation:
     """All there is to say about a task."""
     at = max(state.now, now)
     task = state.tasks.get(task_id)
@@ -70,9 +85,14 @@ def explain(state: State, task_id: TaskId, now: float) -> Explanation:
     reason = _reason(state, task, shape, at)
     ahead = _ahead(state, task, shape, at) if task.group else []
     hold = state.holds.get(task_id)
+    if len(ahead) <= AHEAD:
+        ages = _ages(state, at)
+        task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
     starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
-    guessed = starts[-1] is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     low, likely, high = _band(starts)
+    guessed = high is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
+    if low is not None and likely is not None and high is not None:
+        guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
     nodes = hold.nodes if hold else ()
     ran_on = tuple(sorted(state.index.hosts_of(state.index.warmth.bays(task.model) & shape.eligible)))
     return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, nodes, guessed, ran_on)
@@ -193,14 +213,44 @@ def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float
     if when == UNKNOWN:
         return None
     holds: list[Hold] = []
-    if state.settings.backfill is not Backfill.GREEDY:
-        for other in ahead:
-            if other.group is not None and other.group.line.shape.eligible & shape.eligible:
-                holds += _pretend(state, other, other.group.line.shape, holds, at, side)
+    for other in ahead:
+        if other.group is not None and other.group.line.shape.eligible & shape.eligible:
+            holds += _pretend(state, other, other.group.line.shape, holds, at, side)
     found = promise(state, task, shape, at, holds, side)
     if found is None or found.starts_at is None:
         return None
     return max(found.starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
+
+
+Kind = tuple[str, str, Estimate]
+"""Tasks of one tenant and user with the same prediction."""
+
+
+def _ages(state: State, at: float) -> dict[Kind, float]:
+    """How long tasks with a predicted run time have run, the oldest of each kind."""
+    ages: dict[Kind, float] = {}
+    for task in islice(chain.from_iterable(tasks.values() for tasks in state.on_node.values()), WITNESSES):
+        if isinstance(task.phase, Running) and task.estimate is not None and task.estimate.runs:
+            kind = (task.spec.tenant, task.spec.user, task.estimate)
+            ages[kind] = max(ages.get(kind, 0.0), task.served_at(at))
+    return ages
+
+
+def _as_known_now(task: Task, revise: Revise | None, ages: dict[Kind, float]) -> Task:
+    """A waiting task with the run time that would be predicted now; what its user said stays."""
+    estimate = task.estimate
+    if estimate is None or not estimate.runs or not isinstance(task.phase, Waiting):
+        return task
+    known = (revise(task) if revise is not None else None) or estimate
+    age = ages.get((task.spec.tenant, task.spec.user, estimate), 0.0)
+    if age > known.low_seconds:
+        likely, high = max(known.seconds, age), max(known.high_seconds, 1.2 * age)
+        known = replace(known, low_seconds=age, seconds=likely, high_seconds=max(likely, high))
+    if known == estimate:
+        return task
+    played = copy(task)
+    played.estimate = known
+    return played
 
 
 def _pretend(state: State, task: Task, shape: Shape, holds: list[Hold], at: float, side: Side) -> list[Hold]:

@@ -13,6 +13,7 @@ from gpuyard.domain.settings import Backfill
 from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.engine.backfill import is_hopeless
 from gpuyard.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
+from gpuyard.engine.preemption import find_raid
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import MOVING, State
@@ -207,6 +208,36 @@ def check_nothing_stranded(state: State) -> None:
             group = task.group
             kept = f"line awake {group.line.awake}, behind {group.line.behind}, parked {group.line.parked}, group parked {group.parked!r}"
             raise AssertionError(f"task {task.id} of tenant {task.spec.tenant} waits although {reason} ({kept})")
+    check_guarantees(state)
+
+
+def check_guarantees(state: State) -> None:
+    """Assert that after a pass no task waits whose tenant's guarantee covers it, and that may stop enough others."""
+    if not (state.guarantees and state.may_preempt()):
+        return
+    for line in state.queue.lines.values():
+        line.shape.refresh(state.index)
+        for class_index in (ONLINE, BATCH):
+            tops = [state.tasks[task] for _, task, group in line.tops(class_index)]
+            task = min(tops, key=lambda top: standing(state, top, state.now), default=None)
+            if task is None or not task.book.claims(line.shape.need_milli) or not _may_claim(state, task):
+                continue
+            raid, _ = find_raid(state, task, line.shape, state.now)
+            assert raid is None, (
+                f"task {task.id} waits, tenant {task.spec.tenant} is guaranteed room for it, "
+                f"and {[victim.id for victim in raid.victims]} may be stopped"
+            )
+
+
+def _may_claim(state: State, task: Task) -> bool:
+    """Whether nothing but room stops a task."""
+    assert task.group is not None
+    shape, book, tenant = task.group.line.shape, state.classes[task.class_index], task.book
+    if tenant.model_limits or tenant.budget_left(state.now) <= 0 or not shape.can_start(state.index):
+        return False
+    in_class, in_tenant = _promised_before(state, task)
+    need = shape.need_milli
+    return book.used + in_class + need <= book.limit and tenant.used + in_tenant + need <= tenant.limit
 
 
 def _could_start(state: State, task: Task) -> str:

@@ -3,7 +3,8 @@
 Two rights to stop a running task, and it must have allowed it in both cases:
 
 - the policy ranks it weaker than the waiting task (`policy.rank`), unless ours borrows and the other's class does not;
-- the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own.
+- the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own (for a
+  tenant without a guarantee: more than none).
 
 A task that a quota stops may take GPUs only from those the same quota counts: its own class, its own tenant.
 
@@ -30,7 +31,8 @@ from gpuyard.domain.causes import Why
 from gpuyard.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.engine.backfill import Amount, need_of
 from gpuyard.engine.phases import HOLDING, Running, Stopping
-from gpuyard.engine.state import Hold, State
+from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.engine.state import Hold, State, holds_gpus
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet, members, without
 from gpuyard.placement.index import Bay
@@ -96,6 +98,28 @@ def loss(victim: Task, at: float) -> float:
     return gpus * STOP_COSTS_SECONDS.get(victim.preemption, victim.served_at(at))
 
 
+class _UnderWay:
+    """Preemption that was decided and is not over: what claims will add to a class or tenant, and what victims give up."""
+
+    def __init__(self, state: State) -> None:
+        self.claimed_by_class, self.lost_by_class = [0, 0], [0, 0]
+        self.claimed_by_tenant: dict[TenantId, int] = {}
+        self.lost_by_tenant: dict[TenantId, int] = {}
+        for hold in state.holds.values():
+            if not hold.claim or isinstance(hold.task.phase, Stopping):
+                continue  # nothing is stopped for it, or it is being moved and is charged already
+            _add(self.claimed_by_class, self.claimed_by_tenant, hold.task, hold.need_milli)
+            for victim in map(state.tasks.__getitem__, hold.victims):
+                if holds_gpus(victim.phase):
+                    charge = victim.phase.placement.charge_milli  # type: ignore[attr-defined]
+                    _add(self.lost_by_class, self.lost_by_tenant, victim, charge)
+
+
+def _add(by_class: list[int], by_tenant: dict[TenantId, int], task: Task, milli: int) -> None:
+    by_class[task.class_index] += milli
+    by_tenant[task.spec.tenant] = by_tenant.get(task.spec.tenant, 0) + milli
+
+
 class _Rights:
     """What one waiting task may do to others at this instant."""
 
@@ -112,9 +136,11 @@ class _Rights:
         need = shape.need_milli
         mine = state.classes[task.class_index]
         tenant = task.book
-        self._class_claim = state.reclaims and mine.limit > mine.guarantee and mine.used + need <= mine.guarantee
-        self._borrows = mine.limit > mine.guarantee and mine.used + need > mine.guarantee
-        self._tenant_claim = tenant.tenant.guaranteed_gpus is not None and tenant.used + need <= tenant.guarantee
+        self._under_way = _UnderWay(state)
+        held = mine.used + self._under_way.claimed_by_class[task.class_index]
+        self._class_claim = state.reclaims and mine.limit > mine.guarantee and held + need <= mine.guarantee
+        self._borrows = mine.limit > mine.guarantee and held + need > mine.guarantee
+        self._tenant_claim = tenant.claims(need + self._under_way.claimed_by_tenant.get(tenant.id, 0))
         self.any = self._rank is not None or self._class_claim or self._tenant_claim
         self.left_milli = min(mine.limit - mine.used, tenant.limit - tenant.used)
         """What the quotas have left, without anybody being stopped."""
@@ -145,9 +171,16 @@ class _Rights:
         return given_back >= max(self.class_missing, self.tenant_missing)
 
     def by_policy(self, victim: Task) -> bool:
-        """Whether the policy gives the right. Who borrows may not stop a class that uses no more than its part."""
-        theirs = self._state.classes[victim.class_index]
-        if self._borrows and victim.class_index != self._task.class_index and theirs.used <= theirs.guarantee:
+        """Whether the policy gives the right.
+
+        A class that borrows may not stop one that uses no more than its part, and a task that no guarantee covers may
+        not stop one of another tenant whose guarantee covers all it uses.
+        """
+        part = self._state.classes[victim.class_index].guarantee
+        other_class = victim.class_index != self._task.class_index
+        if self._borrows and other_class and self._class_keeps(victim.class_index) <= part:
+            return False
+        if self._is_protected(victim.book, self._tenant_keeps(victim.book)):
             return False
         return self.rank(victim) > self._above
 
@@ -169,27 +202,41 @@ class _Rights:
 
     def _by_quota(self, victim: Task) -> bool:
         state = self._state
-        if self._class_claim and victim.class_index != self._task.class_index:
-            book = state.classes[victim.class_index]
-            if book.used > book.guarantee:
-                return True
+        other_class = victim.class_index != self._task.class_index
+        part = state.classes[victim.class_index].guarantee
+        if self._class_claim and other_class and self._class_keeps(victim.class_index) > part:
+            return True
         if self._tenant_claim and victim.spec.tenant != self._task.spec.tenant:
-            theirs = victim.book
-            return theirs.tenant.guaranteed_gpus is not None and theirs.used > theirs.guarantee
+            return self._tenant_keeps(victim.book) > victim.book.guarantee
         return False
 
+    def _class_keeps(self, class_index: int) -> int:
+        """What a class uses, less what is being stopped for others already."""
+        return self._state.classes[class_index].used - self._under_way.lost_by_class[class_index]
+
+    def _tenant_keeps(self, book: TenantBook) -> int:
+        """What a tenant uses, less what is being stopped for others already."""
+        return book.used - self._under_way.lost_by_tenant.get(book.id, 0)
+
+    def _is_protected(self, theirs: TenantBook, used: int) -> bool:
+        """Whether a tenant that uses so much is within its guarantee, and the waiting task is not within its tenant's."""
+        return theirs is not self._task.book and not self._tenant_claim and used <= theirs.guarantee
+
     def still_hold(self, victims: Iterable[Task]) -> bool:
-        """Whether those claimed from by quota alone stay at or above their part until the last of them is taken."""
+        """Whether those claimed from stay at or above their part until the last of them is taken."""
         state = self._state
-        by_class = [book.used for book in state.classes]
+        by_class = [self._class_keeps(class_index) for class_index in (ONLINE, BATCH)]
         by_tenant: dict[TenantId, int] = {}
         for victim in victims:
-            if self.by_policy(victim):
-                continue
             assert isinstance(victim.phase, Running)
             charge, class_index, tenant = victim.phase.placement.charge_milli, victim.class_index, victim.spec.tenant
             book = victim.book
-            used = by_tenant.setdefault(tenant, book.used)
+            used = by_tenant.setdefault(tenant, self._tenant_keeps(book))
+            if self.by_policy(victim):
+                if self._is_protected(book, used):
+                    return False
+                by_tenant[tenant] = used - charge
+                continue
             over_class = self._class_claim and by_class[class_index] > state.classes[class_index].guarantee
             if not over_class and not (self._tenant_claim and used > book.guarantee):
                 return False

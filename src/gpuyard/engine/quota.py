@@ -1,7 +1,7 @@
 """Quota: who may use how much. Every GPU in use is booked to a class and to a tenant, in thousandths.
 
 A book has a *limit* (never above it when a placement is made) and a *guarantee* (what its owner can take back from
-others). A strict split is a limit on each class; with borrowing it is a guarantee instead, and the limit is off.
+others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each class; with borrowing it is a guarantee instead, and the limit is off.
 The two class parts always add up to all GPUs, so no GPU is left to nobody, at any size of the yard.
 """
 
@@ -61,8 +61,12 @@ class TenantBook:
         """Take over new limits."""
         self.tenant = tenant
         self.limit = UNLIMITED if tenant.max_gpus is None else tenant.max_gpus * MILLI
-        self.guarantee = UNLIMITED if tenant.guaranteed_gpus is None else tenant.guaranteed_gpus * MILLI
+        self.guarantee = (tenant.guaranteed_gpus or 0) * MILLI
         self.model_limits = {model: limit * MILLI for model, limit in tenant.max_gpus_by_model}
+
+    def claims(self, need_milli: int) -> bool:
+        """Whether its guarantee covers so much more than it uses."""
+        return 0 < need_milli <= self.guarantee - self.used
 
     def settle(self, at: float, half_life: float) -> None:
         """Bring usage and spending up to now; called before `used` changes."""

@@ -12,7 +12,6 @@ from typing import Any
 from gpuyard.domain.events import Event, ReservationMade, TaskPlaced
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.settings import Backfill
-from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskId
 from gpuyard.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, speed_at
 from gpuyard.engine.backfill import holds_before, in_the_way
@@ -21,7 +20,7 @@ from gpuyard.engine.figures import Moment, rows_of
 from gpuyard.engine.preemption import prey_of
 from gpuyard.engine.queue import SOME, TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
-from gpuyard.engine.standing import Standing, is_borrowing, standing
+from gpuyard.engine.standing import Standing, is_borrowing, is_plain, key_of_tenant, standing
 from gpuyard.engine.state import Hold, State
 from gpuyard.engine.task import Task
 from gpuyard.placement.bayset import BaySet, without
@@ -50,7 +49,7 @@ class Pass(Deeds):
         queue = state.queue
         self.at = at
         self._moment = None
-        self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
+        self._plain = is_plain(state)
         self.placed = 0
         if state.freed:
             self._wake_for_freed()
@@ -197,8 +196,9 @@ class Pass(Deeds):
         """
         queue = self.state.queue
         queue.loosen_all()
+        claims, self.state.claims_changed = self.state.claims_changed and self.state.may_preempt(), False
         for line in list(queue.lines.values()):
-            if line.behind:
+            if line.behind or (claims and not line.awake and has_claim(line)):
                 queue.wake(line)
         for hold in list(self.state.holds.values()):
             borrowed, tenant_key, _, _ = standing(self.state, hold.task, self.at)
@@ -288,10 +288,10 @@ class Pass(Deeds):
         line.head(class_index)  # throws stale entries away
         line.shape.refresh(state.index)
         borrowing = is_borrowing(state, class_index)
-        tenant_key = state.policy.tenant_key
+        need = line.shape.need_milli
         entries: list[Ready] = []
         for key, task, group in line.tops(class_index):
-            by_tenant = tenant_key(group.tenant, self.at, state.settings) if tenant_key else 0.0
+            by_tenant = key_of_tenant(state, group.tenant, need, self.at)
             entries.append(((borrowing, by_tenant, key), task, line, group))
         return min(entries, key=lambda entry: entry[:2], default=None)
 
@@ -488,6 +488,12 @@ class Pass(Deeds):
         self.state.queue.park_with_tenant(group, limit)
         self._give_up_promise(task)
         self._push(group.line, group.class_index)
+
+
+def has_claim(line: Line) -> bool:
+    """Whether a guarantee covers a task of a line."""
+    need = line.shape.need_milli
+    return any(group.size and group.tenant.claims(need) for group in line.groups.values())
 
 
 def _model_limit(shape: Shape) -> str:

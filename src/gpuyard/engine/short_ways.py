@@ -9,13 +9,13 @@ from typing import Any
 
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill
-from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link
 from gpuyard.engine.backfill import gives_way, holds_before, need_of
 from gpuyard.engine.deeds import CLASS_INDEXES, short_of
 from gpuyard.engine.queue import TOTAL, Group, Head, Line
 from gpuyard.engine.quota import BATCH, ONLINE
 from gpuyard.engine.schedule import Pass
+from gpuyard.engine.standing import is_plain
 from gpuyard.engine.state import Hold
 from gpuyard.engine.task import Task
 from gpuyard.placement.choose import choose
@@ -49,7 +49,7 @@ class Scheduler(Pass):
             and len(state.freed) + len(queue.stirred) == 1
         ):
             self.at = at
-            self._plain = state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW
+            self._plain = is_plain(state)
             if self._plain and (self._refill() if state.freed else True not in queue.class_loosened and self._admit()):
                 return
         self.run(at)

@@ -148,6 +148,10 @@ class State:
         """Instants at which a task has to be looked at; task 0 stands for the yard."""
         self.reclaims = False
         """Somebody has a guarantee to claim."""
+        self.guarantees = False
+        """A tenant has a guarantee."""
+        self.claims_changed = False
+        """A tenant's use rose above its guarantee, or that of a tenant with a guarantee fell: claims may succeed now."""
         self.vacancy = False
         """A reservation ended: the next in line may get one."""
         self.demand = Demand()
@@ -255,6 +259,8 @@ class State:
         if book.since != at:
             book.settle(at, self.settings.fair_share_half_life_seconds)
         book.used += charge
+        if self.guarantees and (book.used <= book.guarantee if charge < 0 else book.used - charge <= book.guarantee):
+            self.claims_changed = True
         if book.model_limits:
             sign = 1 if charge > 0 else -1
             for part in placement.slices:
@@ -298,7 +304,7 @@ class State:
                 self.tenants[name] = book
                 continue
             self.queue.forget_tenant(name)
-            if book.tenant.guaranteed_gpus is not None:
+            if book.guarantee:
                 self.note_guarantees()
 
     # the queue
@@ -327,7 +333,9 @@ class State:
 
     def _consider(self, line: Line, task: Task) -> None:
         """A task joined a sleeping line: it may still stop others, or go before those the line sleeps behind."""
-        if self.may_preempt() and (head := line.head(task.class_index)) is not None and head[1] == task.id:
+        head = line.head(task.class_index)
+        first = head is not None and head[1] == task.id
+        if self.may_preempt() and (first or (self.guarantees and task.book.claims(line.shape.need_milli))):
             line.awake = True
             self.queue.stirred[line.number] = line
         elif line.behind and (
@@ -421,8 +429,8 @@ class State:
 
     def note_guarantees(self) -> None:
         """See whether anybody has GPUs to claim back."""
-        guaranteed = any(book.tenant.guaranteed_gpus is not None for book in self.tenants.values())
-        self.reclaims = guaranteed or self.split.mode is QuotaMode.BORROW
+        self.guarantees = any(book.guarantee for book in self.tenants.values())
+        self.reclaims = self.guarantees or self.split.mode is QuotaMode.BORROW
 
     def divide(self) -> None:
         """Give each class its part of the GPUs there are now."""
@@ -430,6 +438,13 @@ class State:
         set_parts(*self.classes, self.split, self.index.gpus_up)
         self.queue.loosen_all()
         self.queue.unpark_all_for_good()
+        if self.split.mode is QuotaMode.BORROW:
+            self.doubt_claims()
+
+    def doubt_claims(self) -> None:
+        """Who is guaranteed how much has changed: a task that waits may have the right to stop others now."""
+        if self.may_preempt():
+            self.queue.retry_all()
 
     def was_ours(self, task: TaskId) -> bool:
         """Whether this journal has, or had, a task of this number."""

@@ -503,9 +503,13 @@ class Client:
         """All users."""
         return self.connection.ask("GET", "/api/v1/users", UserList)
 
-    def add_user(self, username: str, password: str, *, tenant_id: str, role: str = "member") -> UserAnswer:
-        """A new user."""
+    def add_user(
+        self, username: str, password: str, *, tenant_id: str, role: str = "member", system_user: str = ""
+    ) -> UserAnswer:
+        """A new user; `system_user` is the account that the user's tasks run as where agents are root."""
         body = {"username": username, "password": password, "tenant_id": tenant_id, "role": role}
+        if system_user:
+            body["system_user"] = system_user
         return self.connection.ask("POST", "/api/v1/users", UserAnswer, body=body)
 
     def set_password(
@@ -516,6 +520,14 @@ class Client:
         Tokens stay unless they are to be revoked, too.
         """
         body = _request({}, password=password, old_password=old_password, revoke_tokens=revoke_tokens or None)
+        return self.connection.ask("PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body=body)
+
+    def change_user(
+        self, username: str, *, tenant_id: str | None = None, role: str | None = None, system_user: str | None = None
+    ) -> UserAnswer:
+        """Another tenant, role or system account; what is not given stays as it is."""
+        asked = {"tenant_id": tenant_id, "role": role, "system_user": system_user}
+        body = {name: value for name, value in asked.items() if value is not None}
         return self.connection.ask("PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body=body)
 
     def remove_user(self, username: str) -> None:

@@ -22,16 +22,10 @@ FIRST_LOOK_SECONDS = 0.05
 LAST_LOOK_SECONDS = 2.0
 
 
-class _Fact(msgspec.Struct):
-    """As much of a fact as is needed here."""
-
-    task: int | None = None
-
-
 class _Said(msgspec.Struct):
-    """One event: the fact and what stands around it."""
+    """As much of an event as is needed here."""
 
-    fact: _Fact
+    task_id: str = ""
 
 
 class Ear:
@@ -69,8 +63,9 @@ class Ear:
             said = msgspec.json.decode(data, type=_Said)
         except msgspec.MsgspecError:
             return  # a newer scheduler says something else here; looking now and then has to do
-        if said.fact.task is not None:
-            self._heard.put(said.fact.task)
+        number = said.task_id.removeprefix("task-")
+        if number.isdigit():
+            self._heard.put(int(number))
 
     @property
     def listens(self) -> bool:

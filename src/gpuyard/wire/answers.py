@@ -19,6 +19,7 @@ from gpuyard.wire.limits import (
     Percent,
     PositiveSeconds,
     Priority,
+    SystemUser,
     TenantName,
     Title,
 )
@@ -291,6 +292,8 @@ class UserAnswer(Struct, frozen=True, kw_only=True):
     username: str
     tenant_id: str
     role: Role
+    system_user: str = ""
+    """The system account that the user's tasks run as; empty: that of the tenant."""
 
 
 class UserList(Struct, frozen=True):
@@ -307,6 +310,8 @@ class UserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     password: Password | None = None
     tenant_id: TenantName = "default"
     role: Role = "member"
+    system_user: SystemUser = ""
+    """The system account that the user's tasks run as on nodes whose agent is root; empty: that of the tenant."""
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

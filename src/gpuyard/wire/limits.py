@@ -47,6 +47,14 @@ ModelName: TypeAlias = Annotated[
 ]
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]
 LabelValue: TypeAlias = Annotated[str, Meta(max_length=256, pattern=_PLAIN)]
+SystemUser: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        pattern=r"^(?!root$)[A-Za-z0-9._-]*$(?!\n)",
+        description="the name of a system account other than root, or empty",
+    ),
+]
 Labels: TypeAlias = Annotated[dict[LabelKey, LabelValue], Meta(max_length=64)]
 EnvName: TypeAlias = Annotated[
     str,

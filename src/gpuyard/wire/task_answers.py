@@ -141,7 +141,7 @@ def answer_of(
         task_id=name,
         id=name,
         status=status,
-        priority=spoken_priority(spec.task_class, priority),
+        priority=spoken_priority(spec.task_class, priority, spec.priority_in_words),
         task_class=spec.task_class,
         gpu_count=ask.gpus,
         command=list(spec.command) if isinstance(spec.command, tuple) else spec.command,

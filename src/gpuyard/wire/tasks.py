@@ -208,6 +208,7 @@ def specs_of(
         description=request.description or "",
         task_class=task_class,
         priority=priority,
+        priority_in_words=isinstance(request.priority, str),
         command=command_of(request.command),
         env=_env_of(request),
         work_dir=request.work_dir or "",
@@ -259,11 +260,11 @@ def class_and_priority(
     return request.task_class or default_class, default_priority if said is None else said
 
 
-def spoken_priority(task_class: TaskClass, priority: int) -> str | int:
-    """As it was sent: `high` and `low` are exactly one class and number each, so they can be told from them."""
-    if (task_class, priority) == HIGH:
+def spoken_priority(task_class: TaskClass, priority: int, in_words: bool) -> str | int:
+    """As it was sent: a word while the task still has what the word means, otherwise a number."""
+    if in_words and (task_class, priority) == HIGH:
         return "high"
-    return "low" if (task_class, priority) == LOW else priority
+    return "low" if in_words and (task_class, priority) == LOW else priority
 
 
 def resources_of(request: TaskRequest) -> Resources:

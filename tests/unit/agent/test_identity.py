@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,27 @@ def test_the_schedulers_word_counts_where_the_node_says_nothing() -> None:
     assert (of_the_node.user, of_the_scheduler.user) == ("nobody", "daemon")
 
 
+@as_root
+def test_a_user_who_is_mapped_runs_as_that_account_and_others_as_their_tenants() -> None:
+    identities = Identities({"physics": "nobody"}, False, system_users={"anna": "daemon"})
+    anna = identities.account("physics", by_owner=False, user="anna")
+    ben = identities.account("physics", by_owner=False, user="ben")
+    assert isinstance(anna, Account)
+    assert isinstance(ben, Account)
+    assert (anna.user, ben.user) == ("daemon", "nobody")
+
+
+def test_a_node_that_runs_only_mapped_tasks_says_whose_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    mapped = Identities({"physics": "nobody"}, False, system_users={"anna": "daemon"}).labels()
+    assert mapped == {
+        "gpuyard/accounts": "mapped", "gpuyard/tenant/physics": "mapped", "gpuyard/user/anna": "mapped",
+    }  # fmt: skip
+    assert Identities({}, True).labels() == {}
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert Identities({}, False).labels() == {"gpuyard/accounts": "mapped"}
+
+
 def test_a_mapped_user_who_does_not_exist_is_named() -> None:
     refusal = Identities({"physics": "no-such-user"}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
@@ -173,3 +195,17 @@ def test_a_gang_finds_its_rendezvous() -> None:
     assert rendezvous(Rendezvous("10.0.0.1", 29500, node_rank=1, rank=1, world_size=2)) == {
         "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "NODE_RANK": "1",
     }  # fmt: skip
+
+
+def test_python_writes_at_once_unless_the_task_says_otherwise() -> None:
+    assert env_of()["PYTHONUNBUFFERED"] == "1"
+    assert env_of(PYTHONUNBUFFERED="")["PYTHONUNBUFFERED"] == ""
+
+
+def test_a_task_does_not_find_gpuyards_own_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/venv/bin:/usr/bin:/bin")
+    own = Account("anna", "/home/anna", "/bin/sh")
+    env = environment(own, Key(1, 1), "node-1", [], {}, {})
+    assert env["PATH"] == "/usr/bin:/bin"
+    assert "VIRTUAL_ENV" not in env

@@ -1,5 +1,6 @@
 """How a launch of the scheduler becomes one of this node."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,15 @@ def test_tasks_on_real_gpus_are_held_in_a_control_group(
     launch = kitchen.launch(said.Key(1, 1), pb.Launch(argv=["true"], gpus=gpus, tenant="team"))
     assert isinstance(launch, said.Launch)
     assert launch.cgroup is held_in_a_group
+
+
+def test_a_lease_needs_no_system_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    kitchen = Kitchen(
+        "node-1", CARDS, Identities({}, False, tmp_path / "tenant"), tmp_path / "output",
+        output_limit_bytes=1, grace_seconds=1.0,
+    )  # fmt: skip
+    assert isinstance(kitchen.launch(said.Key(1, 1), pb.Launch(argv=["true"], gpus=[1], tenant="team")), str)
+    lease = kitchen.launch(said.Key(2, 1), pb.Launch(lease=True, gpus=[1], tenant="team"))
+    assert isinstance(lease, said.Launch)
+    assert lease.uid is None

@@ -56,6 +56,14 @@ def test_steps_that_hand_values_on_are_one_process(tmp_path: Path) -> None:
     assert request.work_dir == str(tmp_path)
 
 
+def test_a_script_that_trains_is_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE.replace("json.dump(sum(numbers), file)", "loss = sum(numbers)\n        loss.backward()"))
+    [request] = requests_of(path, "you").values()
+    assert request.command == (sys.executable, "pipeline.py", "you")
+    assert (request.tasks, request.kind) == (("prepare", "greet", "total"), "training")
+
+
 def test_steps_that_meet_in_files_only_are_processes_of_their_own_and_do_the_same(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.py"
     path.write_text(PIPELINE)

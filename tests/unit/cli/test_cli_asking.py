@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
+from gpuyard.domain.values import TaskStatus
+from gpuyard.wire.answers import ExplainAnswer
 from tests.unit.sdk.partner import partner, task
 
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
+    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
@@ -22,7 +24,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
     with partner(lambda line: line.say(task(), 201)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *words])
         assert cli.main() == 0
-    [asked] = server.asked
+    asked = server.asked[0]
     body: dict[str, Any] = asked.body
     return body
 
@@ -169,3 +171,62 @@ def test_what_is_said_before_a_verb_of_a_group_counts_for_it(group: str, monkeyp
         monkeypatch.setattr(sys, "argv", ["gpuyard", group, "--server", server.url, *verbs[group]])
         assert cli.main() == 0
     assert len(server.asked) == 1
+
+
+def test_the_active_virtual_environment_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", "/home/anna/proj/env")
+    monkeypatch.setenv("PATH", "/home/anna/proj/env/bin:/usr/bin")
+    assert submitted(monkeypatch, "--", "python", "train.py")["env"] == {
+        "VIRTUAL_ENV": "/home/anna/proj/env", "PATH": "/home/anna/proj/env/bin:/usr/bin",
+    }  # fmt: skip
+    assert "env" not in submitted(monkeypatch, "--no-venv", "--", "python", "train.py")
+    assert submitted(monkeypatch, "-e", "PATH=/bin", "--", "python")["env"] == {"PATH": "/bin"}
+
+
+def test_the_active_conda_environment_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDA_PREFIX", "/opt/conda/envs/torch")
+    monkeypatch.setenv("CONDA_DEFAULT_ENV", "torch")
+    monkeypatch.setenv("PATH", "/opt/conda/envs/torch/bin:/usr/bin")
+    sent = submitted(monkeypatch, "-e", "A=1", "--", "python", "train.py")["env"]
+    assert sent == {
+        "A": "1", "CONDA_DEFAULT_ENV": "torch", "CONDA_PREFIX": "/opt/conda/envs/torch",
+        "PATH": "/opt/conda/envs/torch/bin:/usr/bin",
+    }  # fmt: skip
+
+
+def test_gpuyards_own_environment_stays_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    assert "env" not in submitted(monkeypatch, "--", "python", "train.py")
+
+
+def test_the_whole_environment_goes_along_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DATASET", "imagenet")
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    sent = submitted(monkeypatch, "--env-all", "--", "true")["env"]
+    assert sent["DATASET"] == "imagenet"
+    assert not {"WANDB_API_KEY", "CUDA_VISIBLE_DEVICES", "HOME", "PWD"} & sent.keys()
+    assert "WANDB_API_KEY" in capsys.readouterr().err
+
+
+def test_no_gpu_and_no_cpu_is_a_wrong_call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("run", "submit"):
+        monkeypatch.setattr(sys, "argv", ["gpuyard", verb, "-g", "0", "--", "true"])
+        assert cli.main() == 2
+        assert "a task without GPUs needs --cpus N" in capsys.readouterr().err
+    assert submitted(monkeypatch, "-g", "0", "--cpus", "1", "--", "true")["gpu_count"] == 0
+
+
+def test_submit_says_at_once_that_no_present_node_can_hold_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "The task needs 8 GPUs of one model on a node; the largest suitable node has 4."
+    told = ExplainAnswer("task-7", TaskStatus.PENDING, reason, "NodeTooSmall", 0, None, None, None, [])
+    with partner(lambda line: line.say(told if line.path.endswith("explain") else task(), 200)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, "-g", "8", "--", "true"])
+        assert cli.main() == 0
+    out, err = capsys.readouterr()
+    assert out == "task-7\n"
+    assert reason in err

@@ -60,8 +60,8 @@ def test_without_a_band_there_is_one_instant() -> None:
 def test_a_guess_is_called_one() -> None:
     told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
     assert told[2] == (
-        f"At a guess it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}: "
-        "a task in its way has run longer than its estimate."
+        f"Rough estimate: it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}. "
+        "How long the tasks in its way run is not well known."
     )
 
 
@@ -89,7 +89,7 @@ def test_a_start_that_rests_on_no_estimate_does_not_speak_of_any(code: str) -> N
 def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
-        "No node of today can hold it. It starts by itself once one that can joins; if none will, cancel it and ask for less.",
+        "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less.",
     ]
 
 

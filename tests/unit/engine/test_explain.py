@@ -179,3 +179,39 @@ def test_the_band_holds_its_middle(tasks: list[tuple[float, float, float]]) -> N
             assert told.starts_at is not None
             assert told.starts_high is not None
             assert cluster.now <= told.starts_low <= told.starts_at <= told.starts_high
+
+
+@pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
+def test_the_start_of_a_task_far_back_follows_the_queue(backfill: str) -> None:
+    cluster = ClusterStory(backfill=backfill)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits_many(150, task("sweep", gpus=1, runs_for=30, estimate=30))
+    cluster.passes(10)
+    assert cluster.explains("sweep-147").starts_at == pytest.approx(36 * 30)
+
+
+def test_a_prediction_that_running_tasks_have_outrun_is_not_believed_of_those_that_wait() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits_many(150, task("sweep", gpus=1, runs_for=30, estimate=Estimate(0.5, 0.2, 134.0, 9)))
+    cluster.passes(25)
+    told = cluster.explains("sweep-147")
+    assert told.starts_low is not None
+    assert told.starts_low >= 25 + 35 * 25
+    assert told.guessed
+
+
+def test_a_start_is_expected_by_what_is_predicted_now() -> None:
+    cluster = ClusterStory()
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits_many(150, task("sweep", gpus=1, runs_for=30, estimate=Estimate(0.5, 0.2, 134.0, 9)))
+    cluster.passes(31)
+    number, now = cluster.numbers["sweep-147"], cluster.world.now
+    told = explain(cluster.state, number, now, lambda _: Estimate(30.0, 29.0, 31.0, 13))
+    assert told.starts_at == pytest.approx(36 * 30, rel=0.1)
+
+
+def test_a_wide_band_makes_a_likely_start_a_guess(cluster: ClusterStory) -> None:
+    cluster.submits(task("now", gpus=4, estimate=Estimate(10.0, 1.0, 900.0, 3)))
+    cluster.submits(task("next", gpus=4, estimate=10))
+    assert cluster.explains("next").guessed

@@ -105,7 +105,7 @@ def test_limits_are_taken_over_in_thousandths_and_none_is_no_limit() -> None:
     book = TenantBook(Tenant(LAB, 4, (("H100", 2),), 1), 0.0)
     assert (book.limit, book.guarantee, book.model_limits) == (4000, 1000, {"H100": 2000})
     book.set(Tenant(LAB))
-    assert (book.limit, book.guarantee, book.model_limits) == (UNLIMITED, UNLIMITED, {})
+    assert (book.limit, book.guarantee, book.model_limits) == (UNLIMITED, 0, {})
 
 
 @given(st.integers(0, 200_000), st.integers(0, 1000), st.sampled_from(list(QuotaMode)))

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuyard.domain import refusals as no
-from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.node import MAPPED_ONLY, Gpu, NodeSpec, maps_user
 from gpuyard.domain.task import Resources, Share
 from gpuyard.domain.values import NodeId
 from gpuyard.placement.index import Index
@@ -108,3 +108,13 @@ def test_a_task_without_gpus_is_at_home_once_in_every_node() -> None:
     shape = Shape(Resources(cpus=1))
     shape.refresh(index)
     assert shape.eligible.bit_count() == 1
+
+
+def test_a_task_without_a_system_account_goes_where_it_has_one_or_needs_none() -> None:
+    index = Index()
+    index.join(NodeSpec(NodeId("root"), (Gpu("A100", 1),), labels=(MAPPED_ONLY, maps_user("anna"))))
+    anna, ben = (Shape(Resources(gpus=1, account=("physics", user))) for user in ("anna", "ben"))
+    assert (anna.never(index), ben.never(index)) == (None, no.NoSystemUser("physics", "ben"))
+    index.join(NodeSpec(NodeId("shared"), (Gpu("A100", 1),)))
+    assert ben.never(index) is None
+    assert Shape(Resources(gpus=1)).never(index) is None

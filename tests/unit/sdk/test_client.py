@@ -145,7 +145,9 @@ class Story:
             line.begin_stream()
             line.wfile.write(b"retry: 2000\n\n: still here\n\ndata: not json\n\n")
             for kind, number in (("AttemptStarted", 7), ("TaskEnded", 9), ("TaskEnded", 7)):
-                line.wfile.write(b'id: 1\ndata: {"seq":1,"fact":{"type":"%s","task":%d}}\n\n' % (kind.encode(), number))
+                line.wfile.write(
+                    b'id: 1\ndata: {"seq":1,"type":"%s","task_id":"task-%d"}\n\n' % (kind.encode(), number)
+                )
             return
         self.left -= 1
         line.say(task(7, self.status if self.left < 0 else TaskStatus.RUNNING))

@@ -45,6 +45,7 @@ def test_the_request_of_003_is_an_online_task_with_two_gpus() -> None:
         user="alice",
         task_class=TaskClass.ONLINE,
         priority=80,
+        priority_in_words=True,
         command="python train.py --epochs 100",
     )
 
@@ -94,9 +95,9 @@ def test_high_and_low_say_the_class_and_a_number_keeps_the_tenants() -> None:
 
 
 def test_priority_is_told_as_it_was_sent() -> None:
-    for sent in ("high", "low", 0, 50, 100):
+    for sent in ("high", "low", 0, 20, 50, 80, 100):
         task = spec(priority=sent)
-        assert spoken_priority(task.task_class, task.priority) == sent
+        assert spoken_priority(task.task_class, task.priority, task.priority_in_words) == sent
 
 
 def test_what_a_request_asks_for() -> None:

@@ -189,6 +189,8 @@ def _show_requests(requests: "list[Request]") -> None:
         return
     alone = len(requests) == 1 and requests[0].array is None
     typer.echo("\nWould be submitted, as one process:" if alone else "\nWould be submitted:")
+    if alone and requests[0].kind == "training" and len(requests[0].tasks) > 1:
+        typer.echo("It trains, so it is not divided: all its steps run in one process.")
     rows = [(r.name, r.array or 1, r.gpus * r.nodes, list(r.after), spoken(r.command)) for r in requests]
     print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))
 

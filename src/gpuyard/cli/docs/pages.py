@@ -132,7 +132,7 @@ def policies() -> str:
                 for name, policy in POLICIES.items()
             ),
         ),
-        "Whatever the policy, tenants with a guarantee and classes that lent GPUs can take back what is theirs.",
+        "Whatever the policy, tenants with a guarantee and classes that lent GPUs can take back what is theirs, and tasks that a guarantee covers go first.",
     ]
     for name in POLICIES:
         parts += [f"## {name}", *_prose(paragraphs(import_module(f"gpuyard.engine.policies.{name}")))]

@@ -8,7 +8,7 @@ from gpuyard.control_plane.access.who import Action, may
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import find_answer, read_answer
-from gpuyard.control_plane.rest.submit import accept
+from gpuyard.control_plane.rest.submit import accept, fitted
 from gpuyard.control_plane.rest.tasks import cancel, find_page, page_of
 from gpuyard.control_plane.rest.tenants import find_tenant, tenants_of
 from gpuyard.control_plane.settings import DEFAULT_TENANT
@@ -53,7 +53,7 @@ async def post_task(desk: Desk, call: Call) -> Answer:
         max_gpu_memory_mib=entry.max_memory_per_gpu,
         user=call.who.username,
     )
-    [answer] = await accept(desk, call, [Submission([spec], {})], body)
+    [answer] = await accept(desk, call, [Submission(fitted(desk, call, [spec]), {})], body)
     return say(_told(read_answer(answer), _numbers(desk)), 201)
 
 

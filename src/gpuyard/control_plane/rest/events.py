@@ -23,7 +23,8 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.errors import FactsRetired
 from gpuyard.domain.values import TaskId, TenantId
 from gpuyard.journal.records import Record
-from gpuyard.wire.limits import Instant, instant_of
+from gpuyard.wire.happenings import Fields, happened
+from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import parse_task_id
 
@@ -45,15 +46,6 @@ PARAMETERS = (
     counted("after", "Begin behind the fact of this number, as Last-Event-ID does.", 0, 2**53 - 1),
     Parameter("task", "Only facts about this task.", _read_task),
 )
-
-
-class EventData(Struct, frozen=True):
-    """What stands in an event."""
-
-    seq: int
-    at: Instant
-    by: str
-    fact: fact.Event
 
 
 class GapData(Struct, frozen=True):
@@ -174,13 +166,19 @@ def _gap(after: int, goes_on_with: int, why: str) -> bytes:
     return b"id: %d\nevent: Gap\ndata: %s\n\n" % (goes_on_with - 1, encode(data))
 
 
+def _data(record: Record) -> Fields:
+    """What stands in an event, in the words of the API."""
+    told = happened(record.fact, record.at, record.by)
+    return {"seq": record.seq, "at": instant_of(record.at), "by": record.by, **told}
+
+
 def _told(records: Sequence[Record]) -> bytes:
     return b"".join(
         b"id: %d\nevent: %s\ndata: %s\n\n"
         % (
             record.seq,
             type(record.fact).__name__.encode(),
-            encode(EventData(record.seq, instant_of(record.at), record.by, record.fact)),
+            encode(_data(record)),
         )
         for record in records
     )

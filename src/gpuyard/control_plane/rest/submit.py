@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from gpuyard.control_plane.access.who import TABLE, Action, Reach
+from gpuyard.control_plane.agents import is_owner
 from gpuyard.control_plane.rest.answer import Answer, encode, say
 from gpuyard.control_plane.rest.body import MOST_IN_A_BATCH
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.errors import Refused
 from gpuyard.control_plane.rest.lookup import tenant_of_task
 from gpuyard.control_plane.views import TaskView
-from gpuyard.control_plane.yard import Submission
+from gpuyard.control_plane.yard import Submission, by
+from gpuyard.domain.gpu_names import meant
+from gpuyard.domain.node import MAPPED_ONLY
 from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency, WorkDoesNotFit
-from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
@@ -77,6 +81,7 @@ def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> 
         max_gpu_memory_mib=entry.max_memory_per_gpu,
         user=call.who.username,
     )
+    specs = fitted(desk, call, specs)
     after_success, after_any = places_of(request.depends_on), places_of(request.after_any)
     for field, places in (("depends_on", after_success), ("after_any", after_any)):
         if places and max(places) >= of:
@@ -84,6 +89,37 @@ def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> 
             message = f"There is no tasks[{max(places)}] in this batch of {of} to wait for." if of else alone
             raise WrongRequest("UnknownDependency", message, field)
     return Submission(specs, request.secrets or {}, after_success, after_any)
+
+
+def fitted(desk: Desk, call: Call, specs: list[TaskSpec]) -> list[TaskSpec]:
+    """The specs with what only the yard knows: which GPU models their names mean, and whether they need an account."""
+    ask = specs[0].resources
+    resources = _with_known_models(desk, ask) if ask.models or ask.speeds else ask
+    if _needs_account(desk, call, specs[0]):
+        resources = replace(resources, account=(specs[0].tenant, call.who.username))
+    return specs if resources is ask else [replace(spec, resources=resources) for spec in specs]
+
+
+def _with_known_models(desk: Desk, ask: Resources) -> Resources:
+    """Names in small letters and parts of names become those of the models that are here; others stay as they are."""
+    known = {gpu.model for node in desk.yard.views.nodes.values() for gpu in node.spec.gpus}
+    if known.issuperset(ask.models) and known.issuperset(model for model, _ in ask.speeds):
+        return ask
+    models = tuple(dict.fromkeys(meant(model, known) or model for model in ask.models))
+    speeds = {meant(model, known) or model: speed for model, speed in ask.speeds}
+    return replace(ask, models=models, speeds=tuple(sorted(speeds.items())))
+
+
+def _needs_account(desk: Desk, call: Call, spec: TaskSpec) -> bool:
+    """Whether there are nodes that can not run it because neither its tenant nor its user has a system account.
+
+    A lease starts no process, and the scheduler's owner may use the agents' own account. Where there is no node yet,
+    such nodes may be the first to join.
+    """
+    if spec.command is None or is_owner(by(call.who)) or desk.yard.account_of(spec.tenant, call.who.username):
+        return False
+    nodes = desk.yard.views.nodes
+    return not nodes or any(MAPPED_ONLY in node.spec.labels for node in nodes.values())
 
 
 async def accept(

@@ -19,7 +19,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain.values import TenantId
 from gpuyard.wire import answers as wire
 from gpuyard.wire.dialect import CurrentUser, LoginAnswer, read_login
-from gpuyard.wire.limits import Instant, TenantName, instant_of
+from gpuyard.wire.limits import Instant, SystemUser, TenantName, instant_of
 from gpuyard.wire.strict import Strict, WrongRequest
 
 log = structlog.get_logger()
@@ -38,6 +38,8 @@ class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant_id: TenantName | UnsetType = UNSET
     role: wire.Role | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
+    system_user: SystemUser | UnsetType = UNSET
+    """The system account that the user's tasks run as; empty: that of the tenant."""
 
 
 class UserDetail(wire.UserAnswer, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ async def note(desk: Desk, what: str, who: Who, username: str, **about: object) 
 
 async def list_users(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """All of them."""
-    users = [_user(user) for user in desk.access.users()]
+    users = [_user(desk, user) for user in desk.access.users()]
     return say(UsersAnswer(users, len(users)))
 
 
@@ -86,16 +88,17 @@ async def post_user(desk: Desk, call: Call) -> Answer:
         raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     user = await in_thread(desk, desk.access.add_user, asked.username, asked.password, tenant, role)
+    await in_thread(desk, desk.yard.system_users.set, user.username, asked.system_user)
     await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
     if not desk.settings.auth.enabled:
         message = "Login is off: root and the user who runs the scheduler are admins without one. Set auth.enabled."
         log.warning("login_is_off", message=message)
-    return say(_user(user), 201)
+    return say(_user(desk, user), 201)
 
 
 async def get_user(desk: Desk, call: Call) -> Answer:
     """One of them; everybody sees oneself."""
-    return say(_user(_find_user(desk, call)))
+    return say(_user(desk, _find_user(desk, call)))
 
 
 async def patch_user(desk: Desk, call: Call) -> Answer:
@@ -106,7 +109,8 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
     role = UNSET if change.role is UNSET else Role(change.role)
     given = {"tenant": tenant, "role": role, "disabled": change.disabled}
     given = {name: value for name, value in given.items() if value is not UNSET}
-    if given and not _sees_all(call.who):
+    maps = change.system_user is not UNSET
+    if (given or maps) and not _sees_all(call.who):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
     if change.password is not UNSET:
         if _is(call.who, user.username):  # a stolen login must not become the user for good
@@ -121,6 +125,9 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
         change_user = desk.access.change_user
         await in_thread(desk, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
         await note(desk, "user_changed", call.who, username=user.username, **given)
+    if maps:
+        await in_thread(desk, desk.yard.system_users.set, user.username, change.system_user)
+        await note(desk, "user_changed", call.who, username=user.username, system_user=change.system_user)
     return await get_user(desk, call)
 
 
@@ -128,6 +135,7 @@ async def delete_user(desk: Desk, call: Call) -> Answer:
     """Away with a user and all tokens of that user."""
     username = call.named["username"]
     await in_thread(desk, desk.access.remove_user, username)
+    await in_thread(desk, desk.yard.system_users.set, username, "")
     await note(desk, "user_removed", call.who, username=username)
     return say(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
 
@@ -149,11 +157,12 @@ def _is(who: Who, username: str) -> bool:
     return who.via is not Via.LOCAL and who.username == username
 
 
-def _user(user: User) -> UserDetail:
+def _user(desk: Desk, user: User) -> UserDetail:
     return UserDetail(
         username=user.username,
         tenant_id=user.tenant or "",
         role=user.role.value,
+        system_user=desk.yard.system_users.of(user.username),
         disabled=user.disabled,
         created_at=instant_of(user.created_at),
     )

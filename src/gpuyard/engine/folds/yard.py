@@ -11,6 +11,7 @@ from gpuyard.domain.values import TaskId, TenantId
 from gpuyard.engine.phases import HOLDING, Running
 from gpuyard.engine.policies import POLICIES
 from gpuyard.engine.quota import TenantBook
+from gpuyard.engine.standing import GUARANTEED
 from gpuyard.engine.state import DEFAULT_TENANT, State, holds_gpus
 
 MOST_ORIGINS = 10_000
@@ -79,6 +80,11 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
         _limit(state, state.tenants[name], limits, at)
     _count_models(state, changed.keys())
     state.note_guarantees()
+    for hold in state.holds.values():
+        if hold.tenant_key == GUARANTEED and hold.task.book.id in changed:
+            hold.tenant_key = 0.0  # made anew with what the limits give it now
+    state.doubt_promises()
+    state.doubt_claims()
 
 
 def _limit(state: State, book: TenantBook, tenant: Tenant, at: float) -> None:
@@ -113,8 +119,8 @@ def split_set(state: State, event: fact.SplitSet) -> None:
         for hold in state.holds.values():
             hold.borrowed = False  # nobody borrows any more, so no promise stands back for that
     state.doubt_promises()
-    state.divide()
     state.note_guarantees()
+    state.divide()
 
 
 def settings_changed(state: State, event: fact.SettingsChanged) -> None:

@@ -55,7 +55,10 @@ def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
         if all(needed > by_model.get(model, needed) for model in ask.models):
             model = max(ask.models, key=lambda model: by_model[model])
             return no.QuotaForbids(spec.tenant, needed, by_model[model], model)
-    return Shape(ask).never(state.index) if spec.require_fit else None
+    if not spec.require_fit and ask.account is None:
+        return None
+    never = Shape(ask).never(state.index)
+    return never if spec.require_fit or isinstance(never, no.NoSystemUser) else None
 
 
 def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:

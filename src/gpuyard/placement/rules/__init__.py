@@ -11,7 +11,7 @@ from gpuyard.domain.refusals import Never
 from gpuyard.domain.task import Resources
 from gpuyard.placement.bayset import BaySet
 from gpuyard.placement.index import Index
-from gpuyard.placement.rules import cpus, gpu_count, gpu_memory, gpu_model, host_memory, labels
+from gpuyard.placement.rules import accounts, cpus, gpu_count, gpu_memory, gpu_model, host_memory, labels
 
 
 class Rule(Protocol):
@@ -24,4 +24,4 @@ class Rule(Protocol):
         """Why none of `among` does."""
 
 
-RULES: tuple[Rule, ...] = (gpu_model, gpu_memory, gpu_count, labels, cpus, host_memory)
+RULES: tuple[Rule, ...] = (gpu_model, gpu_memory, gpu_count, labels, cpus, host_memory, accounts)

@@ -1,5 +1,6 @@
 """The GPUs are of a model the task accepts."""
 
+from gpuyard.domain.gpu_names import nearest
 from gpuyard.domain.refusals import Never, UnknownGpuModel
 from gpuyard.domain.task import Resources
 from gpuyard.placement.bayset import BaySet
@@ -19,4 +20,4 @@ def bays(ask: Resources, index: Index) -> BaySet:
 def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
     """Name the models there are."""
     known = sorted(model for model, having in index.by_model.items() if having & among)
-    return UnknownGpuModel(ask.models, tuple(known))
+    return UnknownGpuModel(ask.models, tuple(known), next(filter(None, (nearest(it, known) for it in ask.models)), ""))

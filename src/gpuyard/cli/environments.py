@@ -1,0 +1,65 @@
+"""What a task gets of the environment that `submit` and `run` are called in.
+
+An active virtual or conda environment goes along: four variables that make programs find it, and no others. gpuyard's
+own environment does not count, since people activate it to have the `gpuyard` command. `--env-all` sends everything
+but what describes this terminal session and what looks like a secret, which belongs into `--secret`.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+
+ENVIRONMENT = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE|_KEY$|^KEY$|AUTH", re.IGNORECASE)
+_SESSION = frozenset(
+    [
+        "_",
+        "DISPLAY",
+        "HOME",
+        "HOSTNAME",
+        "LOGNAME",
+        "MAIL",
+        "OLDPWD",
+        "PWD",
+        "SHELL",
+        "SHLVL",
+        "STY",
+        "TERM",
+        "TMUX",
+        "TMUX_PANE",
+        "TTY",
+        "USER",
+        "WAYLAND_DISPLAY",
+        "WINDOWID",
+        "XAUTHORITY",
+        "LS_COLORS",
+        "PS1",
+        "CUDA_DEVICE_ORDER",
+    ]
+)
+_SESSION_PREFIXES = ("BASH_FUNC_", "DBUS_", "GPUYARD_", "SSH_", "XDG_", "SYSTEMD_", "GPG_")
+
+
+def active(env: Mapping[str, str], own_prefix: str = sys.prefix) -> dict[str, str]:
+    """The variables of an active virtual or conda environment; none if there is none, or only gpuyard's own."""
+    prefixes = [env[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
+    if not any(os.path.realpath(prefix) != os.path.realpath(own_prefix) for prefix in prefixes):
+        return {}
+    return {name: env[name] for name in ENVIRONMENT if env.get(name)}
+
+
+def everything(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """All variables that a task can be given, and the names of those left out because they look like secrets."""
+    from gpuyard.wire.tasks import SET_BY_US
+
+    sent: dict[str, str] = {}
+    secret = []
+    for name, value in env.items():
+        if name in _SESSION or name in SET_BY_US or name.startswith(_SESSION_PREFIXES) or not name.isprintable():
+            continue
+        if _SECRET.search(name):
+            secret.append(name)
+        else:
+            sent[name] = value
+    return sent, sorted(secret)

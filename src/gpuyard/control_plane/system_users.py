@@ -1,0 +1,43 @@
+"""Which system account the tasks of a user run as: a small file beside the users, read once and replaced as a whole."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+
+class SystemUsers:
+    """System accounts by user name. Without a path nothing is kept."""
+
+    def __init__(self, path: Path | None = None, known: dict[str, str] | None = None) -> None:
+        self._path = path
+        self._known = known or {}
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the file, if there is one."""
+        try:
+            return cls(path, msgspec.json.decode(path.read_bytes(), type=dict[str, str]))
+        except FileNotFoundError:
+            return cls(path)
+
+    def of(self, username: str) -> str:
+        """The account of a user; empty: none."""
+        return self._known.get(username, "")
+
+    def set(self, username: str, account: str) -> None:
+        """Map a user to an account, or to none with an empty name. Durable when it returns."""
+        if self.of(username) == account:
+            return
+        changed = {name: mapped for name, mapped in self._known.items() if name != username}
+        if account:
+            changed[username] = account
+        if self._path is not None:
+            beside = self._path.with_suffix(".new")
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(changed))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+        self._known = changed
