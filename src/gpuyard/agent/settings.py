@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from gpuyard.wire.config import Complaint, PeerAddress, Seconds, load
+from gpuyard.wire.config import Complaint, PeerAddress, Seconds, Section, load
 from gpuyard.wire.limits import Labels, NodeNameOrNone, TenantName
 
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
@@ -25,10 +25,6 @@ VirtualGpus: TypeAlias = Annotated[
         description="COUNT, COUNT:MODEL or COUNT:MODEL:GIGABYTES, such as 4:RTX4090:24, or empty for none",
     ),
 ]
-
-
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all sections."""
 
 
 class Agent(Section, frozen=True):

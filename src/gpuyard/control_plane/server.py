@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,7 +105,7 @@ async def serve(
             await _first_of(ready, running, told)
             ready.cancel()
             if yard.ready and not told.done():
-                await _apply(yard, settings, default_mode)
+                await _while_it_runs(running, _apply(yard, settings, default_mode))
                 await asyncio.to_thread(_add_users, access, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
@@ -159,11 +159,37 @@ def _pool(yard: Yard, settings: ServerSettings) -> ElasticPool | None:
     return ElasticPool(yard.loop, provider, *wanted, every_seconds=float(pool.interval))
 
 
+async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
+    """Do something that needs the loop. A loop that has ended answers nothing, so raise why it ended instead of waiting."""
+    doing = asyncio.create_task(work)
+    try:
+        await _first_of(doing, running)
+        if not doing.done():
+            await _ended(running)
+            raise CanNotServe("The scheduler stopped while it was starting.")
+        await doing
+    finally:
+        doing.cancel()
+
+
 async def _stop(yard: Yard, running: "asyncio.Task[None]") -> None:
     """End a yard that runs; of one that failed, raise why."""
     if not running.done():
         await yard.stop(PATIENCE_SECONDS)
-    await running
+    await _ended(running)
+
+
+async def _ended(running: "asyncio.Task[None]") -> None:
+    """Wait for the end of the loop. Of several failures at once the one that has a sentence is raised."""
+    try:
+        await running
+    except BaseExceptionGroup as group:
+        found = group.subgroup(GpuyardError)
+        if found is None:
+            raise
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        raise found from group
 
 
 async def _first_of(*tasks: "asyncio.Task[Any]") -> None:

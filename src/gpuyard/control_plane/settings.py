@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from gpuyard.domain.node import Gpu, NodeSpec
@@ -28,6 +28,7 @@ from gpuyard.wire.config import (
     SecondsGivenInHours,
     SecondsGivenInMilliseconds,
     SecondsOrNone,
+    Section,
     load,
 )
 from gpuyard.wire.limits import CpuCount, GpuCount, Labels, Mebibytes, ModelName, NodeNameOrNone, Percent, TenantName
@@ -57,10 +58,6 @@ ALGORITHMS: dict[str, Settings] = {
 }
 """What `scheduler.algorithm` means. 002's `round_robin` serves tenants in turn, which fair share does by what they used;
 its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
-
-
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all sections."""
 
 
 class Tls(Section, frozen=True):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import yaml
-from msgspec import inspect
+from msgspec import Struct, inspect
+from msgspec.structs import force_setattr
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.wire.strict import DEEPEST, Strict, WrongRequest, spoken_path
@@ -288,8 +289,21 @@ def _duration(raw: object, unit_seconds: float) -> float:
     return seconds
 
 
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections. A duration is read by a type of its own and kept as a plain float.
+
+    Values of settings end up in events, and the journal writes plain values only.
+    """
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, float) and type(value) is not float:
+                force_setattr(self, name, float(value))
+
+
 class Seconds(float):
-    """A duration above zero. A plain number is seconds."""
+    """A duration above zero. A plain number is seconds. It says how to read one; a section keeps a plain float."""
 
     words: ClassVar[str] = "a duration above zero, such as 5, 5s, 500ms or 2m"
     unit_seconds: ClassVar[float] = 1.0

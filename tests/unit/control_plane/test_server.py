@@ -1,14 +1,18 @@
 """How a scheduler is put together."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from gpuyard.control_plane.server import JOIN_TOKEN_FILE, join_token, serve
-from gpuyard.control_plane.settings import Prediction, Server, ServerSettings, Storage
+from gpuyard.control_plane.settings import Prediction, Server, ServerSettings, Storage, TenantEntry
+from gpuyard.domain.errors import JournalError
+from gpuyard.domain.events import TenantSet
+from gpuyard.journal.records import Entry, Position
+from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.sdk import Client, connect
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire.config import Address
@@ -50,6 +54,32 @@ def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not
             assert task.predicted_from == runs
 
     run(story)
+
+
+def test_a_start_that_fails_ends_with_the_reason_instead_of_waiting_for_a_loop_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any fault of the journal at the start: here the first settings can not be written."""
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        tenants={"lab": TenantEntry(max_gpus=1)},
+    )
+    append = SqliteJournal.append
+
+    def refuses_tenants(journal: SqliteJournal, batch: Sequence[Entry]) -> Position:
+        if any(isinstance(entry.fact, TenantSet) for entry in batch):
+            raise JournalError("The disk has gone.")
+        return append(journal, batch)
+
+    monkeypatch.setattr(SqliteJournal, "append", refuses_tenants)
+
+    async def story() -> None:
+        async with asyncio.timeout(5):
+            await serve(settings)
+
+    with pytest.raises(JournalError, match="The disk has gone"):
+        run(story)
 
 
 @asynccontextmanager
