@@ -85,7 +85,7 @@ class Applied(msgspec.Struct, frozen=True):
 async def serve(
     settings: ServerSettings,
     *,
-    default_mode: QuotaMode = QuotaMode.STRICT,
+    default_mode: QuotaMode | None = None,
     started: Callable[[str, int], None] = lambda _http, _grpc: None,
     until: asyncio.Event | None = None,
 ) -> None:
@@ -184,12 +184,13 @@ async def _ended(running: "asyncio.Task[None]") -> None:
     try:
         await running
     except BaseExceptionGroup as group:
-        found = group.subgroup(GpuyardError)
-        if found is None:
+        said = group.subgroup(GpuyardError)
+        if said is None:
             raise
-        while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        raise found from group
+        first: BaseException = said
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group
 
 
 async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
@@ -356,7 +357,7 @@ def _add_users(access: AccessStore, settings: ServerSettings) -> None:
             raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
 
 
-async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) -> None:
+async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
     wanted = Applied(engine_settings_of(settings), split_of(settings, default_mode=default_mode), tenants_of(settings))
     path = settings.data_dir / "applied.json"

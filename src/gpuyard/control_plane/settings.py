@@ -130,7 +130,7 @@ class Quota(Section, frozen=True):
     online_percent: Percent | None = None
     batch_percent: Percent | None = None
     mode: QuotaMode | None = None
-    """`strict`, or `borrow`: idle GPUs of the other class may be used and are given back."""
+    """`strict`; `borrow`: idle GPUs of the other class may be used and are given back; `none`: there is no split."""
 
 
 class Agents(Section, frozen=True):
@@ -361,9 +361,13 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
     )
 
 
-def split_of(settings: ServerSettings, *, default_mode: QuotaMode = QuotaMode.STRICT) -> Split:
-    """How the yard is split; one part alone says the other. `gpuyard up` borrows unless told otherwise."""
+def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None) -> Split:
+    """How the yard is split; one part alone says the other.
+
+    A `quota` section without a mode is strict, and without the section there is no split; `gpuyard up` borrows.
+    """
     online, batch = settings.quota.online_percent, settings.quota.batch_percent
+    default_mode = default_mode or (QuotaMode.NONE if settings.quota == Quota() else QuotaMode.STRICT)
     if online is None:
         online = Split().online_percent if batch is None else round(1 - batch, 9)
     return Split(online, round(1 - online, 9) if batch is None else batch, settings.quota.mode or default_mode)

@@ -81,7 +81,7 @@ def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
         assert getattr(settings, name) == getattr(plain, name)
     for section in ("replication", "agent", "storage", "auth", "users", "gpu", "monitor", "alerts", "system"):
         assert getattr(settings, section) == getattr(plain, section)
-    assert split_of(settings) == split_of(plain) == Split(0.7, 0.3, QuotaMode.STRICT)
+    assert split_of(settings) == split_of(plain) == Split(0.7, 0.3, QuotaMode.NONE)
     assert engine_settings_of(settings) == engine_settings_of(plain) == Settings()
 
 
@@ -141,6 +141,12 @@ def test_one_part_of_the_split_says_the_other(tmp_path: Path) -> None:
     assert split_of(load(tmp_path, "quota: {online_percent: 0.6}")) == Split(0.6, 0.4)
     assert split_of(load(tmp_path, "quota: {batch_percent: 0.1, mode: borrow}")) == Split(0.9, 0.1, QuotaMode.BORROW)
     assert split_of(ServerSettings(), default_mode=QuotaMode.BORROW).mode is QuotaMode.BORROW
+
+
+def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp_path: Path) -> None:
+    assert split_of(ServerSettings()).mode is QuotaMode.NONE
+    assert split_of(load(tmp_path, "quota: {online_percent: 0.7}")).mode is QuotaMode.STRICT
+    assert split_of(load(tmp_path, "quota: {mode: none}")).mode is QuotaMode.NONE
 
 
 @pytest.mark.parametrize(
