@@ -8,8 +8,8 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -19,7 +19,7 @@ import structlog
 from gpuyard import __version__
 from gpuyard.agent import outputs, telemetry
 from gpuyard.agent.identity import Identities
-from gpuyard.agent.inventory import Card, Inventory, detect
+from gpuyard.agent.inventory import Card, Chosen, detect
 from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.link import Agent
 from gpuyard.agent.processes import Processes
@@ -76,6 +76,7 @@ async def _run(settings: AgentSettings, folder: Path) -> None:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _ignored)
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({running, pruning, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,6 +88,12 @@ async def _run(settings: AgentSettings, folder: Path) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+
+
+def _ignored() -> None:
+    """A signal that would end the agent."""
+    message = "Settings are read at the start; restart the agent to read them again, tasks go on."
+    log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
 def _only_ours(folder: Path) -> None:
@@ -123,12 +130,7 @@ class Node:
         self._settings = settings
         self._folder = folder
         self._outputs = folder / "output"
-        self._inventory: Inventory = detect(
-            settings.gpu.detection_method,
-            node=settings.node_id,
-            virtual=settings.gpu.virtual,
-            busy=lambda: {gpu for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus},
-        )
+        self._inventory = _inventory(settings, self._busy)
         self._cards: tuple[Card, ...] = self._inventory.cards()
         executor = settings.executor
         self.kitchen = Kitchen(
@@ -139,6 +141,7 @@ class Node:
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
             control_groups=executor.control_groups,
+            compute_percent=settings.gpu.max_compute_percent,
         )
         self._mark = ""
         self._measured_at = float("-inf")
@@ -147,6 +150,11 @@ class Node:
         """What the last look at the cards found, until it is noted."""
         self._measuring: asyncio.Task[pb.Heartbeat] | None = None
         self._asked_at = 0.0
+
+    def _busy(self) -> set[int]:
+        """On which cards of all that were found something runs."""
+        numbers = self._inventory.numbers
+        return {numbers[gpu] for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus}
 
     def agent(self, processes: Processes) -> Agent:
         """The line to the scheduler, for this node."""
@@ -187,13 +195,16 @@ class Node:
         return agent
 
     def _join_token(self) -> str:
-        """From the settings, or the one a scheduler on this machine has drawn and keeps beside our work folder."""
+        """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
         if given := self._settings.agent.join_token:
             return given
-        try:
-            return (self._folder.parent / "join_token").read_text().strip()
-        except OSError:
-            return ""
+        here = all(address.is_loopback for address in self._settings.addresses)
+        for folder in (self._folder.parent, *(data_folders() if here else ())):
+            with suppress(OSError, UnicodeDecodeError):
+                drawn = Path(folder, "join_token").read_text(encoding="utf-8").strip()
+                if drawn:
+                    return drawn
+        return ""
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [
@@ -257,6 +268,25 @@ class Node:
                 outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
             )
             await asyncio.sleep(PRUNE_SECONDS)
+
+
+def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Chosen:
+    """The cards of this node that may be used."""
+    gpu = settings.gpu
+    every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)
+    chosen = Chosen(every, gpu.devices, gpu.max_memory_percent)
+    if chosen.missing:
+        log.warning("gpus_missing", devices=chosen.missing, message="gpu.devices names GPUs that are not here.")
+    if gpu.max_compute_percent < 100:
+        message = "max_compute_percent limits processes only where CUDA's MPS control daemon runs."
+        log.info("compute_limited", percent=gpu.max_compute_percent, message=message)
+    return chosen
+
+
+def data_folders() -> list[Path]:
+    """Where a scheduler on this machine keeps its data unless it is told otherwise: `gpuyard server`, then `gpuyard up`."""
+    shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return [Path("/var/lib/gpuyard"), Path(shared) / "gpuyard"]
 
 
 def _is_over(agent: Agent, key: said.Key) -> bool:

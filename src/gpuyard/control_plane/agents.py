@@ -67,6 +67,8 @@ class Agents:
         self._loop = loop
         self._views = views
         self._join_token = join_token
+        self.join_token_file = ""
+        """Where a token that was drawn is kept; empty: the settings say it."""
         self._secrets = secrets
         self._run_as = run_as
         self._heartbeat_seconds = heartbeat_seconds
@@ -143,7 +145,7 @@ class Agents:
     async def register(self, request: pb.Registration, context: Any) -> pb.Welcome:
         """Let a node in, or say why not."""
         state = self._loop.engine.state
-        if denied := check_join_token(request.join_token, self._join_token):
+        if denied := check_join_token(request.join_token, self._join_token, self.join_token_file):
             log.warning("agent_refused", node=request.node.id[:128], why=denied.code, peer=context.peer())
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, denied.sentence)
         if request.protocol > PROTOCOL:

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +37,15 @@ from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
 from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
+from gpuyard.control_plane.settings import (
+    ALGORITHMS,
+    Gpus,
+    ServerSettings,
+    engine_settings_of,
+    pool_of,
+    split_of,
+    tenants_of,
+)
 from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
 from gpuyard.domain import commands as command
@@ -96,7 +104,9 @@ async def serve(
     with ExitStack() as stack:
         yard, access = _open(settings, stack)
         pool = _pool(yard, settings)
-        http = stack.enter_context(_listen(settings.http_address))
+        http = [stack.enter_context(_listen(settings.http_address))]
+        if settings.monitor_address is not None:
+            http.append(stack.enter_context(_listen(settings.monitor_address)))
         agents = _grpc_server(yard)
         port = _bind(agents, settings)
         running = asyncio.create_task(yard.run(__version__))
@@ -109,7 +119,7 @@ async def serve(
                 await asyncio.to_thread(_add_users, access, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
-                    address = _address_of(http)
+                    address = _address_of(http[0])
                     log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
                     await _first_of(running, serving, told)
@@ -126,14 +136,14 @@ async def _served(
     access: AccessStore,
     settings: ServerSettings,
     agents: "grpc.aio.Server",
-    http: socket.socket,
+    http: Sequence[socket.socket],
     pool: ElasticPool | None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Both ports are open, also while the yard says good-bye."""
     doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
     web = http_server(make_app(yard, access, Gate(access), doorplate, settings), tls=settings.server.tls)
     await agents.start()
-    serving = asyncio.create_task(web.serve(sockets=[http]))
+    serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [asyncio.create_task(_note_uses(access))]
     if pool is not None:
         beside.append(asyncio.create_task(pool.run()))
@@ -223,8 +233,15 @@ async def _note_uses(access: AccessStore) -> None:
             log.warning("uses_not_written", message=str(error))  # they are kept, and written the next time
 
 
+def note_gpu_settings(settings: ServerSettings) -> None:
+    """Say in the log that a scheduler has no cards of its own, where its file speaks of some."""
+    if settings.gpu != Gpus():
+        message = "The section gpu is for the agent of `gpuyard up`; other agents have these keys in their own files."
+        log.warning("gpu_settings_unused", message=message)
+
+
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Ctrl-C and TERM stop cleanly; a second one at once."""
+    """Ctrl-C and TERM stop cleanly; a second one at once. HUP, which would end the process, is ignored."""
     loop = asyncio.get_running_loop()
 
     def told() -> None:
@@ -234,6 +251,12 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told)
+    loop.add_signal_handler(signal.SIGHUP, _ignored)
+
+
+def _ignored() -> None:
+    message = "Settings are read at the start; restart the scheduler to read them again, tasks go on."
+    log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -274,10 +297,13 @@ def _open(settings: ServerSettings, stack: ExitStack) -> tuple[Yard, AccessStore
         snapshot_folder=settings.snapshot_dir,
         retired_folder=settings.retired_dir,
         keep_seconds=float(settings.storage.retention),
+        queue_size=settings.queue_size,
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
         foreteller=_foreteller(settings) if settings.prediction.enabled else None,
         advisor=advisor,
     )
+    if not settings.join_token:
+        yard.agents.join_token_file = str((folder / JOIN_TOKEN_FILE).absolute())
     return yard, access
 
 

@@ -394,6 +394,17 @@ class AlreadyFounded(Conflict, frozen=True):
     yard: str
 
 
+class QueueFull(Conflict, frozen=True):
+    """As many tasks wait as scheduler.queue_size allows."""
+
+    text = (
+        "{waiting} tasks wait, and scheduler.queue_size allows {most}; send it again when some have started, or have the "
+        "setting raised."
+    )
+    waiting: int
+    most: int
+
+
 class QuotaForbids(Conflict, frozen=True):
     """The tenant's own limit is smaller than the task."""
 

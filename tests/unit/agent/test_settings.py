@@ -82,7 +82,7 @@ def test_schedulers_are_listed_once_and_in_order() -> None:
         ("scheduler: {master_address: ''}", "say where the scheduler is"),
         ("scheduler: {master_address: ':9090'}", "needs a host"),
         ("scheduler: {retry_interval: 60}", "longer than scheduler.max_retry_interval"),
-        ("tls: {cert: a}", "tls needs both cert and key"),
+        ("tls: {cert: a, ca: b}", "tls needs both cert and key"),
         ("tls: {cert: a, key: b}", "tls.cert needs tls.ca"),
         ("agent: {id: 'a/b'}", "agent.id is"),
         ("agent: {lables: {}}", 'did you mean "labels"?'),

@@ -15,6 +15,8 @@ from functools import cache
 from hashlib import sha256
 from pwd import getpwuid
 
+from msgspec.structs import replace
+
 from gpuyard.control_plane.access.local import Connection, trusted_uids
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Denied, Role, Via, Who
@@ -37,7 +39,9 @@ _NOT_BEARER = Denied(
     (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_request"'),),
 )
 _NOT_JOINED = Denied(
-    401, "WrongJoinToken", "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
+    401,
+    "WrongJoinToken",
+    "The join token is wrong or missing. Give the agent as agent.join_token what the scheduler's auth.join_token says.",
 )
 _NO_JOIN_TOKEN = Denied(
     401, "NoJoinToken", "This scheduler has no join token, so no agent can join. Set auth.join_token and restart it."
@@ -78,12 +82,18 @@ class Gate:
         return self._store.find(token, address)
 
 
-def check_join_token(given: str, expected: str) -> Denied | None:
-    """Whether an agent may join; takes the same time however much of the token is right."""
+def check_join_token(given: str, expected: str, file: str = "") -> Denied | None:
+    """Whether an agent may join; takes the same time however much of the token is right.
+
+    `file` is where the scheduler keeps the token that it has drawn: the agent's administrator is told.
+    """
     if not expected:
         return _NO_JOIN_TOKEN
     same = hmac.compare_digest(_digest(given), _digest(expected))
-    return None if same else _NOT_JOINED
+    if same or not file:
+        return None if same else _NOT_JOINED
+    where = f"The one that the scheduler has drawn is in the file {file} on its machine; set agent.join_token to it."
+    return replace(_NOT_JOINED, sentence=f"The join token is wrong or missing. {where}")
 
 
 def _digest(token: str) -> bytes:
