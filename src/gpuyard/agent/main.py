@@ -180,7 +180,7 @@ class Node:
             node,
             settings.agent.address or _own_address(str(settings.addresses[0])),
             tuple(str(address) for address in settings.addresses),
-            self._join_token(),
+            join_token_of(settings, self._folder),
             Witness(self._folder),
             processes,
             self.kitchen,
@@ -193,18 +193,6 @@ class Node:
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
         return agent
-
-    def _join_token(self) -> str:
-        """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
-        if given := self._settings.agent.join_token:
-            return given
-        here = all(address.is_loopback for address in self._settings.addresses)
-        for folder in (self._folder.parent, *(data_folders() if here else ())):
-            with suppress(OSError, UnicodeDecodeError):
-                drawn = Path(folder, "join_token").read_text(encoding="utf-8").strip()
-                if drawn:
-                    return drawn
-        return ""
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [
@@ -281,6 +269,20 @@ def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Chosen:
         message = "max_compute_percent limits processes only where CUDA's MPS control daemon runs."
         log.info("compute_limited", percent=gpu.max_compute_percent, message=message)
     return chosen
+
+
+def join_token_of(settings: AgentSettings, folder: Path) -> str:
+    """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
+    if settings.agent.join_token:
+        return settings.agent.join_token
+    here = all(address.is_loopback for address in settings.addresses)
+    places: list[Path] = [folder.parent, *(data_folders() if here else [])]
+    for place in places:
+        with suppress(OSError, UnicodeDecodeError):
+            drawn = (place / "join_token").read_text(encoding="utf-8").strip()
+            if drawn:
+                return drawn
+    return ""
 
 
 def data_folders() -> list[Path]:
