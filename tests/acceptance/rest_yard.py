@@ -53,8 +53,11 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """What went wrong; there is one shape, and it is complete."""
+        """What went wrong; /api/v1 has one shape, 002's /api another, and each is complete."""
         body = self.json
+        if isinstance(body.get("error"), str):
+            assert set(body) == {"error", "code", "field"}, body
+            return {"code": body["code"], "message": body["error"], "field": body["field"]}
         assert set(body) == {"error"}, body
         assert set(body["error"]) == {"code", "message", "field"}, body
         assert self.headers["content-type"] == "application/json"

@@ -400,6 +400,8 @@ def test_quota_is_shown_and_changed(yard: Yard) -> None:
 
 def test_limits_of_a_tenant(yard: Yard) -> None:
     assert "2 GPUs" in yard.does("tenants", "set", "vision", "--max-gpus", "2", "--max-by-model", "RTX4090=1")
+    told = yard.does("tenants", "set", "lab", "--gpu-hours", "2")
+    assert told.strip() == "lab may use as many GPUs as there are, 2 GPU-hours in 30d."
     assert "vision" in yard.does("tenants")
     done = yard.call("submit", "-t", "vision", "-g", "3", "--", "true")
     assert done.returncode == 1

@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.domain import commands as command
 from gpuyard.domain.events import AttemptStopping, ReservationMade
-from gpuyard.domain.refusals import TenantQuotaFull
+from gpuyard.domain.refusals import TenantQuotaTooSmall
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import GpuHealth, NodeId, Preemption, TenantId
 from gpuyard.engine import snapshot
@@ -156,7 +156,7 @@ def test_a_whole_node_is_taken_where_the_quota_allows_it(cluster: ClusterStory) 
     cluster.has_tenant("team", max_gpus=4)
     cluster.has_node(node("large", gpus=8))
     cluster.submits(task("whole", gpus=1, whole_nodes=True))
-    assert cluster.why("whole") == TenantQuotaFull(TenantId("team"), 4, 0.0, 8.0)
+    assert cluster.why("whole") == TenantQuotaTooSmall(TenantId("team"), 4, 8.0, 8)
     cluster.has_node(node("small", gpus=2))
     assert cluster.nodes_of("whole") == ("small",)
 

@@ -29,6 +29,7 @@ class Kitchen:
         output_limit_bytes: int,
         grace_seconds: float,
         control_groups: str = "auto",
+        compute_percent: float = 100.0,
     ) -> None:
         self.occupants: dict[said.Key, Occupant] = {}
         """Who holds which GPUs here; without the process ids, which the supervisor knows."""
@@ -40,6 +41,8 @@ class Kitchen:
         self._output_folder = output_folder
         self._output_limit_bytes = output_limit_bytes
         self._control_groups = control_groups
+        self._compute = {} if compute_percent >= 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{compute_percent:g}"}
+        """What MPS reads; without its daemon it has no effect."""
         self.grace_seconds = grace_seconds
         """Between asking an attempt to end and ending it."""
 
@@ -64,7 +67,8 @@ class Kitchen:
             key,
             argv=tuple(asked.argv),
             shell=asked.shell,
-            env=environment(account, key, self._node, cards, asked.env, asked.secrets, index),
+            env=environment(account, key, self._node, cards, asked.env, asked.secrets, index)
+            | (self._compute if cards else {}),
             cwd=asked.work_dir or account.home,
             uid=account.uid,
             gid=account.gid,

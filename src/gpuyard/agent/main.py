@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,11 +18,11 @@ import structlog
 from gpuyard import __version__
 from gpuyard.agent import outputs, telemetry
 from gpuyard.agent.identity import Identities
-from gpuyard.agent.inventory import Card, Inventory, detect
+from gpuyard.agent.inventory import Card, Chosen, detect
 from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.link import Agent
 from gpuyard.agent.processes import Processes
-from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings
+from gpuyard.agent.settings import AgentSettings
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.place import mark_of
 from gpuyard.agent.telemetry import Occupant
@@ -79,6 +79,7 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _ignored)
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({running, pruning, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +92,12 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
             pruning.cancel()
             stopping.cancel()
             await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+
+
+def _ignored() -> None:
+    """A signal that would end the agent."""
+    message = "Settings are read at the start; restart the agent to read them again, tasks go on."
+    log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
 @contextmanager
@@ -115,12 +122,7 @@ class Node:
         self._accept_yard = accept_yard
         self._folder = folder
         self._outputs = folder / "output"
-        self._inventory: Inventory = detect(
-            settings.gpu.detection_method,
-            node=settings.node_id,
-            virtual=settings.gpu.virtual,
-            busy=lambda: {gpu for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus},
-        )
+        self._inventory = _inventory(settings, self._busy)
         self._cards: tuple[Card, ...] = self._inventory.cards()
         executor = settings.executor
         self._identities = Identities(
@@ -134,6 +136,7 @@ class Node:
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
             control_groups=executor.control_groups,
+            compute_percent=settings.gpu.max_compute_percent,
         )
         self._mark = ""
         self._measured_at = float("-inf")
@@ -142,6 +145,11 @@ class Node:
         """What the last look at the cards found, until it is noted."""
         self._measuring: asyncio.Task[pb.Heartbeat] | None = None
         self._asked_at = 0.0
+
+    def _busy(self) -> set[int]:
+        """On which cards of all that were found something runs."""
+        numbers = self._inventory.numbers
+        return {numbers[gpu] for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus}
 
     def agent(self, processes: Processes) -> Agent:
         """The line to the scheduler, for this node."""
@@ -167,7 +175,7 @@ class Node:
             node,
             settings.agent.address or _own_address(str(settings.addresses[0])),
             tuple(str(address) for address in settings.addresses),
-            self._join_token(),
+            join_token_of(settings, self._folder),
             self._witness(),
             processes,
             self.kitchen,
@@ -187,15 +195,6 @@ class Node:
         if self._accept_yard:
             witness.belong_to(self._accept_yard)
         return witness
-
-    def _join_token(self) -> str:
-        """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
-        if given := self._settings.agent.join_token:
-            return given
-        for folder in (self._folder.parent, DEFAULT_DATA_DIR):
-            with suppress(OSError):
-                return (folder / "join_token").read_text().strip()
-        return ""
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
         occupants = [
@@ -261,9 +260,42 @@ class Node:
             await asyncio.sleep(PRUNE_SECONDS)
 
 
+def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Chosen:
+    """The cards of this node that may be used."""
+    gpu = settings.gpu
+    every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)
+    chosen = Chosen(every, gpu.devices, gpu.max_memory_percent)
+    if chosen.missing:
+        log.warning("gpus_missing", devices=chosen.missing, message="gpu.devices names GPUs that are not here.")
+    if gpu.max_compute_percent < 100:
+        message = "max_compute_percent limits processes only where CUDA's MPS control daemon runs."
+        log.info("compute_limited", percent=gpu.max_compute_percent, message=message)
+    return chosen
+
+
+def join_token_of(settings: AgentSettings, folder: Path) -> str:
+    """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
+    if settings.agent.join_token:
+        return settings.agent.join_token
+    here = all(address.is_loopback for address in settings.addresses)
+    places: list[Path] = [folder.parent, *(data_folders() if here else [])]
+    for place in places:
+        with suppress(OSError, UnicodeDecodeError):
+            drawn = (place / "join_token").read_text(encoding="utf-8").strip()
+            if drawn:
+                return drawn
+    return ""
+
+
+def data_folders() -> list[Path]:
+    """Where a scheduler on this machine keeps its data unless it is told otherwise: `gpuyard server`, then `gpuyard up`."""
+    shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return [Path("/var/lib/gpuyard"), Path(shared) / "gpuyard"]
+
+
 def _scheduler_data(folder: Path) -> tuple[Path, ...]:
-    """Where a scheduler on this machine keeps its data, as far as an agent can know: around us, or in the usual place."""
-    return (folder.parent / "join_token", folder.parent / "journal", DEFAULT_DATA_DIR)
+    """Where a scheduler on this machine keeps its data, as far as an agent can know: around us, or in the usual places."""
+    return (folder.parent / "join_token", folder.parent / "journal", *data_folders())
 
 
 def _is_over(agent: Agent, key: said.Key) -> bool:

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, load
-from gpuyard.wire.limits import Labels, NodeNameOrNone, TenantName
+from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load
+from gpuyard.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.wire.local import is_loopback_address
 
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
@@ -32,6 +32,9 @@ VirtualGpus: TypeAlias = Annotated[
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all sections."""
+
+    def __post_init__(self) -> None:
+        keep_plain_floats(self)
 
 
 class Agent(Section, frozen=True):
@@ -73,6 +76,12 @@ class Gpus(Section, frozen=True):
     """How often the cards are looked at; not more often than there are heartbeats."""
     virtual: VirtualGpus = ""
     """Pretended ones: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
+    devices: CardNames = []
+    """The cards that are used, by number or UUID; none: all that are found."""
+    max_memory_percent: PartOfACard = 100
+    """The part of each card's memory that tasks can book."""
+    max_compute_percent: PartOfACard = 100
+    """The part of each card's compute a process may use, where CUDA's MPS runs."""
 
 
 class Docker(Section, frozen=True):

@@ -41,7 +41,8 @@ class Asked:
 def complain(message: str, *, code: str, field: str | None = None, as_json: bool) -> None:
     """Say it once."""
     if not as_json:
-        print(f"gpuyard: {message}", file=sys.stderr)
+        for line in message.splitlines() or [""]:
+            print(f"gpuyard: {line}", file=sys.stderr)
         return
     from msgspec import json
 

@@ -16,6 +16,8 @@ IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
 """Reasons that go away when other tasks end."""
 NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
 """Reasons whose end is known whatever others do."""
+QUOTA_FORBIDS = frozenset({"ClassQuotaTooSmall", "TenantQuotaTooSmall"})
+"""Reasons that say themselves what would let it start."""
 NOWHERE = "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less."
 NEITHER = ": a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
@@ -43,6 +45,8 @@ def in_words(told: "ExplainAnswer") -> list[str]:
         return [*words, *([f"Its GPUs are on {' and '.join(told.nodes)}."] if told.nodes else []), *_how_long(told)]
     if told.reason_code in SAYS_ALL:
         return [*words, *_how_long(told)]
+    if told.reason_code in QUOTA_FORBIDS:
+        return words
     if fits_nowhere(told):
         return [*words, NOWHERE]
     return [*words, _ahead(told.ahead), _when(told), *_how_long(told), *_where_its_model_ran(told)]

@@ -50,7 +50,9 @@ DataDir = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="File of settings; GPUYARD_SECTION__KEY in the environment wins."),
+    typer.Option(
+        "--config", "-config", metavar="FILE", help="File of settings; GPUYARD_SECTION__KEY in the environment wins."
+    ),
 ]
 SettingsAsJson = Annotated[bool, json_option("With --check-config: print the settings as JSON, without secrets.")]
 CheckConfig = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]

@@ -123,10 +123,12 @@ def seconds_since(instant: str | None, until: str | None = None) -> float | None
     return max(0.0, (end - datetime.fromisoformat(instant)).total_seconds())
 
 
-def spoken_seconds(seconds: float | None) -> str:
-    """45s, 12m, 3h10m, 2d4h."""
+def spoken_seconds(seconds: float | None, *, fine: bool = False) -> str:
+    """45s, 12m, 3h10m, 2d4h; with `fine` two digits of what is shorter than ten seconds: 0.99s, 2.5s."""
     if seconds is None:
         return ""
+    if fine and seconds < 9.95:
+        return f"{seconds:.2g}s"
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -134,7 +136,8 @@ def spoken_seconds(seconds: float | None) -> str:
         return f"{whole // 60}m{whole % 60:02d}s" if whole < 600 else f"{whole // 60}m"
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600}h"
+    hours = whole % 86400 // 3600
+    return f"{whole // 86400}d{hours}h" if hours else f"{whole // 86400}d"
 
 
 def spoken_instant(instant: str | None) -> str:

@@ -91,7 +91,7 @@ def _row(task: "Task") -> tuple[object, ...]:
         asked_gpus(task),
         nodes[0] if len(nodes) == 1 else f"{nodes[0]} +{len(nodes) - 1}" if nodes else None,
         spoken_seconds(seconds_since(task.created_at)),
-        spoken_seconds(seconds_since(task.started_at, task.finished_at)),
+        spoken_seconds(seconds_since(task.started_at, task.finished_at), fine=True),
         task.reason,
     )
 

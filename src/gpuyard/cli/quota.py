@@ -19,7 +19,9 @@ def quota(
     mode: Annotated[
         str | None,
         typer.Option(
-            "--mode", metavar="strict|borrow", help="Whether idle GPUs of one class may be used by the other."
+            "--mode",
+            metavar="strict|borrow|none",
+            help="Whether idle GPUs of one class may be used by the other; none: no split.",
         ),
     ] = None,
     as_json: Json = False,
@@ -40,11 +42,18 @@ def quota(
         print_answer(yard)
         return
     rows = (
-        (name, f"{part:.0%}", of_class.quota, f"{of_class.used:g}", f"{of_class.available:g}")
+        (
+            name,
+            "–" if known.mode == "none" else f"{part:.0%}",
+            of_class.quota,
+            f"{of_class.used:g}",
+            f"{of_class.available:g}",
+        )
         for name, part, of_class in (
             ("online", known.online_percent, known.online),
             ("batch", known.batch_percent, known.batch),
         )
     )
     print_table(NAMES, rows, right=NAMES[1:])
-    typer.echo(f"{known.total_gpus} GPUs, {known.mode}.")
+    gpus = f"{known.total_gpus} GPU{'' if known.total_gpus == 1 else 's'}"
+    typer.echo(f"{gpus}, no split." if known.mode == "none" else f"{gpus}, {known.mode}.")

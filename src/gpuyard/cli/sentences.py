@@ -170,6 +170,8 @@ _SENTENCES: dict[type[fact.Event], Callable[[Teller, Any], str]] = {
     fact.TenantSet: lambda _, it: f"Tenant {it.tenant.id} {_limits(it.tenant.max_gpus)}.",
     fact.SplitSet: lambda _, it: (
         f"Online work gets {it.split.online_percent:.0%} of the GPUs, batch the rest ({it.split.mode})."
+        if it.split.mode != "none"
+        else "There is no split between online and batch work."
     ),
     fact.SettingsChanged: lambda _, it: (
         f"The queue is ordered by {it.settings.policy}, with backfill {it.settings.backfill}."

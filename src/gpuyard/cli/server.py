@@ -14,16 +14,13 @@ def server(
     """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
     from gpuyard.agent.settings import AgentSettings
     from gpuyard.control_plane.settings import ServerSettings, load_server_settings
-    from gpuyard.wire.config import WrongSettings, variables
+    from gpuyard.wire.config import variables
 
     of_agents = variables(AgentSettings) - variables(ServerSettings)
     settings = load_server_settings(config, os.environ, not_ours=of_agents)
     if check_config:
         from gpuyard.cli.settings_check import show
-        from gpuyard.control_plane.access.origin import refuse_unsafe_addresses
 
-        if sentence := refuse_unsafe_addresses(settings):
-            raise WrongSettings(f"{config or 'The environment'}: {sentence}")
         show(settings, config, as_json=as_json)
         return
     from gpuyard.cli.logs import set_up
@@ -32,7 +29,9 @@ def server(
     set_up(settings.log_level, settings.logging.format, settings.log_output)
     if settings.join_token or settings.users:
         protect_settings(config)
-    from gpuyard.control_plane.server import serve, stop_on_signals
+    from gpuyard.control_plane.server import note_gpu_settings, serve, stop_on_signals
+
+    note_gpu_settings(settings)
 
     async def until_told() -> None:
         import asyncio

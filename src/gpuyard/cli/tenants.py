@@ -9,6 +9,7 @@ from gpuyard.cli.options import Json, Server, Token, client, finite, seconds_of
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
+    from gpuyard.wire.answers import TenantAnswer
 
 NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", "GPU HOURS", "BY MODEL")
 
@@ -82,8 +83,22 @@ def set_(
         gpu_hours=gpu_hours,
         gpu_hours_period=seconds_of(period, "--period"),
     )
-    most = "as many GPUs as there are" if told.max_gpus is None else f"{told.max_gpus} GPUs at once"
-    report(yard, f"{told.id} may use {most}.", as_json=as_json)
+    report(yard, _limits(told), as_json=as_json)
+
+
+def _limits(told: "TenantAnswer") -> str:
+    """All limits that a tenant has now, in a sentence."""
+    from gpuyard.cli.printing import counted, spoken_seconds
+
+    limits = ["as many GPUs as there are" if told.max_gpus is None else f"{counted(told.max_gpus, 'GPU')} at once"]
+    limits += [f"{count} of model {model}" for model, count in sorted(told.max_gpus_by_model.items())]
+    if told.gpu_hours is not None:
+        period = f" in {spoken_seconds(told.gpu_hours_period)}" if told.gpu_hours_period else ""
+        limits.append(f"{counted(told.gpu_hours, 'GPU-hour')}{period}")
+    sentence = f"{told.id} may use {', '.join(limits)}."
+    if told.guaranteed_gpus is not None:
+        sentence += f" {counted(told.guaranteed_gpus, 'GPU')} of these can be taken back from others."
+    return sentence
 
 
 def _by_model(texts: list[str] | None) -> dict[str, int] | None:

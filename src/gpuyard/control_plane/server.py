@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +38,15 @@ from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import Limits, http_server
 from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, engine_settings_of, pool_of, split_of, tenants_of
+from gpuyard.control_plane.settings import (
+    ALGORITHMS,
+    Gpus,
+    ServerSettings,
+    engine_settings_of,
+    pool_of,
+    split_of,
+    tenants_of,
+)
 from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.control_plane.views import Views
 from gpuyard.control_plane.yard import Yard, row_of
@@ -93,7 +101,7 @@ class Applied(msgspec.Struct, frozen=True):
 async def serve(
     settings: ServerSettings,
     *,
-    default_mode: QuotaMode = QuotaMode.STRICT,
+    default_mode: QuotaMode | None = None,
     take_over: bool = False,
     started: Callable[[str, int], None] = lambda _http, _grpc: None,
     until: asyncio.Event | None = None,
@@ -106,7 +114,9 @@ async def serve(
     with ExitStack() as stack:
         yard, access = _open(settings, stack, take_over=take_over)
         pool = _pool(yard, settings)
-        http = stack.enter_context(_listen(settings.http_address))
+        http = [stack.enter_context(_listen(settings.http_address))]
+        if settings.monitor_address is not None:
+            http.append(stack.enter_context(_listen(settings.monitor_address)))
         agents = _grpc_server(yard)
         port = _bind(agents, settings)
         running = asyncio.create_task(yard.run(__version__))
@@ -115,12 +125,12 @@ async def serve(
             await _first_of(ready, running, told)
             ready.cancel()
             if yard.ready and not told.done():
-                await _apply(yard, settings, default_mode)
+                await _while_it_runs(running, _apply(yard, settings, default_mode))
                 await asyncio.to_thread(_add_users, access, yard.system_users, settings)
                 _refuse_a_yard_without_admin(access, settings)
                 _settle_memory()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
-                    address = _address_of(http)
+                    address = _address_of(http[0])
                     log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
                     await _first_of(running, serving, told)
@@ -137,7 +147,7 @@ async def _served(
     access: AccessStore,
     settings: ServerSettings,
     agents: "grpc.aio.Server",
-    http: socket.socket,
+    http: Sequence[socket.socket],
     pool: ElasticPool | None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Both ports are open, also while the yard says good-bye."""
@@ -146,7 +156,7 @@ async def _served(
     limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
     web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls, limits=limits)
     await agents.start()
-    serving = asyncio.create_task(web.serve(sockets=[http]))
+    serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [asyncio.create_task(_note_uses(access))]
     if pool is not None:
         beside.append(asyncio.create_task(pool.run()))
@@ -172,11 +182,38 @@ def _pool(yard: Yard, settings: ServerSettings) -> ElasticPool | None:
     return ElasticPool(yard.loop, provider, *wanted, every_seconds=float(pool.interval))
 
 
+async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
+    """Do something that needs the loop. A loop that has ended answers nothing, so raise why it ended instead of waiting."""
+    doing = asyncio.create_task(work)
+    try:
+        await _first_of(doing, running)
+        if not doing.done():
+            await _ended(running)
+            raise CanNotServe("The scheduler stopped while it was starting.")
+        await doing
+    finally:
+        doing.cancel()
+
+
 async def _stop(yard: Yard, running: "asyncio.Task[None]") -> None:
     """End a yard that runs; of one that failed, raise why."""
     if not running.done():
         await yard.stop(PATIENCE_SECONDS)
-    await running
+    await _ended(running)
+
+
+async def _ended(running: "asyncio.Task[None]") -> None:
+    """Wait for the end of the loop. Of several failures at once the one that has a sentence is raised."""
+    try:
+        await running
+    except BaseExceptionGroup as group:
+        said = group.subgroup(GpuyardError)
+        if said is None:
+            raise
+        first: BaseException = said
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group
 
 
 async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
@@ -209,8 +246,15 @@ async def _note_uses(access: AccessStore) -> None:
             log.warning("uses_not_written", message=str(error))  # they are kept, and written the next time
 
 
+def note_gpu_settings(settings: ServerSettings) -> None:
+    """Say in the log that a scheduler has no cards of its own, where its file speaks of some."""
+    if settings.gpu != Gpus():
+        message = "The section gpu is for the agent of `gpuyard up`; other agents have these keys in their own files."
+        log.warning("gpu_settings_unused", message=message)
+
+
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Ctrl-C and TERM stop cleanly; a second one at once."""
+    """Ctrl-C and TERM stop cleanly; a second one at once. HUP, which would end the process, is ignored."""
     loop = asyncio.get_running_loop()
 
     def told() -> None:
@@ -220,6 +264,12 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told)
+    loop.add_signal_handler(signal.SIGHUP, _ignored)
+
+
+def _ignored() -> None:
+    message = "Settings are read at the start; restart the scheduler to read them again, tasks go on."
+    log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -264,6 +314,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         audit_folder=folder / "audit",
         audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
+        queue_size=settings.queue_size,
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
         foreteller=_foreteller(settings) if settings.prediction.enabled else None,
         advisor=advisor,
@@ -377,7 +428,7 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
             system_users.set(entry.username, entry.system_user)
 
 
-async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode) -> None:
+async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
     wanted = Applied(engine_settings_of(settings), split_of(settings, default_mode=default_mode), tenants_of(settings))
     path = settings.data_dir / "applied.json"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from gpuyard.control_plane.access.origin import refuse_plain_address, refuse_unsafe_address
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.pool import PoolSettings
 from gpuyard.domain.settings import Backfill, Settings
@@ -28,15 +29,18 @@ from gpuyard.wire.config import (
     SecondsGivenInHours,
     SecondsGivenInMilliseconds,
     SecondsOrNone,
+    keep_plain_floats,
     load,
 )
 from gpuyard.wire.limits import (
+    CardNames,
     CpuCount,
     GpuCount,
     Labels,
     Mebibytes,
     ModelName,
     NodeNameOrNone,
+    PartOfACard,
     Percent,
     SystemUser,
     TenantName,
@@ -69,8 +73,22 @@ ALGORITHMS: dict[str, Settings] = {
 its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
 
 
+OTHER_NAMES = (
+    ("server.http_address", "system.host"),
+    ("server.http_address", "system.port"),
+    ("scheduler.schedule_interval", "scheduler.interval"),
+    ("logging.level", "system.log_level"),
+    ("logging.output", "system.log_file"),
+    ("auth.join_token", "agent.join_token"),
+)
+"""Keys that say the same thing."""
+
+
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all sections."""
+
+    def __post_init__(self) -> None:
+        keep_plain_floats(self)
 
 
 class Tls(Section, frozen=True):
@@ -129,7 +147,7 @@ class Scheduler(Section, frozen=True):
     """What these six mean is said in gpuyard.domain.settings."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)
     """For tasks that name none; 0: they may run for ever."""
-    queue_size: Annotated[int, Meta(ge=0)] = 0
+    queue_size: Annotated[int, Meta(ge=0, le=100_000_000)] = 0
     """0: as many tasks as there is memory for may wait."""
 
 
@@ -148,7 +166,7 @@ class Quota(Section, frozen=True):
     online_percent: Percent | None = None
     batch_percent: Percent | None = None
     mode: QuotaMode | None = None
-    """`strict`, or `borrow`: idle GPUs of the other class may be used and are given back."""
+    """`strict`; `borrow`: idle GPUs of the other class may be used and are given back; `none`: there is no split."""
 
 
 class Agents(Section, frozen=True):
@@ -259,23 +277,28 @@ class TenantEntry(Section, frozen=True):
 
 
 class Gpus(Section, frozen=True):
-    """002's keys for the cards of its one machine. Here agents find them and say how they are."""
+    """002's keys for the cards of its one machine: for the agent of `gpuyard up`. Other agents have files of their own."""
 
     enabled: bool = True
-    devices: list[Annotated[int, Meta(ge=0)]] = []
-    max_memory_percent: Annotated[float, Meta(ge=0, le=100)] = 100
-    max_compute_percent: Annotated[float, Meta(ge=0, le=100)] = 100
+    devices: CardNames = []
+    max_memory_percent: PartOfACard = 100
+    max_compute_percent: PartOfACard = 100
     check_interval: Seconds = Seconds(5)
 
 
 class Monitor(Section, frozen=True):
-    """002's keys for its monitor. Here it is always there, on the one HTTP port."""
+    """What the GPUs do, and did: /api/monitor."""
 
     enabled: bool = True
+    """Whether samples are taken and told."""
     interval: Seconds = Seconds(5)
+    """Between two samples."""
     retention: SecondsGivenInHours = SecondsGivenInHours(24 * 3600)
+    """How long a sample is kept, as long as there is room."""
     http_api: bool = True
+    """Whether /api/monitor is served."""
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    """A second port on which everything is served, too."""
 
 
 class ServerSettings(Section, frozen=True):
@@ -341,6 +364,20 @@ class ServerSettings(Section, frozen=True):
         return self.scheduler.task_timeout or None
 
     @property
+    def queue_size(self) -> int | None:
+        """How many tasks may wait; none: any number."""
+        return self.scheduler.queue_size or None
+
+    @property
+    def monitor_address(self) -> Address | None:
+        """A second address of HTTP; none: there is none."""
+        port = self.monitor.http_port
+        if port is None or port == self.http_address.port or not (self.monitor.enabled and self.monitor.http_api):
+            return None
+        host = self.http_address.host
+        return Address(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    @property
     def data_dir(self) -> Path:
         """The folder of the journal."""
         return Path(self.storage.data_dir)
@@ -364,7 +401,7 @@ def load_server_settings(
     path: Path | None, env: Mapping[str, str], *, not_ours: Collection[str] = ()
 ) -> ServerSettings:
     """Read and check. Whatever is wrong is one sentence (`WrongSettings`)."""
-    return load(ServerSettings, path, env, check=_wrong_with, not_ours=not_ours)
+    return load(ServerSettings, path, env, check=_wrong_with, not_ours=not_ours, other_names=OTHER_NAMES)
 
 
 # --- what it means inside -----------------------------------------------------------------------------------------------
@@ -385,9 +422,13 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
     )
 
 
-def split_of(settings: ServerSettings, *, default_mode: QuotaMode = QuotaMode.STRICT) -> Split:
-    """How the yard is split; one part alone says the other. `gpuyard up` borrows unless told otherwise."""
+def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None) -> Split:
+    """How the yard is split; one part alone says the other.
+
+    A `quota` section without a mode is strict, and without the section there is no split; `gpuyard up` borrows.
+    """
     online, batch = settings.quota.online_percent, settings.quota.batch_percent
+    default_mode = default_mode or (QuotaMode.NONE if settings.quota == Quota() else QuotaMode.STRICT)
     if online is None:
         online = Split().online_percent if batch is None else round(1 - batch, 9)
     return Split(online, round(1 - online, 9) if batch is None else batch, settings.quota.mode or default_mode)
@@ -429,9 +470,14 @@ def tenant_of(settings: ServerSettings, name: str) -> Tenant:
 
 
 def _wrong_with(settings: ServerSettings) -> Iterator[Complaint]:
-    yield from _contradictions(settings)
+    wrong_address = False
+    for key, sentence in _contradictions(settings):
+        wrong_address = wrong_address or key == "system.host"
+        yield key, sentence
     yield from _not_yet(settings)
     yield from _incomplete(settings)
+    if not wrong_address:
+        yield from _unsafe(settings)
 
 
 def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
@@ -443,8 +489,8 @@ def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
         except ValueError:
             sentence = f'system.host is "{system.host}"; it must be the name or address of this machine.'
             yield "system.host", sentence
-            return
-        yield from _differ("server.http_address", server.http_address, "system.host and system.port", said)
+        else:
+            yield from _differ("server.http_address", server.http_address, "system.host and system.port", said)
     yield from _differ(
         "scheduler.schedule_interval", scheduler.schedule_interval, "scheduler.interval", scheduler.interval
     )
@@ -468,32 +514,26 @@ def _differ(one: str, value: object, other: str, other_value: object) -> Iterato
 
 def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
     """Keys whose feature does not exist yet, set to something that would have an effect."""
-    gpu, monitor = settings.gpu, settings.monitor
     asked = {
         "scheduler.role": settings.scheduler.role != "master",
         "replication.enabled": settings.replication.enabled,
-        "storage.shared_storage": bool(settings.storage.shared_storage),
-        "scheduler.queue_size": settings.scheduler.queue_size != 0,
         "alerts": bool(settings.alerts),
-        "gpu.enabled": not gpu.enabled,
-        "gpu.devices": bool(gpu.devices),
-        "gpu.max_memory_percent": gpu.max_memory_percent != 100,
-        "gpu.max_compute_percent": gpu.max_compute_percent != 100,
-        "monitor.enabled": not monitor.enabled,
-        "monitor.http_api": not monitor.http_api,
-        "monitor.retention": float(monitor.retention) != 24 * 3600.0,
     }
     for key, wanted in asked.items():
         if wanted:
             yield key, f"what {key} asks for here is not supported yet; take it out of the settings."
-    for key, seconds in (("gpu.check_interval", gpu.check_interval), ("monitor.interval", monitor.interval)):
-        if float(seconds) != 5.0:
-            yield key, f"{key} is decided by agents here; take it out and set agent.heartbeat_interval in their files."
-    if monitor.http_port is not None and monitor.http_port != settings.http_address.port:
-        sentence = (
-            f"everything is served on {settings.http_address}, there is no port {monitor.http_port}; take it out."
-        )
-        yield "monitor.http_port", sentence
+
+
+def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
+    """An address that strangers reach, without a login or without encryption."""
+    key = "server.http_address" if settings.server.http_address is not None else "system.host"
+    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+        yield key, sentence
+    if settings.server.tls.cert or settings.server.plain:
+        return
+    for name, address in ((key, settings.http_address), ("server.grpc_address", settings.grpc_address)):
+        if sentence := refuse_plain_address(name, str(address)):
+            yield name, sentence
 
 
 def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:

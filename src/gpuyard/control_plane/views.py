@@ -75,6 +75,17 @@ class TaskView(msgspec.Struct, omit_defaults=True):
         """Of its last attempt."""
         return self.origins[-1][1] if self.origins else 0
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it was placed, and its node has not reported the start yet."""
+        return (
+            self.status is TaskStatus.PENDING
+            and self.attempts > 0
+            and self.cause is None
+            and self.placement is not None
+            and not self.stopping
+        )
+
     def halt(self, at: float) -> None:
         """It does not run any more, for now or for good."""
         if self.runs_since is not None:
@@ -84,7 +95,9 @@ class TaskView(msgspec.Struct, omit_defaults=True):
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
         """What the API tells; `reason` is why it waits, where somebody asked the engine."""
         before, code_before = self.reason()
-        if reason is None:
+        if reason is None and before is None and self.is_starting:
+            reason, reason_code = "It has its GPUs and is being started.", "Starting"
+        elif reason is None:
             reason, reason_code = before, code_before
         elif before is not None:
             reason = f"{before} {reason}"

@@ -38,9 +38,9 @@ from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import JournalError, StorageFull
-from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.refusals import QueueFull, Refusal
 from gpuyard.domain.task import NewTask, TaskSpec
-from gpuyard.domain.values import ENDED, TaskId, TenantId
+from gpuyard.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, Revise, explain, why_waits
@@ -120,6 +120,7 @@ class Yard:
         audit_seconds: float = 365 * 86_400.0,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
+        queue_size: int | None = None,
         forecaster: Forecaster | None = None,
         foreteller: Foreteller | None = None,
         advisor: Advisor | None = None,
@@ -174,6 +175,9 @@ class Yard:
         self._audit_seconds = audit_seconds
         self._requests = SentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
+        self._queue_size = queue_size
+        self._submitting = 0
+        """Tasks that were sent and are not accepted yet."""
         self.forecaster = forecaster
         self.foreteller = foreteller
         self._advisor = advisor
@@ -262,6 +266,29 @@ class Yard:
         if key and (known := self._requests.known(name, digest)) is not None:
             numbers = await asyncio.shield(known)
             return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
+        count = sum(len(submission.specs) for submission in submissions)
+        if refusal := self._queue_full(count):
+            return refusal
+        self._submitting += count
+        try:
+            return await self._accept(submissions, who, name, digest)
+        finally:
+            self._submitting -= count
+
+    def _queue_full(self, count: int) -> QueueFull | None:
+        """Whether so many more tasks would be more than may wait (`scheduler.queue_size`)."""
+        if self._queue_size is None:
+            return None
+        waiting = sum(counts.get(TaskStatus.PENDING, 0) for counts in self.views.counts.values())
+        if waiting + self._submitting + count <= self._queue_size:
+            return None
+        return QueueFull(waiting, self._queue_size)
+
+    async def _accept(
+        self, submissions: Sequence[Submission], who: Who, name: tuple[TenantId, str], digest: str
+    ) -> list[TaskView] | Refusal:
+        """A request that is new; `name` is its tenant and its key, and the digest that of its body."""
+        key = name[1]
         answer: Answer = asyncio.get_running_loop().create_future()
         if key:
             self._requests.begin(name, digest, answer)
@@ -393,6 +420,13 @@ class Yard:
         both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
         cursor = both[limit - 1][0] if len(both) > limit else None
         return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
+
+    async def reason_of_new(self, view: TaskView) -> tuple[str | None, str | None]:
+        """Why a task waits that was just accepted; not told where many wait, because it takes time that grows with them."""
+        waiting = sum(counts.get(TaskStatus.PENDING, 0) for counts in self.views.counts.values())
+        if not view.waits or waiting > REASONS_AT_MOST:
+            return None, None
+        return (await self._reasons([view])).get(view.id, (None, None))
 
     async def _reasons(self, views: Sequence[TaskView]) -> dict[TaskId, tuple[str, str]]:
         waiting = [view.id for view in views if view.waits]

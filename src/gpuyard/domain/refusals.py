@@ -3,7 +3,7 @@
     Refusal
     ├── Invalid    the request itself is wrong: nothing was changed, correct it and send it again
     ├── Conflict   the request does not fit what is so now: nothing was changed
-    ├── Never      no node of the yard could ever do it; waits only for nodes or limits to change
+    ├── Never      no node or quota of the yard could ever do it; waits only for nodes or limits to change
     └── NotNow     it waits; the engine tries again on the events that can matter, not on a timer
 
 The class is what programs act on, its tag is the code on the API, `sentence()` is what people read.
@@ -407,6 +407,17 @@ class AlreadyFounded(Conflict, frozen=True):
     yard: str
 
 
+class QueueFull(Conflict, frozen=True):
+    """As many tasks wait as scheduler.queue_size allows."""
+
+    text = (
+        "{waiting} tasks wait, and scheduler.queue_size allows {most}; send it again when some have started, or have the "
+        "setting raised."
+    )
+    waiting: int
+    most: int
+
+
 class QuotaForbids(Conflict, frozen=True):
     """The tenant's own limit is smaller than the task."""
 
@@ -432,7 +443,7 @@ class QuotaForbids(Conflict, frozen=True):
 class NoNodesYet(Never, frozen=True):
     """The yard is empty."""
 
-    text = "The yard has no node; it takes an agent to bring one."
+    text = "No node has joined yet. Start `gpuyard agent` on a GPU host; nodes of a pool join by themselves once they are booted."
 
 
 class UnknownGpuModel(Never, frozen=True):
@@ -519,6 +530,31 @@ class GangLargerThanYard(Never, frozen=True):
     text = "The task needs {needed} nodes at once; the yard has {nodes} that could take part."
     needed: int
     nodes: int
+
+
+class ClassQuotaTooSmall(Never, frozen=True):
+    """The task needs more than the whole part of its class."""
+
+    text = (
+        "{task_class} work may use {limit} GPUs of this yard and the task needs {needed}: it never starts, unless the "
+        "split changes (gpuyard quota --mode borrow) or GPUs are added."
+    )
+    task_class: TaskClass
+    limit: int
+    needed: float
+
+
+class TenantQuotaTooSmall(Never, frozen=True):
+    """The task needs more than its tenant may have; the limit was lowered after the task was accepted."""
+
+    text = (
+        "Tenant {tenant} may use {limit} GPUs and the task needs {needed}: it never starts, unless the limit is raised "
+        "(gpuyard tenants set {tenant} --max-gpus {enough})."
+    )
+    tenant: TenantId
+    limit: int
+    needed: float
+    enough: int
 
 
 # --- NotNow -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ class QuotaMode(StrEnum):
     """A class never uses more than its part."""
     BORROW = "borrow"
     """It may, and gives the GPUs back when the other class wants its part."""
+    NONE = "none"
+    """There is no split: either class may use every GPU, and neither has a claim against the other."""
 
 
 class Split(Value, frozen=True):

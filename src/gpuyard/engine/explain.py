@@ -136,6 +136,10 @@ def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal 
     if not needed:
         return None
     book, tenant = state.classes[task.class_index], task.book
+    if shape.need_milli > book.limit:
+        return no.ClassQuotaTooSmall(book.task_class, book.limit // MILLI, needed)
+    if shape.need_milli > tenant.limit:
+        return no.TenantQuotaTooSmall(tenant.id, tenant.limit // MILLI, needed, -(-shape.need_milli // MILLI))
     if book.used + shape.need_milli > book.limit:
         return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed)
     if tenant.used + shape.need_milli > tenant.limit:

@@ -1,8 +1,9 @@
 """Quota: who may use how much. Every GPU in use is booked to a class and to a tenant, in thousandths.
 
 A book has a *limit* (never above it when a placement is made) and a *guarantee* (what its owner can take back from
-others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each class; with borrowing it is a guarantee instead, and the limit is off.
-The two class parts always add up to all GPUs, so no GPU is left to nobody, at any size of the yard.
+others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each class; with
+borrowing it is a guarantee instead, and the limit is off; without a split there is neither. The two class parts always add up
+to all GPUs, so no GPU is left to nobody, at any size of the yard.
 """
 
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
@@ -116,6 +117,10 @@ class TenantBook:
 
 def set_parts(online: ClassBook, batch: ClassBook, split: Split, total_gpus: int) -> None:
     """Divide the GPUs there are between the classes. A part that is all of them limits nothing: there are no others."""
+    if split.mode is QuotaMode.NONE:
+        for book in (online, batch):
+            book.guarantee = book.limit = UNLIMITED
+        return
     all_of_them = total_gpus * MILLI
     online.guarantee = split.online_gpus(total_gpus) * MILLI
     batch.guarantee = all_of_them - online.guarantee

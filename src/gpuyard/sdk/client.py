@@ -560,7 +560,7 @@ class Client:
     def login(self, username: str, password: str) -> LoginAnswer:
         """Exchange a password for a token that runs out. This client goes on as it was; connect anew with the token."""
         body = {"username": username, "password": password}
-        return self.connection.ask("POST", "/api/login", LoginAnswer, body=body)
+        return self.connection.ask("POST", "/api/v1/login", LoginAnswer, body=body)
 
 
 class _Tasks(msgspec.Struct):

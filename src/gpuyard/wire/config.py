@@ -8,13 +8,15 @@ Whatever is wrong is said in one sentence that begins with the file and line, or
 """
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import yaml
-from msgspec import inspect
+from msgspec import Struct, inspect
+from msgspec.structs import force_setattr
 
 from gpuyard.domain.errors import WrongInput
 from gpuyard.wire.strict import DEEPEST, Strict, WrongRequest, spoken_path
@@ -31,7 +33,20 @@ MOST_VALUES = 100_000
 
 
 class WrongSettings(WrongInput):
-    """The settings can not be used; correct what the sentence names and start again."""
+    """The settings can not be used; correct what the sentences name and start again. Each complaint is one line."""
+
+    @classmethod
+    def of(cls, complaints: Iterable[str]) -> Self:
+        """Everything that is wrong, in the order of the file, what stands elsewhere last."""
+        return cls("\n".join(sorted(dict.fromkeys(complaints), key=_line_of)))
+
+
+_LINE = re.compile(r", line (\d+): ")
+
+
+def _line_of(complaint: str) -> int:
+    found = _LINE.search(complaint)
+    return int(found[1]) if found else sys.maxsize
 
 
 # --- loading ------------------------------------------------------------------------------------------------------------
@@ -44,22 +59,53 @@ def load(
     *,
     check: Callable[[T], Iterable[Complaint]] = lambda _: (),
     not_ours: Collection[str] = (),
+    other_names: Iterable[tuple[str, str]] = (),
 ) -> T:
     """The settings of a file, or none, and the environment.
 
     `check` says what only several settings together can get wrong. `not_ours` are variables that another part, started
-    from the same environment, reads (`variables` names them).
+    from the same environment, reads (`variables` names them). `other_names` are pairs of keys that say the same thing: what
+    the environment says under one of them takes out what the file says under the other.
     """
     places: dict[Keys, str] = {}
-    raw = _read_file(path, places) if path is not None else {}
-    _add_environment(raw, env, inspect.type_info(type_), not_ours, places)
+    complaints: list[str] = []
+    raw = _read_file(path, places, complaints) if path is not None else {}
+    set_ = _add_environment(raw, env, inspect.type_info(type_), not_ours, places, complaints)
+    for one, other in other_names:
+        for said, same in ((one, other), (other, one)):
+            if tuple(said.split(".")) in set_ and tuple(same.split(".")) not in set_:
+                raw = _without(raw, [tuple(same.split("."))])
+    strict = Strict(type_, what="the settings")
+    faults = strict.faults(raw)
+    complaints += [_placed(fault.path, str(fault), path, places) for fault in faults]
     try:
-        settings = Strict(type_, what="the settings").plain(raw)
-    except WrongRequest as wrong:
-        raise WrongSettings(_placed(wrong.path, str(wrong), path, places)) from None
+        settings = strict.plain(_without(raw, [fault.path for fault in faults]) if faults else raw)
+    except WrongRequest as wrong:  # without what is wrong something else is missing: say what is known so far
+        raise WrongSettings.of(complaints or [_placed(wrong.path, str(wrong), path, places)]) from None
     for key, sentence in check(settings):
-        raise WrongSettings(_placed(tuple(key.split(".")), sentence, path, places))
+        complaints.append(_placed(tuple(key.split(".")), sentence, path, places))
+    if complaints:
+        raise WrongSettings.of(complaints)
     return settings
+
+
+def _without(raw: Any, paths: Iterable[Keys]) -> Any:
+    """A copy that leaves out what is wrong, of a list the whole entry, so that everything else can be checked together."""
+    wrong = set(paths)
+
+    def copy(value: Any, here: Keys) -> Any:
+        if isinstance(value, dict):
+            return {key: copy(below, (*here, key)) for key, below in value.items() if (*here, key) not in wrong}
+        if isinstance(value, list):
+            places = [
+                place
+                for place in range(len(value))
+                if not any(path[: len(here) + 1] == (*here, place) for path in wrong)
+            ]
+            return [copy(value[place], (*here, place)) for place in places]
+        return value
+
+    return copy(raw, ())
 
 
 def _placed(keys: Keys, sentence: str, path: Path | None, places: Mapping[Keys, str]) -> str:
@@ -106,7 +152,7 @@ def _fields(info: inspect.Type) -> tuple[inspect.Field, ...]:
 # --- the file -----------------------------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, places: dict[Keys, str]) -> dict[str, Any]:
+def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> dict[str, Any]:
     try:
         if path.is_dir():
             raise WrongSettings(f"{path} is a folder, not a file of settings.")
@@ -129,7 +175,7 @@ def _read_file(path: Path, places: dict[Keys, str]) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode):
         line = node.start_mark.line + 1
         raise WrongSettings(f"{path}, line {line}: settings are written as `section:` with `key: value` below it.")
-    value = _Reading(str(path), places).value(node, ())
+    value = _Reading(str(path), places, complaints).value(node, ())
     assert isinstance(value, dict)
     return value
 
@@ -167,9 +213,10 @@ def _not_yaml(error: yaml.MarkedYAMLError, text: str, source: str) -> str:
 class _Reading:
     """Turns YAML's nodes into plain values and remembers on which line each key stands."""
 
-    def __init__(self, source: str, places: dict[Keys, str]) -> None:
+    def __init__(self, source: str, places: dict[Keys, str], complaints: list[str]) -> None:
         self._source = source
         self._places = places
+        self._complaints = complaints
         self._constructor = yaml.constructor.SafeConstructor()
         self._left = MOST_VALUES
 
@@ -199,7 +246,8 @@ class _Reading:
             if key in found:
                 first = self._places[below].removeprefix(f"{self._source}, ")
                 message = f"{spoken_path(below)} is given twice, first in {first}; keep one of them."
-                raise WrongSettings(f"{self._at(key_node)}: {message}")
+                self._complaints.append(f"{self._at(key_node)}: {message}")
+                continue
             self._places[below] = self._at(key_node)
             found[key] = self.value(value_node, below)
         return found
@@ -217,7 +265,10 @@ def _add_environment(
     info: inspect.Type,
     not_ours: Collection[str],
     places: dict[Keys, str],
-) -> None:
+    complaints: list[str],
+) -> set[Keys]:
+    """Put what the variables say into `raw`; the keys that were set."""
+    done: set[Keys] = set()
     whole = {field.encode_name for field in _fields(info) if not _fields(field.type)}
     for name in sorted(env):
         if not name.startswith(PREFIX) or not env[name] or _belongs_to(name, not_ours):
@@ -226,12 +277,18 @@ def _add_environment(
         if len(keys) < 2 and keys[0] not in whole:
             continue
         place = f"Environment variable {name}"
-        _set(raw, keys, _environment_value(env[name], _type_at(info, keys), place), place)
+        try:
+            _set(raw, keys, _environment_value(env[name], _type_at(info, keys), place, complaints), place)
+        except WrongSettings as wrong:
+            complaints.append(str(wrong))
+            continue
         for known in [known for known in places if known[: len(keys)] == keys]:
             del places[known]
         for length in range(1, len(keys)):
             places.setdefault(keys[:length], place)
         places[keys] = place
+        done.add(keys)
+    return done
 
 
 def _belongs_to(name: str, variables_of_others: Collection[str]) -> bool:
@@ -251,12 +308,12 @@ def _type_at(info: inspect.Type, keys: Keys) -> inspect.Type | None:
     return _bare(info)
 
 
-def _environment_value(text: str, info: inspect.Type | None, place: str) -> object:
-    """Text stays text where text is wanted: a token of digits is not a number."""
-    if isinstance(info, inspect.StrType):
+def _environment_value(text: str, info: inspect.Type | None, place: str, complaints: list[str]) -> object:
+    """Text stays text where text is wanted: a token of digits is not a number, [::]:8080 is not a list."""
+    if isinstance(info, inspect.StrType) or (isinstance(info, inspect.CustomType) and issubclass(info.cls, str)):
         return text
     node = _compose(text, place)
-    return None if node is None else _Reading(place, {}).value(node, ())
+    return None if node is None else _Reading(place, {}, complaints).value(node, ())
 
 
 def _set(raw: dict[str, Any], keys: tuple[str, ...], value: object, place: str) -> None:
@@ -288,8 +345,19 @@ def _duration(raw: object, unit_seconds: float) -> float:
     return seconds
 
 
+def keep_plain_floats(section: Struct) -> None:
+    """A duration is read by a type of its own; the section keeps a plain float.
+
+    Values of settings end up in events, and the journal writes plain values only. For `__post_init__` of a section.
+    """
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, float) and type(value) is not float:
+            force_setattr(section, name, float(value))
+
+
 class Seconds(float):
-    """A duration above zero. A plain number is seconds."""
+    """A duration above zero. A plain number is seconds. It says how to read one; a section keeps a plain float."""
 
     words: ClassVar[str] = "a duration above zero, such as 5, 5s, 500ms or 2m"
     unit_seconds: ClassVar[float] = 1.0

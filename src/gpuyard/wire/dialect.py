@@ -1,4 +1,7 @@
-"""002's dialect on /api: other names for the same tasks, so that its clients work as they are.
+"""002's dialect on /api: the same tasks in its words, shapes and numbers, so that its clients work as they are.
+
+Its programs decode strictly: seconds, percentages and degrees are whole numbers, lists are plain lists, an error is a text.
+Fields of ours may stand beside its own. A task that took too long has failed there, and one that is suspended waits.
 
 A task there has no command: it is a lease, GPUs held until it is cancelled or its time-out ends it. `command` is
 accepted beside 002's own fields. `memory_mb` is GPU memory here, needed on each GPU. 002 has one machine and numbers its
@@ -7,7 +10,8 @@ is the same (`device_numbers`).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from math import ceil
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -36,6 +40,48 @@ class DialectRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     command: Argument | Annotated[list[Argument], Meta(min_length=1, max_length=10_000)] | None = None
 
 
+DialectStatus: TypeAlias = Literal["pending", "running", "completed", "failed", "cancelled"]
+STATUS_WORDS: dict[TaskStatus, DialectStatus] = {
+    TaskStatus.PENDING: "pending",
+    TaskStatus.RUNNING: "running",
+    TaskStatus.SUSPENDED: "pending",
+    TaskStatus.SUCCESS: "completed",
+    TaskStatus.FAILED: "failed",
+    TaskStatus.TIMEOUT: "failed",
+    TaskStatus.CANCELLED: "cancelled",
+}
+"""What 002 calls each status."""
+
+ROLE_WORDS = {"member": "user", "viewer": "guest"}
+"""What 002 calls a role, where it has a word for it."""
+PERMISSIONS: dict[str, tuple[str, ...]] = {
+    "admin": (
+        "view_tasks",
+        "create_tasks",
+        "cancel_tasks",
+        "manage_users",
+        "manage_tenants",
+        "view_all_tasks",
+        "cancel_all_tasks",
+        "view_statistics",
+        "manage_system",
+    ),
+    "operator": (
+        "view_tasks",
+        "create_tasks",
+        "cancel_tasks",
+        "manage_tenants",
+        "view_all_tasks",
+        "cancel_all_tasks",
+        "view_statistics",
+        "manage_system",
+    ),
+    "member": ("view_tasks", "create_tasks", "cancel_tasks", "view_statistics"),
+    "viewer": ("view_tasks", "view_statistics"),
+}
+"""What each role may do, in 002's words."""
+
+
 class DialectTask(Struct, frozen=True, kw_only=True):
     """A task as 002 answers it."""
 
@@ -46,28 +92,42 @@ class DialectTask(Struct, frozen=True, kw_only=True):
     gpu_request: int
     memory_mb: int
     priority: int
-    status: TaskStatus
+    status: DialectStatus
     created_at: Instant
     started_at: Instant | None
     finished_at: Instant | None
     device_ids: list[int]
-    timeout: float
+    timeout: int
+    """In seconds, rounded up; 0: none."""
     created_by: str
+
+
+class DialectError(Struct, frozen=True):
+    """What went wrong: 002 has the text, the other two are ours."""
+
+    error: str
+    code: str
+    field: str | None
 
 
 class DialectCancelled(Struct, frozen=True):
     """What 002 says to a cancelled task; one that had ended says how."""
 
-    status: TaskStatus
+    status: DialectStatus
 
 
-class TenantStats(Struct, frozen=True):
+class TenantStats(Struct, frozen=True, kw_only=True):
     """One tenant's part of the counts."""
 
+    max_gpus: int
+    """All GPUs of the yard, where the tenant has no limit."""
+    used_gpus: int
+    """A share counts as one."""
+    max_memory_per_gpu: int
+    """In MiB; 0: not limited."""
+    usage_percent: float
     pending_tasks: int
     running_tasks: int
-    used_gpus: float
-    max_gpus: int | None
 
 
 class StatsAnswer(Struct, frozen=True):
@@ -83,16 +143,16 @@ class DeviceMetrics(Struct, frozen=True, kw_only=True):
 
     device_id: int
     timestamp: Instant
-    gpu_utilization: float
+    gpu_utilization: int
     """In percent."""
     memory_used: int
     """In MiB, as is the total."""
     memory_total: int
-    temperature: float
+    temperature: int
     power_usage: float
     """In watts, as is the limit."""
     power_limit: float
-    fan_speed: float
+    fan_speed: int
     allocated: bool
     tenant_id: str
     task_id: str
@@ -116,7 +176,7 @@ class SystemMetrics(Struct, frozen=True, kw_only=True):
     active_tenants: int
     active_tasks: int
     tenant_utilization: dict[str, float]
-    """Percent of all GPUs that each tenant holds."""
+    """How busy the GPUs are that each tenant holds, in percent."""
 
 
 class LoginRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,26 +194,52 @@ class LoginAnswer(Struct, frozen=True, kw_only=True):
     username: str
     tenant_id: str
     role: str
-    expires_at: Instant | None
+    expires_at: Instant
+
+
+class DialectLogin(Struct, frozen=True, kw_only=True):
+    """The same in 002's words."""
+
+    token: str
+    user_id: str
+    username: str
+    tenant_id: str
+    role: str
+    expires_at: int
+    """Seconds since 1970."""
 
 
 class CurrentUser(Struct, frozen=True, kw_only=True):
     """GET /api/user: who one is."""
 
-    user_id: str
+    id: str
     username: str
     tenant_id: str
     role: str
+    permissions: list[str]
+    created_at: str
+    """Empty: a user of the machine, who has no account."""
+    last_login: str
+    """When the newest token of a login was made; empty: never."""
 
 
 class CurrentTenant(Struct, frozen=True, kw_only=True):
     """GET /api/tenant: whose limits count for one's tasks."""
 
-    tenant_id: str
-    max_gpus: int | None
-    max_memory_per_gpu: int
-    """In MiB; 0: not limited."""
+    id: str
+    name: str
+    description: str
+    max_gpus: int
+    """All GPUs of the yard, where the tenant has no limit."""
+    max_memory: int
+    """In MiB on each GPU; 0: not limited."""
     priority: int
+    created_at: str
+    """Always empty: when a tenant was first seen is not kept."""
+    active: bool
+    tenant_id: str
+    max_memory_per_gpu: int
+    """The same as `max_memory`."""
     used_gpus: float
     pending_tasks: int
     running_tasks: int
@@ -225,14 +311,19 @@ def dialect_answer_of(
         gpu_request=ask.gpus * ask.nodes or int(ask.share is not None),
         memory_mb=ask.share.memory_mib if ask.share else ask.gpu_memory_mib,
         priority=priority,
-        status=status,
+        status=STATUS_WORDS[status],
         created_at=instant_of(submitted_at),
         started_at=None if started_at is None else instant_of(started_at),
         finished_at=None if finished_at is None else instant_of(finished_at),
         device_ids=device_ids(placement, numbers),
-        timeout=spec.timeout_seconds or 0,
+        timeout=ceil(spec.timeout_seconds or 0),
         created_by=created_by,
     )
+
+
+def is_dialect(path: str) -> bool:
+    """Whether 002's clients ask there."""
+    return path.startswith("/api/") and not path.startswith("/api/v1")
 
 
 def device_numbers(nodes: Iterable[NodeSpec]) -> dict[NodeId, int]:

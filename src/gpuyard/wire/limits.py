@@ -45,6 +45,11 @@ ModelName: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=128, pattern=_PLAIN, description="a GPU model, one line of 1 to 128 characters"),
 ]
+CardNames: TypeAlias = Annotated[
+    list[Annotated[int, Meta(ge=0, le=9999)] | Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]],
+    Meta(max_length=10_000, description="a list of GPUs by number or UUID, such as [0, 1] or [GPU-5e1f...]"),
+]
+PartOfACard: TypeAlias = Annotated[float, Meta(gt=0, le=100, description="a percentage above 0 and at most 100")]
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]
 LabelValue: TypeAlias = Annotated[str, Meta(max_length=256, pattern=_PLAIN)]
 SystemUser: TypeAlias = Annotated[

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuyard.wire.answers import ErrorAnswer
+from gpuyard.wire.dialect import DialectError, is_dialect
 
 Document: TypeAlias = dict[str, Any]
 
@@ -77,9 +78,10 @@ class Route(Struct, frozen=True, kw_only=True):
 def openapi_document(routes: Sequence[Route], *, version: str, title: str = "gpuyard") -> Document:
     """The OpenAPI 3.1 document of these routes."""
     types = [type_ for route in routes for type_ in (route.request, route.answer) if type_ is not None]
-    schemas, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=_REF)
-    schema_of = {id(type_): schema for type_, schema in zip([*types, ErrorAnswer], schemas, strict=True)}
-    for struct in _structs([*types, ErrorAnswer]):
+    types += [ErrorAnswer, *([DialectError] if any(is_dialect(route.path) for route in routes) else [])]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schema_of = {id(type_): schema for type_, schema in zip(types, schemas, strict=True)}
+    for struct in _structs(types):
         _add_field_notes(components[struct.__name__], struct)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -113,7 +115,7 @@ def _operation(route: Route, schema_of: Mapping[int, Any]) -> dict[str, Any]:
         answer = {"description": "Done.", "content": {"application/json": {"schema": schema_of[id(route.answer)]}}}
     else:
         answer = {"description": "Done.", "content": {route.media: {"schema": {"type": "string"}}}}
-    error = {"application/json": {"schema": schema_of[id(ErrorAnswer)]}}
+    error = {"application/json": {"schema": schema_of[id(DialectError if is_dialect(route.path) else ErrorAnswer)]}}
     wrong = {str(status): {"description": _WHY[status], "content": error} for status in sorted(set(route.errors))}
     operation["responses"] = {str(route.status): answer, **wrong}
     operation["security"] = [{"token": []}] if route.roles else []

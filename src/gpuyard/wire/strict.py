@@ -1,7 +1,7 @@
 """Strict reading: what comes from outside is exactly what its type says, or it is answered with one sentence.
 
 The fast path is a single msgspec call. Only when that fails is the input looked at again, slowly and by hand: the
-diagnosis walks the value beside its type and stops at the first place where they part, so the sentence names that place
+diagnosis walks the value beside its type to the first place where they part, so the sentence names that place
 (`tasks[3].gpu_count`), what stands there and what may stand there. It does not read msgspec's own messages.
 
     WrongRequest   caller: correct the input and send it again; `status` is how HTTP says it
@@ -12,7 +12,7 @@ import difflib
 import gc
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
@@ -110,7 +110,15 @@ class Strict(Generic[T]):
     def _say_what_is_wrong(self, raw: object, error: Exception) -> NoReturn:
         if self._info is None:
             self._info = inspect.type_info(self._type)
-        raise (_fault(self._info, raw, (), self._what) or _in_other_words(error)) from None
+        raise (next(_faults(self._info, raw, (), self._what), None) or _in_other_words(error)) from None
+
+    def faults(self, raw: object) -> list[WrongRequest]:
+        """Everything that is wrong in what a YAML file became: for people, who correct all of it before the next try."""
+        if wrong := _unusable_text(raw, ()):
+            return [wrong]
+        if self._info is None:
+            self._info = inspect.type_info(self._type)
+        return list(_faults(self._info, raw, (), self._what))
 
     def _say_where_a_nul_is(self, body: bytes) -> None:
         """An escaped backslash before `u0000` is no NUL, so look at the text itself."""
@@ -205,102 +213,99 @@ def _too_deep(path: Path) -> WrongRequest:
 # --- values that do not fit their type --------------------------------------------------------------------------------
 
 
-def _fault(info: inspect.Type, value: object, path: Path, what: str) -> WrongRequest | None:
-    """The first place where the value and the type part."""
+def _faults(info: inspect.Type, value: object, path: Path, what: str) -> Iterator[WrongRequest]:
+    """Every place where the value and the type part, in order."""
     if len(path) > DEEPEST:
-        return _too_deep(path)
+        yield _too_deep(path)
+        return
     if isinstance(value, str) and (wrong := _unusable_text(value, path)):
-        return wrong
+        yield wrong
+        return
     bare = _bare(info)
     if isinstance(bare, inspect.UnionType):
-        return _fault_in_union(info, bare, value, path, what)
-    if not _same_kind(bare, value):
-        return _wrong("WrongType", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
-    if isinstance(bare, inspect.StructType):
+        yield from _faults_in_union(info, bare, value, path, what)
+    elif not _same_kind(bare, value):
+        yield _wrong("WrongType", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
+    elif isinstance(bare, inspect.StructType):
         assert isinstance(value, Mapping)
-        return _fault_in_struct(bare, value, path, what)
-    if isinstance(bare, inspect.DictType):
+        yield from _faults_in_struct(bare, value, path, what)
+    elif isinstance(bare, inspect.DictType):
         assert isinstance(value, Mapping)
-        return _fault_in_dict(info, bare, value, path, what)
-    if isinstance(bare, inspect.ListType | inspect.VarTupleType):
+        yield from _faults_in_dict(info, bare, value, path, what)
+    elif isinstance(bare, inspect.ListType | inspect.VarTupleType):
         assert isinstance(value, list | tuple)
-        return _fault_in_list(info, bare, value, path, what)
-    if isinstance(bare, inspect.CustomType):
-        return _fault_in_custom(bare, value, path)
-    if not _fits(bare, value):
-        return _wrong("OutOfRange", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
-    return None
+        yield from _faults_in_list(info, bare, value, path, what)
+    elif isinstance(bare, inspect.CustomType):
+        yield from _faults_in_custom(bare, value, path)
+    elif not _fits(bare, value):
+        yield _wrong("OutOfRange", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
 
 
-def _fault_in_union(
+def _faults_in_union(
     info: inspect.Type, union: inspect.UnionType, value: object, path: Path, what: str
-) -> WrongRequest | None:
+) -> Iterator[WrongRequest]:
     alike = [member for member in union.types if _same_kind(_bare(member), value)]
     if not alike:
-        return _wrong("WrongType", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
-    faults = [_fault(member, value, path, what) for member in alike]
-    if None in faults:
-        return None
+        yield _wrong("WrongType", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
+        return
+    faults = [list(_faults(member, value, path, what)) for member in alike]
+    if [] in faults:
+        return
     first = faults[0]
-    assert first is not None
-    if first.path != path or isinstance(value, Mapping):
-        return first
-    return _wrong("OutOfRange", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
+    if first[0].path != path or isinstance(value, Mapping):
+        yield from first
+    else:
+        yield _wrong("OutOfRange", f"is {_shown(value, path)}; it must be {_words(info)}.", path, what)
 
 
-def _fault_in_struct(
+def _faults_in_struct(
     struct: inspect.StructType, value: Mapping[Any, object], path: Path, what: str
-) -> WrongRequest | None:
+) -> Iterator[WrongRequest]:
     known = {field.encode_name: field for field in struct.fields}
-    for key, item in value.items():
+    for key, item in list(value.items()):
         field = known.get(key)
         if field is None:
-            return _unknown(str(key), known, path, what)
-        if wrong := _fault(field.type, item, (*path, key), what):
-            return wrong
+            yield _unknown(str(key), known, path, what)
+        else:
+            yield from _faults(field.type, item, (*path, key), what)
     for name, field in known.items():
         if field.required and name not in value:
-            return _wrong("MissingField", "is missing; it is needed.", (*path, name), what)
-    return None
+            yield _wrong("MissingField", "is missing; it is needed.", (*path, name), what)
 
 
-def _fault_in_dict(
+def _faults_in_dict(
     info: inspect.Type, mapping: inspect.DictType, value: Mapping[Any, object], path: Path, what: str
-) -> WrongRequest | None:
+) -> Iterator[WrongRequest]:
     if not _length_fits(mapping, value):
-        return _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
-    for key, item in value.items():
-        if wrong := _fault(mapping.key_type, key, (), what):
+        yield _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
+    for key, item in list(value.items()):
+        if wrong := next(_faults(mapping.key_type, key, (), what), None):
             bad = f"has the key {_shown(key)}; a key must be {_words(mapping.key_type)}."
-            return _wrong(wrong.code, bad, path, what)
-        if wrong := _fault(mapping.value_type, item, (*path, key), what):
-            return wrong
-    return None
+            yield _wrong(wrong.code, bad, path, what)
+        else:
+            yield from _faults(mapping.value_type, item, (*path, key), what)
 
 
-def _fault_in_list(
+def _faults_in_list(
     info: inspect.Type,
     items: inspect.ListType | inspect.VarTupleType,
     value: list[object] | tuple[object, ...],
     path: Path,
     what: str,
-) -> WrongRequest | None:
+) -> Iterator[WrongRequest]:
     for index, item in enumerate(value):
-        if wrong := _fault(items.item_type, item, (*path, index), what):
-            return wrong
+        yield from _faults(items.item_type, item, (*path, index), what)
     if not _length_fits(items, value):
-        return _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
-    return None
+        yield _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
 
 
-def _fault_in_custom(custom: inspect.CustomType, value: object, path: Path) -> WrongRequest | None:
+def _faults_in_custom(custom: inspect.CustomType, value: object, path: Path) -> Iterator[WrongRequest]:
     assert isinstance(custom.cls, Readable)
     try:
         custom.cls.read(value)
     except ValueError as error:
         more = str(error) or f"it must be {custom.cls.words}"
-        return _wrong("WrongType", f"is {_shown(value, path)}; {more}.", path)
-    return None
+        yield _wrong("WrongType", f"is {_shown(value, path)}; {more}.", path)
 
 
 def _unknown(key: str, known: Iterable[str], path: Path, what: str) -> WrongRequest:

@@ -99,7 +99,7 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain
         ("scheduler: {master_address: ''}", "say where the scheduler is"),
         ("scheduler: {master_address: ':9090'}", "needs a host"),
         ("scheduler: {retry_interval: 60}", "longer than scheduler.max_retry_interval"),
-        ("tls: {cert: a}", "tls needs both cert and key"),
+        ("tls: {cert: a, ca: b}", "tls needs both cert and key"),
         ("tls: {cert: a, key: b}", "tls.cert needs tls.ca"),
         ("agent: {id: 'a/b'}", "agent.id is"),
         ("agent: {lables: {}}", 'did you mean "labels"?'),

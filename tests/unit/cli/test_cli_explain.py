@@ -93,7 +93,7 @@ def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("code", ["OnHold", "WaitingForTasks"])
+@pytest.mark.parametrize("code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall"])
 def test_where_the_reason_says_what_it_waits_for_nothing_is_added(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
 

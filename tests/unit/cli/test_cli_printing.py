@@ -21,10 +21,24 @@ def test_what_others_wrote_can_not_move_the_cursor(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(None, ""), (0.4, "0s"), (59, "59s"), (61, "1m01s"), (3599, "59m"), (3660, "1h01m"), (90000, "1d1h")],
+    [
+        (None, ""),
+        (0.4, "0s"),
+        (59, "59s"),
+        (61, "1m01s"),
+        (3599, "59m"),
+        (3660, "1h01m"),
+        (90000, "1d1h"),
+        (2592000, "30d"),
+    ],
 )
 def test_durations_are_short(seconds: float | None, words: str) -> None:
     assert spoken_seconds(seconds) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.99, "0.99s"), (0.034, "0.034s"), (2.0, "2s"), (9.96, "9s")])
+def test_how_long_a_short_task_ran_is_not_cut_to_nothing(seconds: float, words: str) -> None:
+    assert spoken_seconds(seconds, fine=True) == words
 
 
 def test_a_duration_ends_with_the_task() -> None:

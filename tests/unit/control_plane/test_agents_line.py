@@ -293,7 +293,11 @@ def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_o
         async with open_yard(tmp_path / "yard", origin=3, yard_key=KEY) as (yard, address):
             hand = Hand(address)
             welcome = await hand.joins()
-            seen = {"epoch": welcome.epoch, "origin": welcome.origin, "epoch_proof": welcome.epoch_proof}
+            seen: dict[str, Any] = {
+                "epoch": welcome.epoch,
+                "origin": welcome.origin,
+                "epoch_proof": welcome.epoch_proof,
+            }
             seen |= {"yard": welcome.yard}
             await hand.leaves()
         with pytest.raises(Deposed, match="--take-over"):  # noqa: PT012 - it fails when it is left

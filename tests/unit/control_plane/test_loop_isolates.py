@@ -42,7 +42,7 @@ def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engi
             def full(_: object) -> None:
                 raise StorageFull("There is no space left for secrets.")
 
-            yard.secrets.put = full  # type: ignore[method-assign]
+            yard.secrets.put = full  # type: ignore[method-assign, assignment]
             with pytest.raises(StorageFull):
                 await yard.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
             assert yard.loop.engine is engine

@@ -2,14 +2,18 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuyard.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
-from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage
+from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage, TenantEntry
+from gpuyard.domain.errors import JournalError
+from gpuyard.journal.records import Position
+from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.sdk import Client, connect
 from gpuyard.testing.played import PlayedNode
 from gpuyard.wire.config import Address
@@ -51,6 +55,32 @@ def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not
             assert task.predicted_from == runs
 
     run(story)
+
+
+def test_a_start_that_fails_ends_with_the_reason_instead_of_waiting_for_a_loop_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any fault of the journal at the start: here the first settings can not be written."""
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        tenants={"lab": TenantEntry(max_gpus=1)},
+    )
+    append = SqliteJournal.append_encoded
+
+    def refuses_tenants(journal: SqliteJournal, payloads: Sequence[bytes]) -> Position:
+        if any(b"TenantSet" in payload for payload in payloads):
+            raise JournalError("The disk has gone.")
+        return append(journal, payloads)
+
+    monkeypatch.setattr(SqliteJournal, "append_encoded", refuses_tenants)
+
+    async def story() -> None:
+        async with asyncio.timeout(5):
+            await serve(settings)
+
+    with pytest.raises(JournalError, match="The disk has gone"):
+        run(story)
 
 
 @asynccontextmanager
@@ -102,7 +132,7 @@ def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes
 def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, which: str) -> None:
     (tmp_path / "theirs").mkdir()
     os.chown(tmp_path / "theirs", 65534, 65534)
-    folders = {"data_dir": str(tmp_path / "data"), which: str(tmp_path / "theirs")}
+    folders: dict[str, Any] = {"data_dir": str(tmp_path / "data"), which: str(tmp_path / "theirs")}
     settings = ServerSettings(
         server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
         storage=Storage(**folders),

@@ -49,6 +49,9 @@ users:
 """
 
 
+LOGIN = "auth: {enabled: true}\nusers: [{username: admin, password: secret-1, role: admin}]\n"
+
+
 def load(tmp_path: Path, text: str) -> ServerSettings:
     path = tmp_path / "scheduler.yaml"
     path.write_text(text)
@@ -81,7 +84,7 @@ def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
         assert getattr(settings, name) == getattr(plain, name)
     for section in ("replication", "agent", "storage", "auth", "users", "gpu", "monitor", "alerts", "system"):
         assert getattr(settings, section) == getattr(plain, section)
-    assert split_of(settings) == split_of(plain) == Split(0.7, 0.3, QuotaMode.STRICT)
+    assert split_of(settings) == split_of(plain) == Split(0.7, 0.3, QuotaMode.NONE)
     assert engine_settings_of(settings) == engine_settings_of(plain) == Settings()
 
 
@@ -99,14 +102,14 @@ def test_retired_facts_are_dropped_unless_a_folder_is_named_for_them() -> None:
 
 
 def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_003)
+    settings = load(tmp_path, FILE_OF_003 + LOGIN)
     assert settings.http_address.host == "0.0.0.0"
     assert settings.grpc_address.port == 19090
     assert settings.snapshot_dir == Path("state")
 
 
 def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_002)
+    settings = load(tmp_path, FILE_OF_002 + "auth: {enabled: true}")
     assert settings.http_address == "0.0.0.0:8080"
     assert settings.schedule_seconds == 0.5
     assert settings.task_timeout_seconds == 3600
@@ -143,16 +146,22 @@ def test_one_part_of_the_split_says_the_other(tmp_path: Path) -> None:
     assert split_of(ServerSettings(), default_mode=QuotaMode.BORROW).mode is QuotaMode.BORROW
 
 
+def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp_path: Path) -> None:
+    assert split_of(ServerSettings()).mode is QuotaMode.NONE
+    assert split_of(load(tmp_path, "quota: {online_percent: 0.7}")).mode is QuotaMode.STRICT
+    assert split_of(load(tmp_path, "quota: {mode: none}")).mode is QuotaMode.NONE
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
         ("scheduler: {role: standby}", "line 1: what scheduler.role asks for here is not supported yet"),
         ("replication: {enabled: true}", "replication.enabled asks for here is not supported yet"),
-        ("storage: {shared_storage: /mnt}", "storage.shared_storage asks for here is not supported yet"),
         ("alerts: {email: a}", "alerts asks for here is not supported yet"),
-        ("gpu: {max_compute_percent: 95}", "gpu.max_compute_percent asks for here is not supported yet"),
-        ("gpu: {check_interval: 9}", "set agent.heartbeat_interval"),
-        ("monitor: {http_port: 8081}", "everything is served on 127.0.0.1:8080"),
+        ("gpu: {max_compute_percent: 0}", "a percentage above 0"),
+        ("gpu: {devices: [-1]}", "gpu.devices"),
+        ("server: {http_address: ':8080'}", "line 1: :8080 would let anybody"),
+        ("system: {host: 0.0.0.0}", "line 1: 0.0.0.0:8080 would let anybody"),
         ("system: {port: 81}\nserver: {http_address: '127.0.0.1:80'}", "are the same setting and differ"),
         ("scheduler: {interval: 500, schedule_interval: 5}", "are the same setting and differ"),
         ("system: {log_level: debug}\nlogging: {level: info}", "are the same setting and differ"),

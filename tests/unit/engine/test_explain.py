@@ -8,7 +8,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain import refusals as no
 from gpuyard.domain.task import Estimate
 from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import Preemption, TaskId, TaskStatus
+from gpuyard.domain.values import Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.engine.explain import AHEAD, Explanation, explain
 from gpuyard.testing import ClusterStory, gang, task
 
@@ -215,3 +215,39 @@ def test_a_wide_band_makes_a_likely_start_a_guess(cluster: ClusterStory) -> None
     cluster.submits(task("now", gpus=4, estimate=Estimate(10.0, 1.0, 900.0, 3)))
     cluster.submits(task("next", gpus=4, estimate=10))
     assert cluster.explains("next").guessed
+
+
+def test_a_task_above_the_part_of_its_class_never_starts_and_says_what_would_let_it() -> None:
+    cluster = ClusterStory()
+    cluster.is_split(online=0.7)
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("batch"))
+    told = cluster.explains("batch")
+    assert told.reason == no.ClassQuotaTooSmall(TaskClass.BATCH, 0, 1.0)
+    assert told.starts_at is None
+    assert told.sentence() == (
+        "batch work may use 0 GPUs of this yard and the task needs 1: it never starts, unless the split changes "
+        "(gpuyard quota --mode borrow) or GPUs are added."
+    )
+    cluster.is_split(online=0.7, mode=QuotaMode.BORROW)
+    assert cluster.explains("batch").reason is None
+
+
+def test_a_task_above_a_limit_that_was_lowered_never_starts_and_names_the_command() -> None:
+    cluster = ClusterStory()
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("first", gpus=4, tenant="team"))
+    cluster.submits(task("second", gpus=4, tenant="team"))
+    cluster.has_tenant("team", max_gpus=2)
+    told = cluster.explains("second")
+    assert told.reason == no.TenantQuotaTooSmall(TenantId("team"), 2, 4.0, 4)
+    assert "gpuyard tenants set team --max-gpus 4" in told.sentence()
+
+
+def test_without_a_split_either_class_uses_every_gpu() -> None:
+    cluster = ClusterStory()
+    cluster.is_split(online=0.7, mode=QuotaMode.NONE)
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("batch"))
+    assert cluster.explains("batch").reason is None

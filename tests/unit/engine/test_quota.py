@@ -108,7 +108,14 @@ def test_limits_are_taken_over_in_thousandths_and_none_is_no_limit() -> None:
     assert (book.limit, book.guarantee, book.model_limits) == (UNLIMITED, 0, {})
 
 
-@given(st.integers(0, 200_000), st.integers(0, 1000), st.sampled_from(list(QuotaMode)))
+def test_without_a_split_neither_class_has_a_limit_or_a_claim() -> None:
+    online, batch = (ClassBook(CLASSES[place]) for place in (ONLINE, BATCH))
+    set_parts(online, batch, Split(mode=QuotaMode.NONE), 4)
+    for book in (online, batch):
+        assert (book.limit, book.guarantee) == (UNLIMITED, UNLIMITED)
+
+
+@given(st.integers(0, 200_000), st.integers(0, 1000), st.sampled_from((QuotaMode.STRICT, QuotaMode.BORROW)))
 def test_the_parts_always_add_up_to_all_gpus(total: int, online_milli: int, mode: QuotaMode) -> None:
     online, batch = (ClassBook(CLASSES[place]) for place in (ONLINE, BATCH))
     split = Split(online_milli / 1000, 1 - online_milli / 1000, mode)

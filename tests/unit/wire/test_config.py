@@ -130,6 +130,33 @@ def test_what_can_not_be_used_gets_one_sentence(tmp_path: Path, text: str | byte
     assert complaint(tmp_path, text).startswith(sentence)
 
 
+def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "server:\n  tokn: a\n  timeout: soon\nnames: [a, 2, b, 3]\nlimits: {a: 1, b: many}\nnames: [c]\n"
+    path = tmp_path / "yard.yaml"
+    path.write_text(text)
+    env = {"GPUYARD_SERVER__HTTP_ADDRESS": "8080"}
+
+    def both(settings: Settings) -> list[tuple[str, str]]:
+        return [("limits", f"limits has {len(settings.limits)} entry and names {len(settings.names)}.")]
+
+    with pytest.raises(WrongSettings) as wrong:
+        load(Settings, path, env, check=both)
+    assert str(wrong.value).replace(f"{tmp_path}/", "").splitlines() == [
+        'yard.yaml, line 2: There is no "tokn" in server; did you mean "token"?',
+        'yard.yaml, line 3: server.timeout is "soon"; it must be a duration above zero, such as 5, 5s, 500ms or 2m.',
+        "yard.yaml, line 4: names[1] is 2; it must be text.",
+        "yard.yaml, line 4: names[3] is 3; it must be text.",
+        'yard.yaml, line 5: limits.b is "many"; it must be a whole number.',
+        "yard.yaml, line 5: limits has 1 entry and names 2.",
+        "yard.yaml, line 6: names is given twice, first in line 4; keep one of them.",
+        f'Environment variable GPUYARD_SERVER__HTTP_ADDRESS: server.http_address is "8080"; it must be {Address.words}.',
+    ]
+
+
+def test_an_ipv6_address_in_a_variable_is_not_read_as_yaml() -> None:
+    assert load(Settings, None, {"GPUYARD_SERVER__HTTP_ADDRESS": "[::]:8080"}).server.http_address == "[::]:8080"
+
+
 def test_references_that_stand_for_billions_are_not_followed(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Collection
 
+from gpuyard.agent.inventory.chosen import Chosen
 from gpuyard.agent.inventory.port import Card, CardProcess, CardUse, Inventory, NoSuchInventory
 from gpuyard.agent.inventory.virtual import Virtual
 
-__all__ = ["METHODS", "Card", "CardProcess", "CardUse", "Inventory", "NoSuchInventory", "detect"]
+__all__ = ["METHODS", "Card", "CardProcess", "CardUse", "Chosen", "Inventory", "NoSuchInventory", "detect"]
 
 METHODS = ("auto", "nvml", "nvidia-smi", "virtual")
 

@@ -93,7 +93,11 @@ class NvidiaSmi:
         if not rows or len(header) != len(fields) or header[0] != fields[0]:
             if what != "gpu":  # some drivers answer with nothing at all, or a sentence, where nobody computes
                 return []
-            raise NoSuchInventory(f"nvidia-smi did not answer as asked: {answer.strip()[:200] or 'it said nothing'}.")
+            began = next((line.strip()[:80] for line in answer.splitlines() if line.strip()), "nothing")
+            raise NoSuchInventory(
+                f"nvidia-smi did not answer as asked; it began with: {began}. Is it NVIDIA's own? For GPUs that are only "
+                'simulated, set gpu.detection_method: virtual and gpu.virtual: "4:V100:32" instead.'
+            )
         for row in rows[1:]:
             if len(row) != len(fields):
                 raise NoSuchInventory(f"nvidia-smi answered with a line that can not be understood: {', '.join(row)}.")

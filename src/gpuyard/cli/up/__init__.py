@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import DataDir, TakeOver, json_option
+from gpuyard.cli.options import Config, DataDir, TakeOver, json_option
 
 HTTP = Annotated[
     str | None,
@@ -31,6 +31,7 @@ VIRTUAL = Annotated[
 
 
 def up(
+    config: Config = None,
     data_dir: DataDir = None,
     http_address: HTTP = None,
     grpc_address: GRPC = None,
@@ -43,18 +44,39 @@ def up(
     from gpuyard.cli.up.mark import Mark
     from gpuyard.cli.up.running import Plan, run
 
-    folder = data_folder(data_dir)
-    plan = Plan.of(os.environ, folder, http_address, grpc_address, virtual_gpus, take_over=take_over, as_json=as_json)
+    folder = data_folder(data_dir, config)
+    plan = Plan.of(
+        os.environ,
+        folder,
+        http_address,
+        grpc_address,
+        virtual_gpus,
+        config=config,
+        take_over=take_over,
+        as_json=as_json,
+    )
     with Mark.take(folder) as mark:
         run_in_loop(lambda: run(plan, mark))
 
 
-def data_folder(given: Path | None) -> Path:
-    """The folder a yard of one machine lives in."""
+def data_folder(given: Path | None, config: Path | None = None) -> Path:
+    """The folder a yard of one machine lives in: from the option, the environment or the file of settings."""
     if given is not None:
         return given.absolute()
-    said = os.environ.get("GPUYARD_STORAGE__DATA_DIR")
+    said = os.environ.get("GPUYARD_STORAGE__DATA_DIR") or (_said_in(config) if config is not None else "")
     if said:
         return Path(said).absolute()
     shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(shared) / "gpuyard"
+
+
+def _said_in(config: Path) -> str:
+    """storage.data_dir of a file; empty: it does not say. Whatever is wrong in the file is said when it is read for good."""
+    from gpuyard.control_plane.settings import ServerSettings, Storage, load_server_settings
+    from gpuyard.wire.config import WrongSettings, variables
+
+    try:
+        settings = load_server_settings(config, {}, not_ours=variables(ServerSettings))
+    except WrongSettings:
+        return ""
+    return "" if settings.storage.data_dir == Storage().data_dir else settings.storage.data_dir

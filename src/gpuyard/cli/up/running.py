@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuyard import __version__
 from gpuyard.agent.inventory import NoSuchInventory
@@ -61,23 +62,21 @@ class Plan(msgspec.Struct, frozen=True):
         virtual_gpus: str | None,
         *,
         take_over: bool = False,
+        config: Path | None = None,
         as_json: bool,
     ) -> Self:
-        """From options and environment; options win."""
+        """From options, environment and a file of settings, in this order."""
         logs = folder / "logs"
-        said = {
-            "GPUYARD_LOGGING__FORMAT": "text",
-            "GPUYARD_LOGGING__OUTPUT": str(logs / "scheduler.log"),
-            **env,
-            "GPUYARD_STORAGE__DATA_DIR": str(folder),
-        }
+        said = {**env, "GPUYARD_STORAGE__DATA_DIR": str(folder)}
+        if config is None:
+            said = {"GPUYARD_LOGGING__FORMAT": "text", **said}
         if http_address is not None:
             said["GPUYARD_SERVER__HTTP_ADDRESS"] = http_address
         if grpc_address is not None:
             said["GPUYARD_SERVER__GRPC_ADDRESS"] = grpc_address
         of_agents = variables(AgentSettings) - variables(ServerSettings)
         try:
-            settings = load_server_settings(None, said, not_ours=of_agents)
+            settings = load_server_settings(config, said, not_ours=of_agents)
         except WrongSettings as wrong:
             raise WrongSettings(_in_words_of_options(str(wrong))) from None
         if virtual_gpus is not None:
@@ -85,13 +84,31 @@ class Plan(msgspec.Struct, frozen=True):
                 read_spec(virtual_gpus)
             except NoSuchInventory as wrong:
                 raise WrongSettings(f"--virtual-gpus: {wrong}") from None
-        gpus = {"detection_method": "virtual", "virtual": virtual_gpus} if virtual_gpus else {}
+        if not settings.logging.output and not settings.system.log_file:
+            logging = replace(settings.logging, output=str(logs / "scheduler.log"))
+            settings = replace(settings, logging=logging)
         agent: dict[str, object] = {
-            "gpu": gpus,
+            "gpu": _gpus_of(settings, virtual_gpus),
             "executor": {"work_dir": str(folder / "agent")},
             "logging": {"format": "text", "output": str(logs / "agent.log")},
         }
         return cls(settings, agent, folder, as_json, take_over)
+
+
+def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, object]:
+    """What the scheduler's file and the options say of the GPUs of this machine, as the agent's file has it."""
+    gpu = settings.gpu
+    gpus: dict[str, object] = {
+        "devices": gpu.devices,
+        "max_memory_percent": gpu.max_memory_percent,
+        "max_compute_percent": gpu.max_compute_percent,
+        "health_check_interval": float(gpu.check_interval),
+    }
+    if not gpu.enabled:
+        virtual_gpus, gpus["devices"] = "0", []
+    if virtual_gpus:
+        gpus |= {"detection_method": "virtual", "virtual": virtual_gpus}
+    return gpus
 
 
 def _in_words_of_options(sentence: str) -> str:

@@ -9,10 +9,8 @@ Plain values in and out, so that REST and gRPC ask the same question. Tokens com
 in an address would end up in logs and browser histories.
 """
 
-import hmac
 from collections.abc import Iterable
 from functools import cache
-from hashlib import sha256
 from pwd import getpwuid
 
 from gpuyard.control_plane.access.store import AccessStore
@@ -36,12 +34,6 @@ _NOT_BEARER = Denied(
     "BadAuthorization",
     "There must be one Authorization header, and it must be: Bearer, a space, the token.",
     (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_request"'),),
-)
-_NOT_JOINED = Denied(
-    401, "WrongJoinToken", "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
-)
-_NO_JOIN_TOKEN = Denied(
-    401, "NoJoinToken", "This scheduler has no join token, so no agent can join. Set auth.join_token and restart it."
 )
 
 
@@ -80,18 +72,6 @@ class Gate:
         if scheme.lower() != "bearer" or not token:
             return _NOT_BEARER
         return self._store.find(token, address)
-
-
-def check_join_token(given: str, expected: str) -> Denied | None:
-    """Whether an agent may join; takes the same time however much of the token is right."""
-    if not expected:
-        return _NO_JOIN_TOKEN
-    same = hmac.compare_digest(_digest(given), _digest(expected))
-    return None if same else _NOT_JOINED
-
-
-def _digest(token: str) -> bytes:
-    return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 @cache

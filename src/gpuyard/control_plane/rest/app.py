@@ -18,7 +18,7 @@ from gpuyard.control_plane.rest.asgi import HANG_UP, ASGIApp, Receive, Scope, Se
 from gpuyard.control_plane.rest.body import ClientGone
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.door import Door
-from gpuyard.control_plane.rest.errors import Unavailable, answer_to, denial, error
+from gpuyard.control_plane.rest.errors import Unavailable, answer_to, denial, error, in_dialect
 from gpuyard.control_plane.rest.history import History
 from gpuyard.control_plane.rest.monitor import keep_history
 from gpuyard.control_plane.rest.query import read_query
@@ -26,12 +26,15 @@ from gpuyard.control_plane.rest.routes import ROUTES
 from gpuyard.control_plane.rest.table import Methods, make_table
 from gpuyard.control_plane.settings import ServerSettings
 from gpuyard.control_plane.yard import Yard
+from gpuyard.wire.dialect import is_dialect
 from gpuyard.wire.strict import nearest
 
 
 def make_app(yard: Yard, access: AccessStore, gate: Gate, doorplate: Doorplate, settings: ServerSettings) -> ASGIApp:
     """The application; uvicorn may serve it on several sockets at once."""
-    return _App(Desk(yard, access, settings, History()), Door(gate, doorplate))
+    return _App(
+        Desk(yard, access, settings, History(keep_seconds=float(settings.monitor.retention))), Door(gate, doorplate)
+    )
 
 
 class _App:
@@ -50,6 +53,8 @@ class _App:
         try:
             answer = await self._answer(scope, receive)
             if isinstance(answer, Answer):
+                if answer.status >= 400 and is_dialect(scope["path"]):
+                    answer = in_dialect(answer)
                 await answer.send(send)
             else:
                 await self._flow(answer, scope, receive, send)

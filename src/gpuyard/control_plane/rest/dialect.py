@@ -1,21 +1,21 @@
 """002's addresses below /api: the same tasks and tenants in its words."""
 
 from collections.abc import Mapping
-
-from msgspec import Raw, Struct
+from math import ceil
 
 from gpuyard.control_plane.access.who import Action, may
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.lookup import find_answer, read_answer
 from gpuyard.control_plane.rest.submit import accept, fitted
-from gpuyard.control_plane.rest.tasks import cancel, find_page, page_of
+from gpuyard.control_plane.rest.tasks import cancel, cursor_of, find_page
 from gpuyard.control_plane.rest.tenants import find_tenant, tenants_of
 from gpuyard.control_plane.settings import DEFAULT_TENANT
-from gpuyard.control_plane.yard import Submission
+from gpuyard.control_plane.yard import Page, Submission
 from gpuyard.domain.values import ENDED, NodeId, TaskStatus, TenantId
 from gpuyard.wire.answers import TenantAnswer
 from gpuyard.wire.dialect import (
+    STATUS_WORDS,
     CurrentTenant,
     DialectCancelled,
     DialectTask,
@@ -29,13 +29,7 @@ from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.task_answers import TaskAnswer
 from gpuyard.wire.tasks import HIGH, LOW
 
-
-class DialectTasks(Struct, frozen=True):
-    """A page of tasks."""
-
-    tasks: list[DialectTask]
-    total: int
-    next_cursor: str | None
+OPEN = (TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.SUSPENDED)
 
 
 async def post_task(desk: Desk, call: Call) -> Answer:
@@ -58,13 +52,25 @@ async def post_task(desk: Desk, call: Call) -> Answer:
 
 
 async def list_tasks(desk: Desk, call: Call) -> Answer:
-    """A page of them."""
+    """A page of them, as a plain list; how many there are, and the next page, stand in headers."""
+    return _list(desk, await find_page(desk, call))
+
+
+async def list_tasks_of_tenant(desk: Desk, call: Call) -> Answer:
+    """A tenant's tasks that are not over, as 002 has it, unless the query asks for others."""
+    tenant = TenantId(call.named["id"])
+    if not may(call.who, Action.SEE, tenant):
+        raise WrongRequest("UnknownTenant", f"There is no tenant {tenant[:64]}.", "tenant_id", status=404)
+    asked = {"status": OPEN, **call.asked, "tenant": tenant}
+    return _list(desk, await find_page(desk, call, asked))
+
+
+def _list(desk: Desk, page: Page) -> Answer:
     numbers = _numbers(desk)
-
-    def told(answer: Raw) -> DialectTask:
-        return _told(read_answer(bytes(answer)), numbers)
-
-    return page_of(await find_page(desk, call), told)
+    headers = [(b"x-total-count", b"%d" % page.total)]
+    if page.next_cursor is not None:
+        headers.append((b"x-next-cursor", cursor_of(page.next_cursor).encode()))
+    return say([_told(read_answer(bytes(answer)), numbers) for answer in page.answers], 200, tuple(headers))
 
 
 async def get_task(desk: Desk, call: Call) -> Answer:
@@ -76,34 +82,29 @@ async def get_task(desk: Desk, call: Call) -> Answer:
 async def cancel_task(desk: Desk, call: Call) -> Answer:
     """End it. 002 knows no state in between: what is being stopped is cancelled."""
     status = (await cancel(desk, call, done="cancelled", doing="stopped")).status
-    return say(DialectCancelled(status if status in ENDED else TaskStatus.CANCELLED))
+    return say(DialectCancelled(STATUS_WORDS[status] if status in ENDED else "cancelled"))
 
 
 async def current_tenant(desk: Desk, call: Call) -> Answer:
     """The tenant whose limits count for what one submits."""
-    return await _tenant(desk, call, call.who.tenant or DEFAULT_TENANT)
-
-
-async def get_tenant(desk: Desk, call: Call) -> Answer:
-    """Another one, for those who see it."""
-    return await _tenant(desk, call, call.named["id"])
-
-
-async def _tenant(desk: Desk, call: Call, name: str) -> Answer:
+    name = call.who.tenant or DEFAULT_TENANT
     entry = desk.settings.tenant_entry(name)
     try:
         told = await find_tenant(desk, call, name)
     except WrongRequest:
-        own = name == (call.who.tenant or DEFAULT_TENANT)
-        if not own and not (may(call.who, Action.SEE) and name in desk.settings.tenants):
-            raise
         told = _untouched(name, entry.max_gpus)
     return say(
         CurrentTenant(
-            tenant_id=name,
-            max_gpus=told.max_gpus,
-            max_memory_per_gpu=entry.max_memory_per_gpu,
+            id=name,
+            name=name,
+            description="",
+            max_gpus=_gpus_in_yard(desk) if told.max_gpus is None else told.max_gpus,
+            max_memory=entry.max_memory_per_gpu,
             priority=entry.priority,
+            created_at="",
+            active=True,
+            tenant_id=name,
+            max_memory_per_gpu=entry.max_memory_per_gpu,
             used_gpus=told.used_gpus,
             pending_tasks=told.pending_tasks,
             running_tasks=told.running_tasks,
@@ -130,12 +131,25 @@ def _untouched(name: str, max_gpus: int | None) -> TenantAnswer:
 async def get_stats(desk: Desk, call: Call) -> Answer:
     """How many tasks there are, by tenant."""
     seen = [tenant for tenant in await tenants_of(desk) if may(call.who, Action.SEE, TenantId(tenant.id))]
-    tenants = {
-        tenant.id: TenantStats(tenant.pending_tasks, tenant.running_tasks, tenant.used_gpus, tenant.max_gpus)
-        for tenant in seen
-    }
+    tenants = {tenant.id: _stats(desk, tenant) for tenant in seen}
     pending = sum(tenant.pending_tasks for tenant in seen)
     return say(StatsAnswer(pending, sum(tenant.running_tasks for tenant in seen), tenants))
+
+
+def _stats(desk: Desk, tenant: TenantAnswer) -> TenantStats:
+    most = _gpus_in_yard(desk) if tenant.max_gpus is None else tenant.max_gpus
+    return TenantStats(
+        max_gpus=most,
+        used_gpus=ceil(tenant.used_gpus),
+        max_memory_per_gpu=desk.settings.tenant_entry(tenant.id).max_memory_per_gpu,
+        usage_percent=round(100.0 * tenant.used_gpus / most, 3) if most else 0.0,
+        pending_tasks=tenant.pending_tasks,
+        running_tasks=tenant.running_tasks,
+    )
+
+
+def _gpus_in_yard(desk: Desk) -> int:
+    return sum(len(view.spec.gpus) for view in desk.yard.views.nodes.values())
 
 
 def _numbers(desk: Desk) -> dict[NodeId, int]:
@@ -145,7 +159,8 @@ def _numbers(desk: Desk) -> dict[NodeId, int]:
 def _told(task: TaskAnswer, numbers: Mapping[NodeId, int]) -> DialectTask:
     """What /api/v1 says of a task, in 002's words."""
     devices = []
-    for gpu in task.allocated_gpus:
+    placed = task.status is not TaskStatus.PENDING  # 002 lists no device before the start
+    for gpu in task.allocated_gpus if placed else ():
         node, _, index = gpu.rpartition("/")
         if NodeId(node) in numbers:
             devices.append(numbers[NodeId(node)] + int(index))
@@ -157,12 +172,12 @@ def _told(task: TaskAnswer, numbers: Mapping[NodeId, int]) -> DialectTask:
         gpu_request=task.gpu_count * task.nodes or int(task.gpu_fraction is not None),
         memory_mb=task.gpu_memory_mb or 0,
         priority=_number(task.priority),
-        status=task.status,
+        status=STATUS_WORDS[task.status],
         created_at=task.created_at,
         started_at=task.started_at,
         finished_at=task.finished_at,
         device_ids=devices,
-        timeout=task.timeout or 0,
+        timeout=ceil(task.timeout or 0),
         created_by=task.created_by,
     )
 

@@ -1,13 +1,14 @@
 """Everything that can go wrong, in the one shape the API has for it: {"error": {"code", "message", "field"}}.
 
 the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
-413 too much, 415 in no form we read
+413 too much, 415 in no form we read, 429 too many
 the outside    503 no space left, node away, starting or stopping: the same request may be sent again
 us             500, with a number under which the log has the rest
 """
 
 from secrets import token_hex
 
+import msgspec
 import structlog
 
 from gpuyard.control_plane.access.refusals import UnknownToken, UnknownUser
@@ -15,11 +16,12 @@ from gpuyard.control_plane.access.who import Denied
 from gpuyard.control_plane.database import StoreError, StoreFull
 from gpuyard.control_plane.loop import Broken
 from gpuyard.control_plane.outputs import NodeUnreachable, NoOutput
-from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.answer import Answer, encode, say
 from gpuyard.control_plane.rest.asgi import Headers
 from gpuyard.domain.errors import GpuyardError, StorageFull
-from gpuyard.domain.refusals import Invalid, Refusal, UnknownNode, UnknownTask
+from gpuyard.domain.refusals import Invalid, QueueFull, Refusal, UnknownNode, UnknownTask
 from gpuyard.wire.answers import Error, ErrorAnswer
+from gpuyard.wire.dialect import DialectError
 from gpuyard.wire.strict import WrongRequest
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
@@ -59,6 +61,13 @@ def error(status: int, code: str, message: str, field: str | None = None, header
     return say(ErrorAnswer(Error(code, message, field)), status, headers)
 
 
+def in_dialect(answer: Answer) -> Answer:
+    """What went wrong as 002 says it: `error` is the text; code and field stand beside it."""
+    told = msgspec.json.decode(answer.body, type=ErrorAnswer).error
+    body = DialectError(told.message, told.code, told.field)
+    return Answer(answer.status, encode(body), answer.kind, answer.headers)
+
+
 def denial(denied: Denied) -> Answer:
     """To somebody who may not."""
     headers = tuple((name.encode(), value.encode()) for name, value in denied.headers)
@@ -75,6 +84,8 @@ def answer_to(problem: Exception) -> Answer:
             return denial(problem.denied)
         case Refused():
             refusal = problem.refusal
+            if isinstance(refusal, QueueFull):
+                return error(429, refusal.code, str(problem), problem.field, _AGAIN)
             status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
             field = problem.field or getattr(refusal, "field", None)
             return error(status, refusal.code, str(problem), field)

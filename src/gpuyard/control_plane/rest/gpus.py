@@ -90,9 +90,10 @@ async def put_quota(desk: Desk, call: Call) -> Answer:
 
 
 def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
-    online, batch = (_part(book) for book in state.classes)
+    total = state.index.gpus_up
+    online, batch = (_part(book, total) for book in state.classes)
     return QuotaAnswer(
-        total_gpus=online.quota + batch.quota,
+        total_gpus=total,
         online=online,
         batch=batch,
         online_percent=state.split.online_percent,
@@ -101,6 +102,7 @@ def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
     )
 
 
-def _part(book: ClassBook) -> ClassQuota:
-    quota, used = book.guarantee // MILLI, gpus_in(book.used)
+def _part(book: ClassBook, total: int) -> ClassQuota:
+    """Without a split the part of each class is all GPUs."""
+    quota, used = min(book.guarantee // MILLI, total), gpus_in(book.used)
     return ClassQuota(quota, used, max(0, quota - used))

@@ -4,16 +4,16 @@ import asyncio
 import time
 from collections import defaultdict
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuyard.control_plane.access.who import Action, Who, may
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
+from gpuyard.control_plane.rest.history import MOST_SAMPLES
 from gpuyard.control_plane.rest.query import counted
 from gpuyard.control_plane.views import NodeView
 from gpuyard.control_plane.yard import Yard
-from gpuyard.domain.values import MILLI, TaskStatus, TenantId
+from gpuyard.domain.values import TaskStatus, TenantId
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.dialect import DeviceMetrics, SystemMetrics, device_numbers
 from gpuyard.wire.limits import instant_of
@@ -22,39 +22,26 @@ from gpuyard.wire.tasks import spoken_task_id
 
 USUAL_SAMPLES = 720
 """An hour, one every five seconds."""
-SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if left out.", 1, 17_280)
+SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if left out.", 1, MOST_SAMPLES)
 _SILENT = pb.GpuUse()
 
 
-class SystemHistory(Struct, frozen=True):
-    """Samples of the whole yard, the oldest first; those of single devices are at /api/monitor/history/{id}."""
-
-    interval: float
-    """Seconds between two of them."""
-    history: list[SystemMetrics]
-
-
-class DeviceHistory(Struct, frozen=True):
-    """Samples of one device, the oldest first."""
-
-    interval: float
-    history: list[DeviceMetrics]
-
-
 async def keep_history(desk: Desk) -> None:
-    """Take a sample every while, for ever."""
-    while True:
-        desk.history.add(metrics_of(desk.yard))
+    """Take a sample every while, for ever; none if the monitor is off."""
+    while desk.settings.monitor.enabled:
+        desk.history.add(metrics_of(desk.yard), time.monotonic())
         await asyncio.sleep(float(desk.settings.monitor.interval))
 
 
 async def get_metrics(desk: Desk, call: Call) -> Answer:
     """Everything, now."""
+    _check_served(desk)
     return say(_seen(metrics_of(desk.yard), call.who))
 
 
 async def get_device(desk: Desk, call: Call) -> Answer:
     """One device, now."""
+    _check_served(desk)
     number = _number(call)
     for device in _seen(metrics_of(desk.yard), call.who).device_metrics:
         if device.device_id == number:
@@ -63,21 +50,33 @@ async def get_device(desk: Desk, call: Call) -> Answer:
 
 
 async def get_history(desk: Desk, call: Call) -> Answer:
-    """The whole yard, for a while; without the single devices, which would be too much."""
-    samples = desk.history.newest(call.asked.get("limit", USUAL_SAMPLES))
-    told = [replace(_seen(sample, call.who), device_metrics=[]) for sample in samples]
-    return say(SystemHistory(float(desk.settings.monitor.interval), told))
+    """All devices, for a while: the samples of each by its number, the oldest first."""
+    _check_served(desk)
+    found: dict[str, list[DeviceMetrics]] = {}
+    for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
+        for device in _seen(sample, call.who).device_metrics:
+            found.setdefault(str(device.device_id), []).append(device)
+    return say(found)
 
 
 async def get_device_history(desk: Desk, call: Call) -> Answer:
-    """One device, for a while."""
+    """One device, for a while, the oldest sample first."""
+    _check_served(desk)
     number = _number(call)
     found = []
     for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
         found += [device for device in _seen(sample, call.who).device_metrics if device.device_id == number]
     if not found and all(device.device_id != number for device in metrics_of(desk.yard).device_metrics):
         raise _no_device(call)
-    return say(DeviceHistory(float(desk.settings.monitor.interval), found))
+    return say(found)
+
+
+def _check_served(desk: Desk) -> None:
+    monitor = desk.settings.monitor
+    if not (monitor.enabled and monitor.http_api):
+        key = "monitor.http_api" if monitor.enabled else "monitor.enabled"
+        message = f"The monitor is switched off by {key} in the scheduler's settings."
+        raise WrongRequest("MonitorOff", message, status=404)
 
 
 def _number(call: Call) -> int:
@@ -126,7 +125,7 @@ def metrics_of(yard: Yard) -> SystemMetrics:
         device_metrics=devices,
         active_tenants=sum(count > 0 for count in tasks),
         active_tasks=sum(tasks),
-        tenant_utilization=_held_by_tenant(yard, len(devices)),
+        tenant_utilization=_busy_by_tenant(devices),
     )
 
 
@@ -142,13 +141,13 @@ def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetr
             DeviceMetrics(
                 device_id=first + index,
                 timestamp=at,
-                gpu_utilization=use.utilization_percent,
+                gpu_utilization=round(use.utilization_percent),
                 memory_used=use.memory_used_mib,
                 memory_total=card.memory_mib,
-                temperature=use.temperature_c,
+                temperature=round(use.temperature_c),
                 power_usage=use.power_watts,
                 power_limit=use.power_limit_watts,
-                fan_speed=use.fan_percent,
+                fan_speed=round(use.fan_percent),
                 allocated=task is not None,
                 tenant_id=view.spec.tenant if view else "",
                 task_id=spoken_task_id(task) if task is not None else "",
@@ -160,18 +159,13 @@ def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetr
     return found
 
 
-def _held_by_tenant(yard: Yard, total: int) -> dict[str, float]:
-    """Percent of all GPUs; a share counts as the part it is."""
-    held: defaultdict[str, int] = defaultdict(int)
-    for node in yard.views.nodes.values():
-        for task in node.tasks:
-            view = yard.views.tasks.get(task)
-            if view is None or view.placement is None:
-                continue
-            for part in view.placement.slices:
-                if part.node == node.spec.id and any(task in node.on_gpu[gpu] for gpu in part.gpus):
-                    held[view.spec.tenant] += len(part.gpus) * part.milli
-    return {tenant: 100.0 * milli / MILLI / total for tenant, milli in sorted(held.items()) if total}
+def _busy_by_tenant(devices: list[DeviceMetrics]) -> dict[str, float]:
+    """How busy the devices are that each tenant holds, on average, in percent."""
+    held: defaultdict[str, list[float]] = defaultdict(list)
+    for device in devices:
+        if device.tenant_id:
+            held[device.tenant_id].append(device.gpu_utilization)
+    return {tenant: _mean(busy) for tenant, busy in sorted(held.items())}
 
 
 def _mean(values: list[float]) -> float:

@@ -48,9 +48,9 @@ _A_TASK = {"priority": "high", "gpu_count": 1, "command": "python train.py"}
 
 # fmt: off
 TASKS = (
-    _TASK(method="POST", path=f"{_V1}/tasks", handle=submit.post_task, action=SUBMIT, request=TaskRequest, answer=submit.SubmitAnswer, status=201, errors=(409,), idempotent=True, example=_A_TASK,
+    _TASK(method="POST", path=f"{_V1}/tasks", handle=submit.post_task, action=SUBMIT, request=TaskRequest, answer=submit.SubmitAnswer, status=201, errors=(409, 429), idempotent=True, example=_A_TASK,
           summary="Submit a task. With `array` it is many, and `tasks` has them all."),
-    _TASK(method="POST", path=f"{_V1}/tasks:batch", handle=submit.post_batch, action=SUBMIT, request=BatchRequest, answer=BatchAnswer, status=201, errors=(409,), idempotent=True, example={"tasks": [_A_TASK]},
+    _TASK(method="POST", path=f"{_V1}/tasks:batch", handle=submit.post_batch, action=SUBMIT, request=BatchRequest, answer=BatchAnswer, status=201, errors=(409, 429), idempotent=True, example={"tasks": [_A_TASK]},
           summary="Submit many tasks, all or none."),
     _TASK(method="GET", path=f"{_V1}/tasks", handle=tasks.list_tasks, action=SEE, answer=wire.TaskList, query=tasks.FILTERS,
           summary="Tasks, the newest first."),
@@ -77,7 +77,7 @@ TASKS = (
 )
 
 LEASES = (
-    _LEASE(method="POST", path=f"{_V1}/leases", handle=leases.post_lease, action=SUBMIT, request=wire.LeaseRequest, answer=wire.LeaseAnswer, status=201, errors=(409,), idempotent=True, example={"gpu_count": 1, "timeout": 3600},
+    _LEASE(method="POST", path=f"{_V1}/leases", handle=leases.post_lease, action=SUBMIT, request=wire.LeaseRequest, answer=wire.LeaseAnswer, status=201, errors=(409, 429), idempotent=True, example={"gpu_count": 1, "timeout": 3600},
            summary="Ask for GPUs without a process."),
     _LEASE(method="GET", path=f"{_V1}/leases", handle=leases.list_leases, action=SEE, answer=wire.LeaseList,
            summary="Leases that are held or waited for."),
@@ -121,6 +121,8 @@ ACCESS = (
             summary="One tenant."),
     _ACCESS(method="PUT", path=f"{_V1}/tenants/{{id}}", handle=tenants.put_tenant, action=RUN_YARD, request=wire.TenantRequest, answer=wire.TenantAnswer, example={"max_gpus": 8},
             summary="Give a tenant these limits, at once."),
+    _ACCESS(method="POST", path=f"{_V1}/login", handle=users.login, action=None, request=seen.LoginRequest, answer=seen.LoginAnswer, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
+            summary="A token for a username and a password."),
     _ACCESS(method="GET", path=f"{_V1}/users", handle=users.list_users, action=ALL_ACCESS, answer=users.UsersAnswer,
             summary="All users."),
     _ACCESS(method="POST", path=f"{_V1}/users", handle=users.post_user, action=ALL_ACCESS, request=wire.UserRequest, answer=users.UserDetail, status=201, errors=(409,), example={"username": "alice", "password": "correct horse", "tenant_id": "lab"},
@@ -140,31 +142,31 @@ ACCESS = (
 )
 
 DIALECT = (
-    _DIALECT(method="POST", path="/api/tasks", handle=dialect.post_task, action=SUBMIT, request=seen.DialectRequest, answer=seen.DialectTask, status=201, errors=(409,), idempotent=True, example={"tenant_id": "lab", "name": "train", "gpu_request": 1, "memory_mb": 8192, "priority": 50},
+    _DIALECT(method="POST", path="/api/tasks", handle=dialect.post_task, action=SUBMIT, request=seen.DialectRequest, answer=seen.DialectTask, status=201, errors=(409, 429), idempotent=True, example={"tenant_id": "lab", "name": "train", "gpu_request": 1, "memory_mb": 8192, "priority": 50},
              summary="Ask for GPUs; with a command, run it."),
-    _DIALECT(method="GET", path="/api/tasks", handle=dialect.list_tasks, action=SEE, answer=dialect.DialectTasks, query=tasks.FILTERS,
+    _DIALECT(method="GET", path="/api/tasks", handle=dialect.list_tasks, action=SEE, answer=list[seen.DialectTask], query=tasks.FILTERS,
              summary="Tasks, the newest first."),
     _DIALECT(method="GET", path="/api/tasks/{id}", handle=dialect.get_task, action=SEE, answer=seen.DialectTask, errors=(404,),
              summary="One task."),
     _DIALECT(method="DELETE", path="/api/tasks/{id}", handle=dialect.cancel_task, action=STOP, answer=seen.DialectCancelled, errors=(404,),
              summary="Cancel a task."),
-    _DIALECT(method="POST", path="/api/login", handle=users.login, action=None, request=seen.LoginRequest, answer=seen.LoginAnswer, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
+    _DIALECT(method="POST", path="/api/login", handle=users.login_of_002, action=None, request=seen.LoginRequest, answer=seen.DialectLogin, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
              summary="A token for a username and a password."),
     _DIALECT(method="GET", path="/api/user", handle=users.current_user, action=OWN_ACCESS, answer=seen.CurrentUser,
              summary="Who one is."),
     _DIALECT(method="GET", path="/api/tenant", handle=dialect.current_tenant, action=SEE, answer=seen.CurrentTenant,
              summary="One's own tenant."),
-    _DIALECT(method="GET", path="/api/tenants/{id}", handle=dialect.get_tenant, action=SEE, answer=seen.CurrentTenant, errors=(404,),
-             summary="Another tenant."),
+    _DIALECT(method="GET", path="/api/tenants/{id}", handle=dialect.list_tasks_of_tenant, action=SEE, answer=list[seen.DialectTask], query=tasks.FILTERS, errors=(404,),
+             summary="A tenant's tasks that are not over."),
     _DIALECT(method="GET", path="/api/stats", handle=dialect.get_stats, action=SEE, answer=seen.StatsAnswer,
              summary="How many tasks there are."),
     _DIALECT(method="GET", path="/api/monitor/metrics", handle=monitor.get_metrics, action=SEE_YARD, answer=seen.SystemMetrics,
              summary="What all GPUs do now."),
     _DIALECT(method="GET", path="/api/monitor/device/{id}", handle=monitor.get_device, action=SEE_YARD, answer=seen.DeviceMetrics, errors=(404,),
              summary="What one GPU does now."),
-    _DIALECT(method="GET", path="/api/monitor/history", handle=monitor.get_history, action=SEE_YARD, answer=monitor.SystemHistory, query=(monitor.SAMPLES,),
-             summary="What all GPUs together did in the last while."),
-    _DIALECT(method="GET", path="/api/monitor/history/{id}", handle=monitor.get_device_history, action=SEE_YARD, answer=monitor.DeviceHistory, query=(monitor.SAMPLES,), errors=(404,),
+    _DIALECT(method="GET", path="/api/monitor/history", handle=monitor.get_history, action=SEE_YARD, answer=dict[str, list[seen.DeviceMetrics]], query=(monitor.SAMPLES,),
+             summary="What the GPUs did in the last while, by their numbers."),
+    _DIALECT(method="GET", path="/api/monitor/history/{id}", handle=monitor.get_device_history, action=SEE_YARD, answer=list[seen.DeviceMetrics], query=(monitor.SAMPLES,), errors=(404,),
              summary="What one GPU did in the last while."),
 )
 

@@ -129,6 +129,8 @@ async def accept(
     await _check_dependencies(desk, call, submissions, batch=batch)
     views = await submit(desk, call, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
+        if len(views) == 1:
+            return [encode(views[0].answer(*await desk.yard.reason_of_new(views[0])))]
         return [encode(view.answer()) for view in views]
     return await _accepted_before(desk, call, submissions[0].specs[0].tenant)
 

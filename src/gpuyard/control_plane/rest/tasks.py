@@ -1,7 +1,7 @@
 """Tasks that are there: lists, one of them, why it waits, and what may be done to it."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -45,8 +45,14 @@ def _read_cursor(value: str) -> TaskId:
         raise ValueError("it must be the next_cursor of the page before, unchanged") from None
 
 
-def _cursor(task: TaskId | None) -> str | None:
-    return None if task is None else urlsafe_b64encode(f"before {task}".encode()).decode()
+def cursor_of(task: TaskId) -> str:
+    """The name of the page that begins behind a task."""
+    return urlsafe_b64encode(f"before {task}".encode()).decode()
+
+
+def cursor_or_none(task: TaskId | None) -> str | None:
+    """The same; none: there is no further page."""
+    return None if task is None else cursor_of(task)
 
 
 FILTERS = (
@@ -93,9 +99,9 @@ async def list_tasks(desk: Desk, call: Call) -> Answer:
     return page_of(await find_page(desk, call), lambda answer: answer)
 
 
-async def find_page(desk: Desk, call: Call) -> Page:
-    """What the caller asks for and may see."""
-    asked, seen = call.asked, visible_tenant(call.who)
+async def find_page(desk: Desk, call: Call, asked: Mapping[str, Any] | None = None) -> Page:
+    """What the caller asks for and may see; `asked` in place of what the query says."""
+    asked, seen = call.asked if asked is None else asked, visible_tenant(call.who)
     tenant = asked.get("tenant")
     if seen is not None and tenant not in {None, seen}:
         raise NotAllowed(Denied(403, "Forbidden", f"{call.who.username} sees the tasks of tenant {seen} only."))
@@ -113,7 +119,7 @@ async def find_page(desk: Desk, call: Call) -> Page:
 
 def page_of(page: Page, told: Callable[[Raw], Any]) -> Answer:
     """A page, each of its tasks told in some way."""
-    return say(RawTaskList([told(answer) for answer in page.answers], page.total, _cursor(page.next_cursor)))
+    return say(RawTaskList([told(answer) for answer in page.answers], page.total, cursor_or_none(page.next_cursor)))
 
 
 async def get_task(desk: Desk, call: Call) -> Answer:

@@ -18,7 +18,7 @@ from gpuyard.control_plane.yard import by
 from gpuyard.domain import commands as command
 from gpuyard.domain.values import TenantId
 from gpuyard.wire import answers as wire
-from gpuyard.wire.dialect import CurrentUser, LoginAnswer, read_login
+from gpuyard.wire.dialect import PERMISSIONS, ROLE_WORDS, CurrentUser, DialectLogin, LoginAnswer, read_login
 from gpuyard.wire.limits import Instant, SystemUser, TenantName, instant_of
 from gpuyard.wire.strict import Strict, WrongRequest
 
@@ -242,14 +242,7 @@ def _token(token: Token) -> wire.TokenAnswer:
 
 async def login(desk: Desk, call: Call) -> Answer:
     """A token for a username and a password."""
-    asked = read_login(await call.body())
-    user = await check_login(desk, call, asked.username, asked.password)
-    lifetime_seconds = float(desk.settings.auth.token_lifetime)
-    made: NewToken = await in_thread(desk, desk.access.log_in, user.username, lifetime_seconds)
-    ends_at = made.token.expires_at
-    assert ends_at is not None
-    who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
-    await note(desk, "logged_in", who, username=user.username, token=made.token.id)
+    user, made, ends_at = await _logged_in(desk, call)
     return say(
         LoginAnswer(
             token=made.secret,
@@ -277,7 +270,47 @@ async def check_login(desk: Desk, call: Call, username: str, password: str) -> U
     return user
 
 
-async def current_user(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def login_of_002(desk: Desk, call: Call) -> Answer:
+    """The same in 002's words."""
+    user, made, ends_at = await _logged_in(desk, call)
+    return say(
+        DialectLogin(
+            token=made.secret,
+            user_id=user.username,
+            username=user.username,
+            tenant_id=user.tenant or "",
+            role=ROLE_WORDS.get(user.role, user.role),
+            expires_at=int(ends_at),
+        )
+    )
+
+
+async def _logged_in(desk: Desk, call: Call) -> tuple[User, NewToken, float]:
+    """Who it is, the token, and when that runs out."""
+    asked = read_login(await call.body())
+    user = await check_login(desk, call, asked.username, asked.password)
+    lifetime_seconds = float(desk.settings.auth.token_lifetime)
+    made: NewToken = await in_thread(desk, desk.access.log_in, user.username, lifetime_seconds)
+    ends_at = made.token.expires_at
+    assert ends_at is not None
+    who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
+    await note(desk, "logged_in", who, username=user.username, token=made.token.id)
+    return user, made, ends_at
+
+
+async def current_user(desk: Desk, call: Call) -> Answer:
     """Who one is."""
     who = call.who
-    return say(CurrentUser(user_id=who.username, username=who.username, tenant_id=who.tenant or "", role=who.role))
+    user = None if who.via is Via.LOCAL else desk.access.user(who.username)
+    logins = [token.created_at for token in desk.access.tokens(who.username) if token.via is Via.LOGIN] if user else []
+    return say(
+        CurrentUser(
+            id=who.username,
+            username=who.username,
+            tenant_id=who.tenant or "",
+            role=ROLE_WORDS.get(who.role, who.role),
+            permissions=list(PERMISSIONS[who.role]),
+            created_at=instant_of(user.created_at) if user else "",
+            last_login=instant_of(max(logins)) if logins else "",
+        )
+    )

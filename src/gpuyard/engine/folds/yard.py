@@ -115,7 +115,7 @@ def _count_models(state: State, tenants: Container[TenantId]) -> None:
 def split_set(state: State, event: fact.SplitSet) -> None:
     """The classes share the GPUs in another way."""
     state.split = event.split
-    if event.split.mode is QuotaMode.STRICT:
+    if event.split.mode is not QuotaMode.BORROW:
         for hold in state.holds.values():
             hold.borrowed = False  # nobody borrows any more, so no promise stands back for that
     state.doubt_promises()
