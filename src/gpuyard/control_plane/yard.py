@@ -28,14 +28,15 @@ from gpuyard.control_plane.foreteller import Foreteller, cards_of
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.sent_again import Answer, SentRequests
+from gpuyard.control_plane.sent_again import Answer, SentRequests, keys_of
+from gpuyard.control_plane.slices import Turns
 from gpuyard.control_plane.stream import Stream
 from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import JournalError, StorageFull
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import NewTask, TaskSpec
+from gpuyard.domain.task import NewTask, TaskRange, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
@@ -163,7 +164,7 @@ class Yard:
                     task.cancel()
         finally:
             self.ready, self.stopping = False, True
-            self._chronicle.write()
+            self._chronicle.write_all()
 
     async def _begin(self, version: str) -> None:
         await self.loop.tell(command.BeginEpoch(version))
@@ -210,14 +211,11 @@ class Yard:
         """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
         name = (submissions[0].specs[0].tenant, key)
         digest = self._requests.digest(body) if key else ""
-        if key and (known := self._requests.known(name, digest)) is not None:
+        answer: Answer = asyncio.get_running_loop().create_future()
+        if key and (known := await self._sent_before(name, digest, answer)) is not None:
             numbers = await asyncio.shield(known)
             return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
-        answer: Answer = asyncio.get_running_loop().create_future()
-        if key:
-            self._requests.begin(name, digest, answer)
         given: list[TaskId] = []
-        forecaster = self.forecaster
 
         def make(state: State) -> command.Command:
             given.clear()  # asked again, should another request of its batch have broken the engine
@@ -225,10 +223,9 @@ class Yard:
             secrets: dict[TaskId, Mapping[str, str]] = {}
             numbers = _numbers(submissions, state.last_task)
             for submission in submissions:
+                waits = _in_the_batch(submission, numbers)
                 for asked in submission.specs:
-                    spec = asked if forecaster is None else forecaster.foreseen(asked, state.now)
-                    if submission.after_success or submission.after_any:
-                        spec = _waiting(spec, submission, numbers)
+                    spec = asked if waits is None else waits.added_to(asked)
                     given.append(TaskId(state.last_task + 1 + len(given)))
                     tasks.append(NewTask(given[-1], spec))
                     if submission.secrets:
@@ -243,8 +240,9 @@ class Yard:
             if isinstance(seen, Refusal):
                 facts = seen
             else:
-                submissions = seen
-                facts = await self.loop.tell(make, by(who))
+                submissions = await self._forecast(seen)
+                weight = sum(len(submission.specs) for submission in submissions)
+                facts = await self.loop.tell(make, by(who), weight)
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
@@ -269,6 +267,34 @@ class Yard:
         if isinstance(told, Refusal):
             return told
         return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
+
+    async def _sent_before(self, name: tuple[TenantId, str], digest: str, answer: Answer) -> Answer | None:
+        try:
+            return await self._requests.known(name, digest, answer)
+        except BaseException as error:
+            if self._requests.is_first(name, answer):
+                self._requests.fail(name)
+                answer.set_exception(error)
+                answer.exception()  # whoever waits for it sees it; nobody else has to
+            raise
+
+    async def _forecast(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
+        """The same with estimates of how long they run. The tasks of an array have one estimate: they differ only in number."""
+        forecaster, now = self.forecaster, self.loop.clock()
+        if forecaster is None:
+            return submissions
+        foreseen, turns = [], Turns()
+        for submission in submissions:
+            first = forecaster.foreseen(submission.specs[0], now)
+            specs = [first]
+            for spec in submission.specs[1:]:
+                specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
+                if turns.due():
+                    await turns.give()
+            foreseen.append(replace(submission, specs=specs))
+            if turns.due():
+                await turns.give()
+        return foreseen
 
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
@@ -369,9 +395,13 @@ class Yard:
         keys = self._requests.take_accepted()
         if not ended and not keys:
             return
-        rows = [row_of(view) for view in ended]
+        rows, turns = [], Turns()
+        for view in ended:
+            rows.append(row_of(view))
+            if turns.due():
+                await turns.give()
         try:
-            await asyncio.to_thread(self._write_archive, rows, list(keys.values()), seq)
+            await asyncio.to_thread(self._write_archive, rows, keys_of(keys), seq)
         except StoreError as error:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
@@ -504,10 +534,37 @@ def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
     return numbers
 
 
-def _waiting(spec: TaskSpec, submission: Submission, numbers: Sequence[range]) -> TaskSpec:
-    """It waits for tasks of its own batch, too, now that they have numbers."""
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What the tasks of a request wait for in their own batch, now that those have numbers. All of them share it."""
+
+    after_success: tuple[TaskId, ...]
+    after_any: tuple[TaskId, ...]
+    after_success_ranges: tuple[TaskRange, ...]
+    after_any_ranges: tuple[TaskRange, ...]
+
+    def added_to(self, spec: TaskSpec) -> TaskSpec:
+        return msgspec.structs.replace(
+            spec,
+            after_success=spec.after_success + self.after_success,
+            after_any=spec.after_any + self.after_any,
+            after_success_ranges=spec.after_success_ranges + self.after_success_ranges,
+            after_any_ranges=spec.after_any_ranges + self.after_any_ranges,
+        )
+
+
+def _in_the_batch(submission: Submission, numbers: Sequence[range]) -> _Waits | None:
+    if not submission.after_success and not submission.after_any:
+        return None
     success, ended = (
-        tuple(TaskId(number) for place in places for number in numbers[place])
-        for places in (submission.after_success, submission.after_any)
+        [numbers[place] for place in places] for places in (submission.after_success, submission.after_any)
     )
-    return msgspec.structs.replace(spec, after_success=spec.after_success + success, after_any=spec.after_any + ended)
+    return _Waits(_single(success), _single(ended), _ranges(success), _ranges(ended))
+
+
+def _single(numbers: Sequence[range]) -> tuple[TaskId, ...]:
+    return tuple(TaskId(each[0]) for each in numbers if len(each) == 1)
+
+
+def _ranges(numbers: Sequence[range]) -> tuple[TaskRange, ...]:
+    return tuple((TaskId(each[0]), TaskId(each[-1])) for each in numbers if len(each) > 1)

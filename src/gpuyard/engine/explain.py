@@ -99,7 +99,8 @@ def _band(starts: list[float | None]) -> list[float | None]:
 
 def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
     if task.waits_for:
-        return no.WaitingForTasks(min(task.waits_for), len(task.waits_for))
+        lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
+        return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
     if task.held:
         return no.OnHold()
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:

@@ -5,7 +5,7 @@ from msgspec.structs import asdict
 
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.placement import Placement
-from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.task import TaskRange, TaskSpec
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus
 from gpuyard.wire.limits import Instant, instant_of
 from gpuyard.wire.tasks import WorkRequest, spoken_priority, spoken_task_id
@@ -173,8 +173,8 @@ def answer_of(
         link=ask.link,
         retries=spec.retries,
         timeout=spec.timeout_seconds,
-        depends_on=[spoken_task_id(task) for task in spec.after_success],
-        after_any=[spoken_task_id(task) for task in spec.after_any],
+        depends_on=_spoken_dependencies(spec.after_success, spec.after_success_ranges),
+        after_any=_spoken_dependencies(spec.after_any, spec.after_any_ranges),
         array_index=spec.array_index,
         preemption=spec.preemption,
         on_lost=spec.on_lost,
@@ -191,6 +191,14 @@ def answer_of(
         model=spec.model_name or None,
         require_fit=spec.require_fit,
     )
+
+
+def _spoken_dependencies(tasks: tuple[TaskId, ...], ranges: tuple[TaskRange, ...]) -> list[str]:
+    """`task-7`, and `task-1..task-2000` for a range: an answer never lists the tasks of an array one by one."""
+    if not tasks and not ranges:
+        return []
+    spoken = [f"{spoken_task_id(first)}..{spoken_task_id(last)}" for first, last in ranges]
+    return [*(spoken_task_id(task) for task in tasks), *spoken]
 
 
 def gpu_ids(placement: Placement | None) -> list[str]:
