@@ -49,6 +49,10 @@ def set_(
     guaranteed_gpus: Annotated[
         int | None, typer.Option("--guaranteed-gpus", metavar="N", min=0, help="It can take these back from others.")
     ] = None,
+    max_open_tasks: Annotated[
+        int | None,
+        typer.Option("--max-open-tasks", metavar="N", min=1, help="Tasks that have not ended (default: 100,000)."),
+    ] = None,
     weight: Annotated[
         float | None,
         typer.Option("--weight", callback=finite, metavar="W", help="Its part under fair share (default: 1)."),
@@ -72,6 +76,7 @@ def set_(
         max_gpus=max_gpus,
         max_gpus_by_model=_by_model(max_by_model),
         guaranteed_gpus=guaranteed_gpus,
+        max_open_tasks=max_open_tasks,
         weight=weight,
         gpu_hours=gpu_hours,
         gpu_hours_period=seconds_of(period, "--period"),

@@ -58,6 +58,9 @@ ALGORITHMS: dict[str, Settings] = {
 """What `scheduler.algorithm` means. 002's `round_robin` serves tenants in turn, which fair share does by what they used;
 its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
 
+MOST_OPEN_TASKS = 100_000
+"""Tasks that have not ended of a tenant whose file sets no max_open_tasks."""
+
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all sections."""
@@ -114,8 +117,8 @@ class Scheduler(Section, frozen=True):
     """What these six mean is said in gpuyard.domain.settings."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)
     """For tasks that name none; 0: they may run for ever."""
-    queue_size: Annotated[int, Meta(ge=0)] = 0
-    """0: as many tasks as there is memory for may wait."""
+    queue_size: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = 0
+    """How many tasks may wait; 0: as many as there is memory for."""
 
 
 class Replication(Section, frozen=True):
@@ -231,6 +234,8 @@ class TenantEntry(Section, frozen=True):
     weight: Annotated[float, Meta(gt=0)] = 1.0
     max_gpus_by_model: dict[ModelName, GpuCount] = {}
     guaranteed_gpus: GpuCount | None = None
+    max_open_tasks: Annotated[int, Meta(ge=1, le=MOST_REMEMBERED)] | None = None
+    """Tasks that have not ended; none: MOST_OPEN_TASKS."""
     gpu_hours: Annotated[float, Meta(gt=0)] | None = None
     gpu_hours_period: Seconds = Seconds(30 * 86400)
     user: str = ""
@@ -361,6 +366,8 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         ageing_seconds=float(said.ageing),
         level_seconds=float(said.level),
         model_affinity=said.model_affinity,
+        queue_size=said.queue_size,
+        max_open_tasks=MOST_OPEN_TASKS,
     )
 
 
@@ -399,6 +406,7 @@ def tenant_of(settings: ServerSettings, name: str) -> Tenant:
         max_gpus=entry.max_gpus,
         max_gpus_by_model=tuple(sorted(entry.max_gpus_by_model.items())),
         guaranteed_gpus=entry.guaranteed_gpus,
+        max_open_tasks=entry.max_open_tasks,
         weight=entry.weight,
         budget=Budget(entry.gpu_hours, entry.gpu_hours_period) if entry.gpu_hours else None,
     )
@@ -452,7 +460,6 @@ def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
         "scheduler.role": settings.scheduler.role != "master",
         "replication.enabled": settings.replication.enabled,
         "storage.shared_storage": bool(settings.storage.shared_storage),
-        "scheduler.queue_size": settings.scheduler.queue_size != 0,
         "alerts": bool(settings.alerts),
         "gpu.enabled": not gpu.enabled,
         "gpu.devices": bool(gpu.devices),

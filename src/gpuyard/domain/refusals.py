@@ -413,6 +413,31 @@ class QuotaForbids(Conflict, frozen=True):
         return _ONE.sub(r"1 \1\2", spoken)
 
 
+class QueueFull(Conflict, frozen=True):
+    """As many tasks wait as may wait in the whole yard."""
+
+    text = (
+        "{waiting} tasks wait, and {new} more would be above the limit of {limit} (scheduler.queue_size); "
+        "submit again when some of them have started."
+    )
+    waiting: int
+    new: int
+    limit: int
+
+
+class TooManyOpenTasks(Conflict, frozen=True):
+    """The tenant has as many tasks that have not ended as it may have."""
+
+    text = (
+        "Tenant {tenant} has {open_tasks} tasks that have not ended, and {new} more would be above its limit of {limit} "
+        "(max_open_tasks of the tenant); submit again when some of them have ended, or have the limit raised."
+    )
+    tenant: TenantId
+    open_tasks: int
+    new: int
+    limit: int
+
+
 # --- Never ------------------------------------------------------------------------------------------------------------
 
 

@@ -149,6 +149,7 @@ def check_tenant(tenant: Tenant) -> no.Invalid | None:
     for field, value in (
         ("max_gpus", tenant.max_gpus),
         ("guaranteed_gpus", tenant.guaranteed_gpus),
+        ("max_open_tasks", tenant.max_open_tasks),
         *tenant.max_gpus_by_model,
     ):
         if value is not None and (wrong := check_count(field, value, MOST_GPUS * MOST_NODES)):

@@ -182,6 +182,8 @@ def _check_tasks(state: State) -> None:
             f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
         )
     assert waiting == state.queue.waiting, "the queue's length is not what is in it"
+    active = sum(isinstance(task.phase, ACTIVE) for task in state.tasks.values())
+    assert active == state.active, f"{active} tasks have an attempt, and {state.active} are counted"
     _check_barriers(state)
     for node, tasks in state.on_node.items():
         for task_id, task in tasks.items():

@@ -248,6 +248,7 @@ def _load_task(state: State, row: TaskRow) -> None:
         task.stuck, task.preemption = row.stuck, Preemption.NEVER
     phase = row.phase
     if isinstance(phase, ACTIVE):
+        state.active += 1
         task.speed = speed_of(row.spec.resources.speeds, phase.placement, state.index)
         for node in phase.placement.nodes:
             state.on_node[node][task.id] = task

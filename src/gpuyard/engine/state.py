@@ -99,6 +99,8 @@ class State:
         self.split = Split()
         self.index = Index()
         self.tasks: dict[TaskId, Task] = {}
+        self.active = 0
+        """How many of them have an attempt: all others wait."""
         self.last_task = TaskId(0)
         self.gaps: list[tuple[TaskId, TaskId]] = []
         """Numbers, first and last, of tasks that nodes have heard of and this journal has not."""

@@ -255,6 +255,8 @@ class TenantAnswer(Struct, frozen=True, kw_only=True):
     max_gpus: int | None
     max_gpus_by_model: dict[str, int]
     guaranteed_gpus: int | None
+    max_open_tasks: int | None
+    """Tasks that have not ended; null: the yard's own limit."""
     weight: float
     gpu_hours: float | None
     gpu_hours_period: float | None
@@ -277,6 +279,8 @@ class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_gpus: GpuCount | None = None
     max_gpus_by_model: dict[ModelName, GpuCount] | None = None
     guaranteed_gpus: GpuCount | None = None
+    max_open_tasks: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    """Tasks that have not ended; left out: the yard's own limit."""
     weight: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     gpu_hours: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     gpu_hours_period: PositiveSeconds | None = None

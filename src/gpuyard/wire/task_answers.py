@@ -8,7 +8,7 @@ from gpuyard.domain.placement import Placement
 from gpuyard.domain.task import TaskRange, TaskSpec
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus
 from gpuyard.wire.limits import Instant, instant_of
-from gpuyard.wire.tasks import WorkRequest, spoken_priority, spoken_task_id
+from gpuyard.wire.tasks import LEAST_RANGE, WorkRequest, spoken_priority, spoken_task_id
 
 
 class ForecastAnswer(Struct, frozen=True, kw_only=True):
@@ -194,11 +194,14 @@ def answer_of(
 
 
 def _spoken_dependencies(tasks: tuple[TaskId, ...], ranges: tuple[TaskRange, ...]) -> list[str]:
-    """`task-7`, and `task-1..task-2000` for a range: an answer never lists the tasks of an array one by one."""
-    if not tasks and not ranges:
-        return []
-    spoken = [f"{spoken_task_id(first)}..{spoken_task_id(last)}" for first, last in ranges]
-    return [*(spoken_task_id(task) for task in tasks), *spoken]
+    """`task-7`, and `task-1..task-2000` for a long range: an answer never lists the tasks of a large array one by one."""
+    spoken = [spoken_task_id(task) for task in tasks]
+    for first, last in ranges:
+        if last - first + 1 < LEAST_RANGE:
+            spoken += [spoken_task_id(TaskId(task)) for task in range(first, last + 1)]
+        else:
+            spoken.append(f"{spoken_task_id(first)}..{spoken_task_id(last)}")
+    return spoken
 
 
 def gpu_ids(placement: Placement | None) -> list[str]:

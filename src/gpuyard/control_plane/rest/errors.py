@@ -1,7 +1,7 @@
 """Everything that can go wrong, in the one shape the API has for it: {"error": {"code", "message", "field"}}.
 
 the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
-413 too much, 415 in no form we read
+413 too much, 415 in no form we read, 429 too many tasks
 the outside    503 no space left, node away, starting or stopping: the same request may be sent again
 us             500, with a number under which the log has the rest
 """
@@ -18,11 +18,12 @@ from gpuyard.control_plane.outputs import NodeUnreachable, NoOutput
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.asgi import Headers
 from gpuyard.domain.errors import GpuyardError, StorageFull
-from gpuyard.domain.refusals import Invalid, Refusal, UnknownNode, UnknownTask
+from gpuyard.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpenTasks, UnknownNode, UnknownTask
 from gpuyard.wire.answers import Error, ErrorAnswer
 from gpuyard.wire.strict import WrongRequest
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
+_TOO_MANY = (QueueFull, TooManyOpenTasks)
 _AGAIN: Headers = ((b"retry-after", b"5"),)
 _CLOSE: Headers = ((b"connection", b"close"),)
 
@@ -77,6 +78,8 @@ def answer_to(problem: Exception) -> Answer:
             refusal = problem.refusal
             status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
             field = problem.field or getattr(refusal, "field", None)
+            if isinstance(refusal, _TOO_MANY):
+                return error(429, refusal.code, str(problem), field, _AGAIN)
             return error(status, refusal.code, str(problem), field)
         case NoOutput():
             return error(404, problem.code, str(problem))

@@ -1,5 +1,6 @@
 """What users ask about tasks: submit, cancel, hold, suspend, change. Each is answered with facts, or with a refusal."""
 
+from collections import Counter
 from math import isfinite
 
 from gpuyard.domain import commands as command
@@ -23,6 +24,8 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
     """All of them or none."""
     if not asked.tasks:
         return no.NoTasks()
+    if refusal := _too_many(ledger.state, asked.tasks):
+        return refusal
     last = ledger.state.last_task
     linked = False
     for new in asked.tasks:
@@ -38,6 +41,22 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
         ledger.emit(fact.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
     if linked:
         _end_hopeless(ledger, asked.tasks)
+    return None
+
+
+def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
+    """Whether the yard or a tenant would have more tasks than it may have."""
+    settings, waiting = state.settings, len(state.tasks) - state.active
+    if settings.queue_size and waiting + len(tasks) > settings.queue_size:
+        return no.QueueFull(waiting, len(tasks), settings.queue_size)
+    tenant = tasks[0].spec.tenant
+    for name, count in Counter(new.spec.tenant for new in tasks).items() if len(tasks) > 1 else ((tenant, 1),):
+        book = state.tenants.get(name)
+        own = (book.tenant if book else state.default_tenant).max_open_tasks
+        limit = settings.max_open_tasks or None if own is None else own
+        open_tasks = book.open_tasks if book else 0
+        if limit is not None and open_tasks + count > limit:
+            return no.TooManyOpenTasks(name, open_tasks, count, limit)
     return None
 
 
