@@ -1,6 +1,7 @@
 """How a scheduler comes back: the newest snapshot, and the facts since."""
 
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -32,7 +33,15 @@ def open_journal(folder: Path) -> SqliteJournal:
 
 def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, Views]:
     """Engine and views as they were at the last committed fact. The views' ended tasks go to the archive from there."""
-    snapshot = journal.newest_snapshot()
+    state, views, after = restored(journal.newest_snapshot())
+    for record in journal.read(after):
+        apply(state, record.fact, record.at)
+        views.apply(record)
+    return Engine(state, advisor), views
+
+
+def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
+    """State and views as a snapshot has them, and the number of its last fact; empty ones without a snapshot."""
     state, views, after = State(), Views(), 0
     if snapshot is not None:
         state = engine_snapshot.load(snapshot.state["engine"])
@@ -40,10 +49,7 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
         nodes = [(host.spec, host.lost, host.cordoned, host.draining, host.health) for host in hosts]
         views.load(snapshot.state["tasks"], nodes)
         after = views.last_seq = snapshot.position.seq
-    for record in journal.read(after):
-        apply(state, record.fact, record.at)
-        views.apply(record)
-    return Engine(state, advisor), views
+    return state, views, after
 
 
 def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:
@@ -60,5 +66,9 @@ def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:
 
 def picture(journal: Journal, engine: Engine, views: Views) -> Snapshot:
     """What is so now, for a snapshot. Engine, journal and views must agree."""
-    state = {"engine": engine_snapshot.dump(engine.state), "tasks": views.dump()}
-    return Snapshot(journal.head, state)
+    return Snapshot(journal.head, picture_of(engine.state, views))
+
+
+def picture_of(state: State, views: Views) -> dict[str, Any]:
+    """What a snapshot holds."""
+    return {"engine": engine_snapshot.dump(state), "tasks": views.dump()}

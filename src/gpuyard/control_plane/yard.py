@@ -30,6 +30,7 @@ from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.sent_again import Answer, SentRequests, keys_of
 from gpuyard.control_plane.slices import Turns
+from gpuyard.control_plane.snapshotter import write_beside
 from gpuyard.control_plane.stream import Stream
 from gpuyard.control_plane.views import TaskView, Views
 from gpuyard.domain import commands as command
@@ -42,7 +43,7 @@ from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
-from gpuyard.journal.records import Record, Snapshot
+from gpuyard.journal.records import Position, Record
 from gpuyard.journal.stores.sqlite import SqliteJournal
 
 if TYPE_CHECKING:
@@ -56,6 +57,14 @@ MODEL_SECONDS = 5.0
 """How often it is looked whether there is a new performance model."""
 MOST_JUDGED = 10_000
 """Ended tasks among which those are looked for that a model is judged by."""
+SMALL_YARD = 1_000
+"""Tasks, their views and nodes of which a snapshot is made within the loop: some ten milliseconds."""
+SNAPSHOT_FOLDER = "making"
+"""In the journal's folder: a snapshot that is being written by another process."""
+SNAPSHOT_PAUSES = 10.0
+"""A snapshot that took long is followed by a pause so many times as long."""
+MOST_FAILED = 3
+"""After so many failures in a row the loop makes the snapshot itself: else the journal would grow for ever."""
 STOP_SECONDS = 10.0
 PATIENCE_MARGIN_SECONDS = 5.0
 """Nodes count their patience from when they hear of it, which is later than the fact."""
@@ -105,6 +114,7 @@ class Yard:
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
+        small_yard: int = SMALL_YARD,
         retired_folder: Path | None = None,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
@@ -134,6 +144,7 @@ class Yard:
         self.stopping = False
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
+        self._small_yard = small_yard
         self._retired_folder = retired_folder
         self._requests = SentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
@@ -141,6 +152,10 @@ class Yard:
         self.foreteller = foreteller
         self._advisor = advisor
         self._snapshot_at = journal.head.seq
+        self._archived_seq = 0
+        """The archive has every task that ended by a fact up to this one."""
+        self._snapshots_failed = 0
+        """How many in a row were not written by the process for it."""
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
 
@@ -179,7 +194,7 @@ class Yard:
                 self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
                 await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
                 await self._archive_now()
-                await self._save_snapshot()
+                await self._save_snapshot(at_once=True)
         self.loop.stop()
 
     def _rebuild(self) -> Engine:
@@ -394,6 +409,7 @@ class Yard:
         ended, views.just_ended = views.just_ended, []
         keys = self._requests.take_accepted()
         if not ended and not keys:
+            self._archived_seq = seq
             return
         rows, turns = [], Turns()
         for view in ended:
@@ -411,6 +427,7 @@ class Yard:
                 log.warning("archive_waits", message=str(error))
             return
         views.archived([view.id for view in ended])
+        self._archived_seq = seq
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
             try:
                 await asyncio.to_thread(self.secrets.drop, with_secrets)
@@ -441,31 +458,49 @@ class Yard:
             return []
 
     async def _keep_snapshots(self) -> None:
+        took = 0.0
         while True:
-            await asyncio.sleep(self._snapshot_seconds)
+            await asyncio.sleep(max(self._snapshot_seconds, SNAPSHOT_PAUSES * took))
             try:
                 await self._archive_now()
+                began = time.monotonic()
                 await self._save_snapshot()
+                took = time.monotonic() - began
                 await asyncio.to_thread(self._tidy)
             except Exception:  # a snapshot is a convenience: the journal has everything
                 log.exception("snapshot_failed")
 
-    async def _save_snapshot(self) -> None:
+    async def _save_snapshot(self, *, at_once: bool = False) -> None:
+        """A small yard is copied within the loop, in milliseconds; of a large one another process makes the snapshot."""
         if self.loop.full or self.loop.committed == self._snapshot_at:
             return
-        snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
-        await asyncio.to_thread(self._write_snapshot, snapshot)
-        self._snapshot_at = snapshot.position.seq
+        size = len(self.loop.engine.state.tasks) + len(self.views.tasks) + len(self.views.nodes)
+        if at_once or size <= self._small_yard or self._snapshots_failed >= MOST_FAILED:
+            snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
+            await asyncio.to_thread(self.journal.save_snapshot, snapshot)
+            position = snapshot.position
+        else:
+            position = await self._snapshot_by_process()
+        self._snapshots_failed = 0
+        await asyncio.to_thread(self._show_snapshot, position)
+        self._snapshot_at = position.seq
 
-    def _write_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep it with the journal, and show the newest to people under a name that stays."""
-        self.journal.save_snapshot(snapshot)
+    async def _snapshot_by_process(self) -> Position:
+        position, beside = self.journal.head, self.journal.folder / SNAPSHOT_FOLDER
+        self._snapshots_failed += 1
+        await asyncio.to_thread(shutil.rmtree, beside, ignore_errors=True)  # of a process that was stopped
+        await write_beside(self.journal.folder, position, self._archived_seq, beside)
+        await asyncio.to_thread(self.journal.adopt_snapshot, position, beside)
+        return position
+
+    def _show_snapshot(self, position: Position) -> None:
+        """Show the newest to people under a name that stays."""
         if self._snapshot_folder is not None:
             self._snapshot_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             shown = self._snapshot_folder / "state.json"
             beside = shown.with_suffix(".new")
             beside.unlink(missing_ok=True)
-            shutil.copyfile(self.journal.snapshot_path(snapshot.position.seq), beside)
+            shutil.copyfile(self.journal.snapshot_path(position.seq), beside)
             beside.replace(shown)
 
     def _tidy(self) -> None:

@@ -255,7 +255,7 @@ class TenantAnswer(Struct, frozen=True, kw_only=True):
     max_gpus: int | None
     max_gpus_by_model: dict[str, int]
     guaranteed_gpus: int | None
-    max_open_tasks: int | None
+    max_open_tasks: int | None = None
     """Tasks that have not ended; null: the yard's own limit."""
     weight: float
     gpu_hours: float | None
