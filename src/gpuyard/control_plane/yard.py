@@ -32,7 +32,7 @@ from gpuyard.control_plane.sent_again import Answer, SentRequests, keys_of
 from gpuyard.control_plane.slices import Turns
 from gpuyard.control_plane.snapshotter import write_beside
 from gpuyard.control_plane.stream import Stream
-from gpuyard.control_plane.views import TaskView, Views
+from gpuyard.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import JournalError, StorageFull
@@ -41,7 +41,7 @@ from gpuyard.domain.task import NewTask, TaskRange, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TenantId
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
-from gpuyard.engine.explain import Explanation, explain, why_waits
+from gpuyard.engine.explain import Explanation, explain, why_all_wait, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Position, Record
 from gpuyard.journal.stores.sqlite import SqliteJournal
@@ -69,6 +69,10 @@ STOP_SECONDS = 10.0
 PATIENCE_MARGIN_SECONDS = 5.0
 """Nodes count their patience from when they hear of it, which is later than the fact."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
+COUNT_SECONDS, MOST_COUNTS = 1.0, 64
+"""How long a count of open tasks is told again in a large yard, and how many such counts are kept."""
+MOST_ENCODED = 10_000
+"""Answers for lists that are kept: some 10 MB."""
 REASONS_AT_MOST = 200
 """Waiting tasks in one list of which the engine is asked why they wait."""
 
@@ -152,6 +156,8 @@ class Yard:
         self.foreteller = foreteller
         self._advisor = advisor
         self._snapshot_at = journal.head.seq
+        self._counted: dict[Filters, tuple[asyncio.Future[int], float]] = {}
+        """How many open tasks match, and until when that is told again."""
         self._archived_seq = 0
         """The archive has every task that ended by a fact up to this one."""
         self._snapshots_failed = 0
@@ -356,27 +362,31 @@ class Yard:
     async def encoded(self, view: TaskView) -> bytes:
         """A task's answer as JSON, with the reason it waits."""
         if view.waits:
-            reason = (await self.explain(view.id)).reason
+            reason = await self.look(lambda state, now: why_waits(state, view.id, now))
             if reason is not None:
                 return _encode(view.answer(reason.sentence(), reason.code))
         return _encode(view.answer())
 
+    async def newest(self, wanted: Callable[[TaskView], bool]) -> list[TaskView]:
+        """All open tasks that are wanted, newest first."""
+        return await self.views.newest(wanted)
+
     async def page(self, filters: Filters, before: TaskId | None, limit: int) -> Page:
         """Tasks newest first, open and ended alike."""
         wanted = _wanted(filters)
-        here = list(islice(self.views.matching(wanted, before), limit + 1))
+        here = await self.views.newest(wanted, before, limit + 1)
         reasons = await self._reasons(here)
         ended = not filters.statuses or any(status in ENDED for status in filters.statuses)
-        matching = list(self.views.matching(wanted, None))
-        kept, total = [], len(matching)
+        matching = [view for view in self.views.over.values() if wanted(view)]
+        kept, total = [], len(matching) + await self._count_open(filters, wanted)
         if ended:
             kept = await asyncio.to_thread(self.archive.page, filters, before, limit + 1)
             total += await asyncio.to_thread(self.archive.count, filters)
-            over = [view.id for view in matching if view.status in ENDED]
+            over = [view.id for view in matching]
             double = await asyncio.to_thread(self.archive.statuses, over) if over else {}
             kept = [(task, answer) for task, answer in kept if task not in double]
             total -= len(double)
-        mine = ((view.id, _encode(view.answer(*reasons.get(view.id, (None, None))))) for view in here)
+        mine = ((view.id, self._row(view, *reasons.get(view.id, (None, None)))) for view in here)
         both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
         cursor = both[limit - 1][0] if len(both) > limit else None
         return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
@@ -387,14 +397,45 @@ class Yard:
             return {}
 
         def ask(state: State, now: float) -> dict[TaskId, tuple[str, str]]:
-            found = {}
-            for task in waiting[:REASONS_AT_MOST]:
-                reason = why_waits(state, task, now)
-                if reason is not None:
-                    found[task] = (reason.sentence(), reason.code)
-            return found
+            told: dict[Refusal, tuple[str, str]] = {}
+            found = why_all_wait(state, waiting[:REASONS_AT_MOST], now)
+            for reason in found.values():
+                if reason not in told:
+                    told[reason] = (reason.sentence(), reason.code)
+            return {task: told[reason] for task, reason in found.items()}
 
         return await self.look(ask)
+
+    def _row(self, view: TaskView, reason: str | None, code: str | None) -> bytes:
+        """A task of a list. Of a task that waits, the same answer is given until something about it changes."""
+        if not view.waits:
+            return _encode(view.answer(reason, code))
+        encoded = self.views.encoded
+        before = encoded.get(view.id)
+        if before is not None and before[0] == reason:
+            return before[1]
+        if len(encoded) >= MOST_ENCODED:
+            encoded.clear()
+        answer = _encode(view.answer(reason, code))
+        encoded[view.id] = (reason, answer)
+        return answer
+
+    async def _count_open(self, filters: Filters, wanted: Callable[[TaskView], bool]) -> int:
+        """How many open tasks match: known by status and tenant, else counted at most once a second."""
+        if filters == Filters(statuses=filters.statuses, tenant=filters.tenant):
+            return self.views.open_tasks(filters.statuses, filters.tenant)
+        before = self._counted.get(filters)
+        if before is not None and (before[1] > time.monotonic() or not before[0].done()):
+            return await asyncio.shield(before[0])
+        if len(self._counted) >= MOST_COUNTS:
+            self._counted.clear()
+        keep_seconds = COUNT_SECONDS if len(self.views.tasks) > LOOKED_AT_ONCE else 0.0
+        count = asyncio.create_task(self._count(wanted))
+        self._counted[filters] = (count, time.monotonic() + keep_seconds)
+        return await asyncio.shield(count)
+
+    async def _count(self, wanted: Callable[[TaskView], bool]) -> int:
+        return len(await self.views.newest(lambda view: view.status not in ENDED and wanted(view)))
 
     # --- beside the loop ---------------------------------------------------------------------------------------------
 

@@ -104,6 +104,8 @@ class ExplainAnswer(Struct, frozen=True):
     """Nodes that could hold it where its model ran last; of equally good places one there is taken."""
     forecasts: list[ForecastAnswer] = []
     """What its work is foreseen to take, on each GPU model of the yard."""
+    more_ahead: bool = False
+    """More tasks than `ahead` go before it: the count stops at 10,000."""
 
 
 # --- predictions --------------------------------------------------------------------------------------------------------
