@@ -29,7 +29,7 @@ _OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over
 """What people say of GPUs that were given back."""
 
 
-class TaskView(msgspec.Struct, omit_defaults=True):
+class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """One task, as far as it is committed."""
 
     id: TaskId

@@ -28,7 +28,7 @@ class ForecastAnswer(Struct, frozen=True, kw_only=True):
     """Which model said so."""
 
 
-class TaskAnswer(Struct, frozen=True, kw_only=True):
+class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """A task as /api/v1 tells it. Some things have two names, because 003's documents and its code did."""
 
     task_id: str

@@ -76,7 +76,7 @@ Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096
 # --- asked --------------------------------------------------------------------------------------------------------------
 
 
-class ArrayRequest(Struct, frozen=True, forbid_unknown_fields=True):
+class ArrayRequest(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Submit the task so many times; each copy finds its number, from 0, in GPUYARD_ARRAY_INDEX."""
 
     count: Annotated[int, Meta(ge=1, le=10_000)]
@@ -105,7 +105,7 @@ class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Its version, in hundredths."""
 
 
-class TaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
     """A task to be run. A field that is null counts as left out."""
 
     priority: Literal["high", "low"] | Priority | None = None

@@ -1,6 +1,7 @@
 """Explain at its edges: what is not known is not made up, and of several reasons the one that lasts longest is told."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -212,7 +213,7 @@ def test_what_is_ahead_is_the_same_as_by_a_look_at_all_tasks(policy: str, seed: 
     cluster.has_nodes(1, gpus_each=2, model="B")
     cluster.decides_by(policy=policy)
     for place in range(60):
-        more = {"models": draw.choice(((), ("A",), ("B",)))}
+        more: dict[str, Any] = {"models": draw.choice(((), ("A",), ("B",)))}
         cluster.submits(
             task(
                 f"t{place}",

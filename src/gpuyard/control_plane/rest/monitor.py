@@ -11,6 +11,7 @@ from gpuyard.control_plane.access.who import Action, Who, may
 from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.query import counted
+from gpuyard.control_plane.slices import Turns
 from gpuyard.control_plane.views import NodeView
 from gpuyard.control_plane.yard import Yard
 from gpuyard.domain.values import MILLI, TaskStatus, TenantId
@@ -44,22 +45,22 @@ class DeviceHistory(Struct, frozen=True):
 async def keep_history(desk: Desk) -> None:
     """Take a sample every while, for ever."""
     while True:
-        desk.history.add(metrics_of(desk.yard))
+        desk.history.add(await metrics_of(desk.yard))
         await asyncio.sleep(float(desk.settings.monitor.interval))
 
 
 async def get_metrics(desk: Desk, call: Call) -> Answer:
     """Everything, now."""
-    return say(_seen(metrics_of(desk.yard), call.who))
+    return say(_seen(await metrics_of(desk.yard), call.who))
 
 
 async def get_device(desk: Desk, call: Call) -> Answer:
     """One device, now."""
     number = _number(call)
-    for device in _seen(metrics_of(desk.yard), call.who).device_metrics:
-        if device.device_id == number:
-            return say(device)
-    raise _no_device(call)
+    device = _device(desk.yard, number)
+    if device is None:
+        raise _no_device(call)
+    return say(_seen_device(device, call.who))
 
 
 async def get_history(desk: Desk, call: Call) -> Answer:
@@ -72,10 +73,12 @@ async def get_history(desk: Desk, call: Call) -> Answer:
 async def get_device_history(desk: Desk, call: Call) -> Answer:
     """One device, for a while."""
     number = _number(call)
-    found = []
+    found, turns = list[DeviceMetrics](), Turns()
     for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
-        found += [device for device in _seen(sample, call.who).device_metrics if device.device_id == number]
-    if not found and all(device.device_id != number for device in metrics_of(desk.yard).device_metrics):
+        found += [_seen_device(device, call.who) for device in sample.device_metrics if device.device_id == number]
+        if turns.due():
+            await turns.give()
+    if not found and _device(desk.yard, number) is None:
         raise _no_device(call)
     return say(DeviceHistory(float(desk.settings.monitor.interval), found))
 
@@ -97,21 +100,39 @@ def _seen(metrics: SystemMetrics, who: Who) -> SystemMetrics:
     """What somebody may know: which tenant holds a device only if they see that tenant."""
     if may(who, Action.SEE):
         return metrics
-    devices = [
-        device if may(who, Action.SEE, TenantId(device.tenant_id)) else replace(device, tenant_id="", task_id="")
-        for device in metrics.device_metrics
-    ]
+    devices = [_seen_device(device, who) for device in metrics.device_metrics]
     own = {name: part for name, part in metrics.tenant_utilization.items() if may(who, Action.SEE, TenantId(name))}
     return replace(metrics, device_metrics=devices, tenant_utilization=own)
 
 
-def metrics_of(yard: Yard) -> SystemMetrics:
-    """A sample of the yard as it is."""
+def _seen_device(device: DeviceMetrics, who: Who) -> DeviceMetrics:
+    if may(who, Action.SEE, TenantId(device.tenant_id)):
+        return device
+    return replace(device, tenant_id="", task_id="")
+
+
+def _device(yard: Yard, number: int) -> DeviceMetrics | None:
+    """One device as it is now; none: there is no such number."""
+    nodes = yard.views.nodes
+    for name, first in device_numbers(view.spec for view in nodes.values()).items():
+        if first <= number < first + len(nodes[name].spec.gpus):
+            return _devices(yard, nodes[name], first, instant_of(time.time()))[number - first]
+    return None
+
+
+async def metrics_of(yard: Yard) -> SystemMetrics:
+    """A sample of the yard as it is, taken in slices: with thousands of nodes the event loop goes on meanwhile."""
     at = instant_of(time.time())
     numbers = device_numbers(view.spec for view in yard.views.nodes.values())
-    devices = []
+    devices, held, turns = list[DeviceMetrics](), defaultdict[str, int](int), Turns()
     for name in sorted(yard.views.nodes):
-        devices += _devices(yard, yard.views.nodes[name], numbers[name], at)
+        node = yard.views.nodes.get(name)
+        if node is None:
+            continue  # it was removed meanwhile
+        devices += _devices(yard, node, numbers[name], at)
+        _add_held(yard, node, held)
+        if turns.due():
+            await turns.give()
     counts = yard.views.counts.values()
     active = (TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.SUSPENDED)
     tasks = [sum(count.get(status, 0) for status in active) for count in counts]
@@ -126,7 +147,9 @@ def metrics_of(yard: Yard) -> SystemMetrics:
         device_metrics=devices,
         active_tenants=sum(count > 0 for count in tasks),
         active_tasks=sum(tasks),
-        tenant_utilization=_held_by_tenant(yard, len(devices)),
+        tenant_utilization={
+            tenant: 100.0 * milli / MILLI / len(devices) for tenant, milli in sorted(held.items()) if devices
+        },
     )
 
 
@@ -160,18 +183,15 @@ def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetr
     return found
 
 
-def _held_by_tenant(yard: Yard, total: int) -> dict[str, float]:
-    """Percent of all GPUs; a share counts as the part it is."""
-    held: defaultdict[str, int] = defaultdict(int)
-    for node in yard.views.nodes.values():
-        for task in node.tasks:
-            view = yard.views.tasks.get(task)
-            if view is None or view.placement is None:
-                continue
-            for part in view.placement.slices:
-                if part.node == node.spec.id and any(task in node.on_gpu[gpu] for gpu in part.gpus):
-                    held[view.spec.tenant] += len(part.gpus) * part.milli
-    return {tenant: 100.0 * milli / MILLI / total for tenant, milli in sorted(held.items()) if total}
+def _add_held(yard: Yard, node: NodeView, held: defaultdict[str, int]) -> None:
+    """Which tenants hold how much of a node's GPUs; a share counts as the part it is."""
+    for task in node.tasks:
+        view = yard.views.tasks.get(task)
+        if view is None or view.placement is None:
+            continue
+        for part in view.placement.slices:
+            if part.node == node.spec.id and any(task in node.on_gpu[gpu] for gpu in part.gpus):
+                held[view.spec.tenant] += len(part.gpus) * part.milli
 
 
 def _mean(values: list[float]) -> float:

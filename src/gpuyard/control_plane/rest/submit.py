@@ -37,8 +37,7 @@ class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
 async def post_task(desk: Desk, call: Call) -> Answer:
     """One task, or an array of them."""
     body = await call.body()
-    request = read_task(body) if len(body) < LARGE_BODY else await asyncio.to_thread(read_task, body)
-    check_counts([request])
+    request = _read_one(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_one, body)
     answers = await accept(desk, call, [submission_of(desk, call, request)], body)
     if request.array is None:
         return Answer(201, answers[0])
@@ -49,9 +48,7 @@ async def post_batch(desk: Desk, call: Call) -> Answer:
     """Many tasks, all or none."""
     body = await call.body(MOST_IN_A_BATCH)
     submissions = []
-    read = read_batch(body) if len(body) < LARGE_BODY else await asyncio.to_thread(read_batch, body)
-    requests = read.tasks
-    check_counts(requests)
+    requests = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
     turns = Turns()
     for place, request in enumerate(requests):
         try:
@@ -66,6 +63,18 @@ async def post_batch(desk: Desk, call: Call) -> Answer:
         raise WrongRequest("SeveralTenants", message, "tasks")
     answers = await accept(desk, call, submissions, body, batch=True)
     return LongAnswer(201, [b'{"tasks":[', *_separated(answers), b"]}"])
+
+
+def _read_one(body: bytes) -> TaskRequest:
+    request = read_task(body)
+    check_counts([request])
+    return request
+
+
+def _read_many(body: bytes) -> list[TaskRequest]:
+    requests = read_batch(body).tasks
+    check_counts(requests)
+    return requests
 
 
 def _separated(answers: Sequence[bytes]) -> list[bytes]:
