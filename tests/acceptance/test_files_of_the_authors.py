@@ -117,7 +117,7 @@ def test_an_address_in_the_environment_takes_the_place_of_the_one_in_the_file(tm
     path = written(tmp_path, "scheduler.yaml", OF_002)
     settings = load_server_settings(path, {"GPUYARD_SERVER__HTTP_ADDRESS": "127.0.0.1:18080"})
     assert (settings.http_address, settings.monitor_address) == ("127.0.0.1:18080", "127.0.0.1:8081")
-    assert settings.queue_size == 100
+    assert settings.scheduler.queue_size == 100
     assert settings.schedule_seconds == 0.5
 
 
@@ -214,7 +214,7 @@ def test_one_more_task_than_may_wait_is_refused_with_the_key(tmp_path: Path) -> 
         client = cluster.ready(0)
         for _ in range(3):
             client.submit("true", gpu_count=1)
-        with pytest.raises(Refused, match=r"scheduler\.queue_size allows 3") as refused:
+        with pytest.raises(Refused, match=r"limit of 3 \(scheduler\.queue_size\)") as refused:
             client.submit("true", gpu_count=1)
         assert refused.value.code == "QueueFull"
         with pytest.raises(Refused, match="queue_size"):

@@ -49,7 +49,13 @@ def in_words(told: "ExplainAnswer") -> list[str]:
         return words
     if fits_nowhere(told):
         return [*words, NOWHERE]
-    return [*words, _ahead(told.ahead), _when(told), *_how_long(told), *_where_its_model_ran(told)]
+    return [
+        *words,
+        _ahead(told.ahead, more=told.more_ahead),
+        _when(told),
+        *_how_long(told),
+        *_where_its_model_ran(told),
+    ]
 
 
 def _where_its_model_ran(told: "ExplainAnswer") -> list[str]:
@@ -100,7 +106,9 @@ def fits_nowhere(told: "ExplainAnswer") -> bool:
     return told.reason_code in {kind.__name__ for kind in REFUSALS if issubclass(kind, Never)}
 
 
-def _ahead(count: int) -> str:
+def _ahead(count: int, *, more: bool) -> str:
+    if more:
+        return f"More than {count:,} tasks go before it."
     return f"{count or 'No'} {'task goes' if count < 2 else 'tasks go'} before it."
 
 

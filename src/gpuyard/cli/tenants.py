@@ -56,6 +56,10 @@ def set_(
             help="GPUs it can take back from every tenant that uses more than its own guarantee.",
         ),
     ] = None,
+    max_open_tasks: Annotated[
+        int | None,
+        typer.Option("--max-open-tasks", metavar="N", min=1, help="Tasks that have not ended (default: 100,000)."),
+    ] = None,
     weight: Annotated[
         float | None,
         typer.Option("--weight", callback=finite, metavar="W", help="Its part under fair share (default: 1)."),
@@ -79,6 +83,7 @@ def set_(
         max_gpus=max_gpus,
         max_gpus_by_model=_by_model(max_by_model),
         guaranteed_gpus=guaranteed_gpus,
+        max_open_tasks=max_open_tasks,
         weight=weight,
         gpu_hours=gpu_hours,
         gpu_hours_period=seconds_of(period, "--period"),

@@ -19,6 +19,8 @@ from gpuyard.journal.records import Record
 from gpuyard.wire.tasks import spoken_task_id
 
 GATHER_SECONDS = 0.1
+MOST_LINES = 200
+"""Lines written in one go: after a large batch others get their turn between two of these."""
 FAILURES = frozenset({TaskStatus.FAILED, TaskStatus.TIMEOUT})
 
 Line = dict[str, Any]
@@ -55,11 +57,19 @@ class Chronicle:
             if not before:
                 asyncio.get_running_loop().call_later(GATHER_SECONDS, self.write)
 
-    def write(self) -> None:
-        """Say what was noted."""
+    def write_all(self) -> None:
+        """Say everything that was noted; there is no later."""
         lines, self._lines = self._lines, []
         if lines:
             log.info("facts", lines=lines)
+
+    def write(self) -> None:
+        """Say what was noted, a part at a time."""
+        lines, self._lines = self._lines[:MOST_LINES], self._lines[MOST_LINES:]
+        if lines:
+            log.info("facts", lines=lines)
+        if self._lines:
+            asyncio.get_running_loop().call_later(0, self.write)
 
 
 def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:  # noqa: ARG001

@@ -11,6 +11,7 @@ and then drifts towards the wall clock by one second in a hundred, so that what 
 """
 
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 import structlog
@@ -37,6 +38,8 @@ class EngineClock:
 
     def __init__(self, last_fact_at: float, clock: Clock = SYSTEM_CLOCK, note: Note | None = None) -> None:
         self._clock = clock
+        self._lock = Lock()
+        """A large batch is handled in a thread of its own."""
         self._boot = clock.boot()
         self._time = max(last_fact_at, clock.wall())
         if note is not None and note.machine_start == clock.machine_start() and self._boot >= note.boot:
@@ -46,11 +49,12 @@ class EngineClock:
 
     def __call__(self) -> float:
         """Seconds since 1970, as the engine counts them."""
-        boot = self._clock.boot()
-        passed, self._boot = max(0.0, boot - self._boot), boot
-        ahead, most = self._time + passed - self._clock.wall(), passed * DRIFT
-        self._time += passed - max(-most, min(most, ahead))
-        return self._time
+        with self._lock:
+            boot = self._clock.boot()
+            passed, self._boot = max(0.0, boot - self._boot), boot
+            ahead, most = self._time + passed - self._clock.wall(), passed * DRIFT
+            self._time += passed - max(-most, min(most, ahead))
+            return self._time
 
     def ahead_seconds(self) -> float:
         """How far it is ahead of the wall clock; below zero: behind. Said in the log once when it is worth it."""

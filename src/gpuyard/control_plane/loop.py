@@ -20,6 +20,7 @@ fails is answered with its error: it changes nothing, so the engine stays. So do
 """
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,7 @@ from gpuyard.domain.commands import Command
 from gpuyard.domain.errors import GpuyardError, StorageFull
 from gpuyard.domain.events import Event
 from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.values import TaskId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.state import State
 from gpuyard.journal.port import Journal
@@ -45,6 +47,12 @@ Order = Command | Callable[[State], Command]
 
 MOST_AT_ONCE = 5_000
 """Orders in one batch: a client that sends more than this waits for two commits."""
+LIGHT = 300
+"""A batch that makes more facts than this is handled in a thread. Nobody else looks at the engine meanwhile."""
+HEARD_AT_ONCE = 300
+"""Committed facts that are told to the views, the nodes and the streams in one go."""
+SWITCH_SECONDS = 0.001
+"""How soon a thread that works gives way to the event loop. Python's own 5 ms would add up to a stall."""
 FULL_RETRY_SECONDS = 1.0
 FEW = 16
 QUICK_SECONDS = 0.0005
@@ -60,7 +68,7 @@ class Broken(GpuyardError):
 class _Asked:
     """One who waits for an answer."""
 
-    __slots__ = ("answer", "by", "error", "future", "order", "question")
+    __slots__ = ("answer", "by", "error", "future", "order", "question", "weight")
 
     def __init__(
         self,
@@ -68,7 +76,10 @@ class _Asked:
         order: Order | None = None,
         by: str = "",
         question: Callable[[State, float], Any] | None = None,
+        weight: int = 1,
     ) -> None:
+        self.weight = weight
+        """About how many facts it makes."""
         self.future = future
         self.order = order
         self.by = by
@@ -122,16 +133,17 @@ class Loop:
         self._append_seconds = 0.0
         """How long appends have taken lately."""
         self._writer = ThreadPoolExecutor(1, "journal")
+        self._worker = ThreadPoolExecutor(1, "engine")
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def tell(self, order: Order, by: str = "") -> "asyncio.Future[Facts | Refusal]":
-        """Have a command handled; the answer comes when its facts are durable."""
+    def tell(self, order: Order, by: str = "", weight: int = 1) -> "asyncio.Future[Facts | Refusal]":
+        """Have a command handled; the answer comes when its facts are durable. `weight`: about how many facts it makes."""
         future: asyncio.Future[Facts | Refusal] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
             return future
-        self._intake.append(_Asked(future, order, by))
+        self._intake.append(_Asked(future, order, by, weight=weight))
         self._woken.set()
         return future
 
@@ -164,6 +176,8 @@ class Loop:
     async def run(self) -> None:
         """Until it is stopped."""
         commit: asyncio.Task[None] | None = None
+        switch_seconds = sys.getswitchinterval()
+        sys.setswitchinterval(min(switch_seconds, SWITCH_SECONDS))
         try:
             while not (self._stopping and not self._intake):
                 await self._wait_for_work()
@@ -174,7 +188,10 @@ class Loop:
                     self._agree()
                 batch = _Batch(self._intake.popleft() for _ in range(min(len(self._intake), MOST_AT_ONCE)))
                 try:
-                    self._work(batch)
+                    if self._is_light(batch):
+                        self._work(batch)
+                    else:
+                        await asyncio.get_running_loop().run_in_executor(self._worker, self._work, batch)
                 except _BrokenBy as broken:
                     if commit is not None:
                         await commit  # only then does the journal hold everything the engine has told
@@ -192,6 +209,19 @@ class Loop:
                 await commit
         finally:
             self._writer.shutdown(wait=True)
+            self._worker.shutdown(wait=True)
+            sys.setswitchinterval(switch_seconds)
+
+    def _is_light(self, batch: list[_Asked]) -> bool:
+        """Whether a batch is handled at once. A large one is handled in a thread, and the event loop goes on meanwhile."""
+        if sum(asked.weight for asked in batch) > LIGHT:
+            return False
+        tasks = self.engine.state.tasks
+        for asked in batch:
+            task = tasks.get(getattr(asked.order, "task", TaskId(0)))
+            if task and task.barriers and any(len(barrier.dependents) > LIGHT for barrier in task.barriers):
+                return False
+        return True
 
     def _agree(self) -> None:
         agreements, self._agreements = self._agreements, []
@@ -301,7 +331,11 @@ class Loop:
             first = self.committed + 1
             await self._append(batch.payloads)
             self.committed = first + len(entries) - 1
-            self._hear([Record(first + place, it.at, it.fact, it.by) for place, it in enumerate(entries)])
+            for start in range(0, len(entries), HEARD_AT_ONCE):
+                if start:
+                    await asyncio.sleep(0)  # between two parts of a large batch others get their turn
+                part = enumerate(entries[start : start + HEARD_AT_ONCE], start=first + start)
+                self._hear([Record(seq, it.at, it.fact, it.by) for seq, it in part])
         for asked in batch:
             if asked.future.done():
                 continue

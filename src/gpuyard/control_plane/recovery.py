@@ -1,6 +1,7 @@
 """How a scheduler comes back: the newest snapshot, and the facts since."""
 
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -40,6 +41,16 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
     return Engine(state, advisor), views
 
 
+def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
+    """State and views as a snapshot has them, and the number of its last fact; empty ones without a snapshot."""
+    state, views, after = State(), Views(), 0
+    if snapshot is not None:
+        state = engine_snapshot.load(snapshot.state["engine"])
+        views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
+        after = views.last_seq = snapshot.position.seq
+    return state, views, after
+
+
 def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
     """What the newest snapshot says that can be loaded, and the fact it goes up to.
 
@@ -48,16 +59,11 @@ def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
     """
     failed: Exception | None = None
     for snapshot in journal.usable_snapshots():
-        views = Views()
         try:
-            state = engine_snapshot.load(snapshot.state["engine"])
-            views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
+            return restored(snapshot)
         except Exception as error:  # whatever it is, the next one may do
             log.error("snapshot_not_loaded", seq=snapshot.position.seq, exc_info=error)
             failed = failed or error
-            continue
-        views.last_seq = snapshot.position.seq
-        return state, views, snapshot.position.seq
     try:
         journal.read(0)
     except FactsRetired:
@@ -81,5 +87,9 @@ def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:
 
 def picture(journal: Journal, engine: Engine, views: Views) -> Snapshot:
     """What is so now, for a snapshot. Engine, journal and views must agree."""
-    state = {"engine": engine_snapshot.dump(engine.state), "tasks": views.dump()}
-    return Snapshot(journal.head, state)
+    return Snapshot(journal.head, picture_of(engine.state, views))
+
+
+def picture_of(state: State, views: Views) -> dict[str, Any]:
+    """What a snapshot holds."""
+    return {"engine": engine_snapshot.dump(state), "tasks": views.dump()}

@@ -10,8 +10,14 @@ request tells nothing of the secrets in it.
 
 import asyncio
 import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import structlog
 
 from gpuyard.control_plane.archive import Archive, SubmitKey
+from gpuyard.control_plane.database import StoreError
 from gpuyard.domain import events as fact
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import TaskId, TenantId
@@ -21,6 +27,30 @@ Answer = asyncio.Future[list[TaskId] | Refusal]
 Name = tuple[TenantId, str]
 """A tenant and its key."""
 
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """A request whose tasks are accepted."""
+
+    digest: str
+    at: float
+    tasks: list[TaskId]
+
+
+def keys_of(accepted: Mapping[Name, _Accepted]) -> list[SubmitKey]:
+    """As the archive keeps them."""
+    return [
+        SubmitKey(tenant, key, bytes.fromhex(each.digest), tuple(each.tasks), each.at)
+        for (tenant, key), each in accepted.items()
+    ]
+
+
+def _used_before(name: Name) -> WrongRequest:
+    message = f"The Idempotency-Key {name[1]!r} was used with another body before; use a new key for a new request."
+    return WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
+
 
 class SentRequests:
     """Those that can be sent again."""
@@ -28,32 +58,60 @@ class SentRequests:
     def __init__(self, archive: Archive, secret: bytes) -> None:
         self._archive, self._secret = archive, secret
         self._open: dict[Name, tuple[str, Answer]] = {}
-        self._accepted: dict[Name, SubmitKey] = {}
+        self._sought: dict[Name, asyncio.Future[SubmitKey | None]] = {}
+        self._searching: asyncio.Task[None] | None = None
+        self._accepted: dict[Name, _Accepted] = {}
 
     def digest(self, body: bytes) -> str:
         """What a body is recognised by."""
         return hmac.digest(self._secret, body, "sha256").hex()
 
-    def known(self, name: Name, digest: str) -> Answer | None:
-        """What the first of these requests gets or got; none: this is the first."""
+    async def known(self, name: Name, digest: str, answer: Answer) -> Answer | None:
+        """What the first of these requests gets or got; none: this is the first, and others wait for its `answer`."""
         before = self._open.get(name)
-        if before is None:
-            kept = self._archive.lookup(*name)
-            if kept is None:
-                return None
-            answer: Answer = asyncio.get_running_loop().create_future()
-            answer.set_result(list(kept.tasks))
-            before = (kept.body_hash.hex(), answer)
-        if before[0] != digest:
-            message = (
-                f"The Idempotency-Key {name[1]!r} was used with another body before; use a new key for a new request."
-            )
-            raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
-        return before[1]
+        if before is not None:
+            if before[0] != digest:
+                raise _used_before(name)
+            return before[1]
+        self._open[name] = (digest, answer)  # before the search: the same request may come again meanwhile
+        kept = await self._search(name)
+        if kept is None:
+            return None
+        if kept.body_hash.hex() != digest:
+            raise _used_before(name)
+        self._open.pop(name, None)
+        answer.set_result(list(kept.tasks))
+        return answer
 
-    def begin(self, name: Name, digest: str, answer: Answer) -> None:
-        """It is under way."""
-        self._open[name] = (digest, answer)
+    async def _search(self, name: Name) -> SubmitKey | None:
+        """Look into the archive, in a thread, for all requests that came together; a damaged archive knows none."""
+        found: asyncio.Future[SubmitKey | None] = asyncio.get_running_loop().create_future()
+        self._sought[name] = found
+        if self._searching is None:
+            self._searching = asyncio.create_task(self._search_all())
+        return await found
+
+    async def _search_all(self) -> None:
+        try:
+            while self._sought:
+                sought, self._sought = self._sought, {}
+                kept = await asyncio.to_thread(self._look_up, list(sought))
+                for name, found in sought.items():
+                    if not found.done():
+                        found.set_result(kept.get(name))
+        finally:
+            self._searching = None
+
+    def _look_up(self, names: list[Name]) -> dict[Name, SubmitKey]:
+        try:
+            return {name: kept for name in names if (kept := self._archive.lookup(*name)) is not None}
+        except (StoreError, msgspec.MsgspecError) as error:
+            log.warning("request_keys_unknown", message=str(error))
+            return {}
+
+    def is_first(self, name: Name, answer: Answer) -> bool:
+        """Whether others wait for this answer."""
+        return name in self._open and self._open[name][1] is answer
 
     def fail(self, name: Name) -> None:
         """It came to nothing, and may be sent again as a new one."""
@@ -63,19 +121,21 @@ class SentRequests:
         """One of its tasks was accepted."""
         name = (event.spec.tenant, event.key)
         before = self._accepted.get(name)
-        tasks = (*(before.tasks if before else ()), event.task)
-        self._accepted[name] = SubmitKey(event.spec.tenant, event.key, bytes.fromhex(event.digest), tasks, at)
+        if before is None:
+            self._accepted[name] = _Accepted(event.digest, at, [event.task])
+        else:
+            before.tasks.append(event.task)
 
-    def take_accepted(self) -> dict[Name, SubmitKey]:
+    def take_accepted(self) -> dict[Name, "_Accepted"]:
         """Those that the archive has not got; it gets them now."""
         accepted, self._accepted = self._accepted, {}
         return accepted
 
-    def put_back(self, accepted: dict[Name, SubmitKey]) -> None:
+    def put_back(self, accepted: dict[Name, "_Accepted"]) -> None:
         """The archive did not get them after all."""
         self._accepted = {**accepted, **self._accepted}
 
-    def archived(self, accepted: dict[Name, SubmitKey]) -> None:
+    def archived(self, accepted: dict[Name, "_Accepted"]) -> None:
         """The archive has them."""
         for name in accepted:
             self._open.pop(name, None)

@@ -314,7 +314,6 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         audit_folder=folder / "audit",
         audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
-        queue_size=settings.queue_size,
         forecaster=_forecaster(archive) if settings.prediction.enabled else None,
         foreteller=_foreteller(settings) if settings.prediction.enabled else None,
         advisor=advisor,

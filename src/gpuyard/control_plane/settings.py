@@ -72,6 +72,9 @@ ALGORITHMS: dict[str, Settings] = {
 """What `scheduler.algorithm` means. 002's `round_robin` serves tenants in turn, which fair share does by what they used;
 its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
 
+MOST_OPEN_TASKS = 100_000
+"""Tasks that have not ended of a tenant whose file sets no max_open_tasks."""
+
 
 OTHER_NAMES = (
     ("server.http_address", "system.host"),
@@ -147,8 +150,8 @@ class Scheduler(Section, frozen=True):
     """What these six mean is said in gpuyard.domain.settings."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)
     """For tasks that name none; 0: they may run for ever."""
-    queue_size: Annotated[int, Meta(ge=0, le=100_000_000)] = 0
-    """0: as many tasks as there is memory for may wait."""
+    queue_size: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = 0
+    """How many tasks may wait; 0: as many as there is memory for."""
 
 
 class Replication(Section, frozen=True):
@@ -270,6 +273,8 @@ class TenantEntry(Section, frozen=True):
     weight: Annotated[float, Meta(gt=0)] = 1.0
     max_gpus_by_model: dict[ModelName, GpuCount] = {}
     guaranteed_gpus: GpuCount | None = None
+    max_open_tasks: Annotated[int, Meta(ge=1, le=MOST_REMEMBERED)] | None = None
+    """Tasks that have not ended; none: MOST_OPEN_TASKS."""
     gpu_hours: Annotated[float, Meta(gt=0)] | None = None
     gpu_hours_period: Seconds = Seconds(30 * 86400)
     user: str = ""
@@ -364,11 +369,6 @@ class ServerSettings(Section, frozen=True):
         return self.scheduler.task_timeout or None
 
     @property
-    def queue_size(self) -> int | None:
-        """How many tasks may wait; none: any number."""
-        return self.scheduler.queue_size or None
-
-    @property
     def monitor_address(self) -> Address | None:
         """A second address of HTTP; none: there is none."""
         port = self.monitor.http_port
@@ -419,6 +419,8 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         ageing_seconds=float(said.ageing),
         level_seconds=float(said.level),
         model_affinity=said.model_affinity,
+        queue_size=said.queue_size,
+        max_open_tasks=MOST_OPEN_TASKS,
     )
 
 
@@ -461,6 +463,7 @@ def tenant_of(settings: ServerSettings, name: str) -> Tenant:
         max_gpus=entry.max_gpus,
         max_gpus_by_model=tuple(sorted(entry.max_gpus_by_model.items())),
         guaranteed_gpus=entry.guaranteed_gpus,
+        max_open_tasks=entry.max_open_tasks,
         weight=entry.weight,
         budget=Budget(entry.gpu_hours, entry.gpu_hours_period) if entry.gpu_hours else None,
     )

@@ -4,12 +4,15 @@ Open tasks are kept here; a task that ended is kept until the archive has it. No
 (telemetry is no fact: it is forgotten at a restart and comes again with the next heartbeat).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from gpuyard.control_plane.slices import Turns
 from gpuyard.domain import events as fact
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.causes import Cause, Why
@@ -21,13 +24,15 @@ from gpuyard.journal.records import Record
 from gpuyard.placement.index import Host
 from gpuyard.wire.task_answers import TaskAnswer, answer_of
 
+LOOKED_AT_ONCE = 2_000
+"""Tasks that a search looks at before it gives others their turn."""
 _OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
 """What people say of GPUs that were given back."""
 BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_ON_LARGEST, Why.TIMEOUT, Why.CANCELLED)
 """A task that ends for one of these ended when its process did."""
 
 
-class TaskView(msgspec.Struct, omit_defaults=True):
+class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """One task, as far as it is committed."""
 
     id: TaskId
@@ -185,6 +190,10 @@ class Views:
         """Open ones, and those that ended and are not in the archive yet."""
         self.just_ended: list[TaskView] = []
         """For the archive."""
+        self.over: dict[TaskId, TaskView] = {}
+        """Those that ended and are not in the archive yet."""
+        self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
+        """Answers for lists, with the reason they were made with: kept until a fact speaks of the task."""
         self.nodes: dict[NodeId, NodeView] = {}
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
         """Open tasks by tenant and status."""
@@ -198,19 +207,43 @@ class Views:
         fold = _FOLDS.get(type(record.fact))
         if fold is not None:
             fold(self, record.fact, record)
+            if self.encoded:
+                self.encoded.pop(getattr(record.fact, "task", TaskId(0)), None)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def matching(self, wanted: Callable[[TaskView], bool], before: int | None) -> Iterator[TaskView]:
-        """Tasks that are wanted, newest first, with lower numbers than `before`."""
-        for number in reversed(self.tasks):
-            if (before is None or number < before) and wanted(view := self.tasks[number]):
-                yield view
+    async def newest(
+        self, wanted: Callable[[TaskView], bool], before: TaskId | None = None, most: int | None = None
+    ) -> list[TaskView]:
+        """Tasks that are wanted, newest first, with lower numbers than `before`. A long search is done in slices."""
+        if before is None and most is not None:
+            first = [view for view in islice(reversed(self.tasks.values()), LOOKED_AT_ONCE) if wanted(view)]
+            if len(first) >= most or len(self.tasks) <= LOOKED_AT_ONCE:
+                return first[:most]
+        numbers, turns = list(self.tasks), Turns()  # in the order of their numbers, as they were given out
+        found: list[TaskView] = []
+        for place in range(len(numbers) if before is None else bisect_left(numbers, before), 0, -1):
+            view = self.tasks.get(numbers[place - 1])
+            if view is not None and wanted(view):
+                found.append(view)
+                if len(found) == most:
+                    break
+            if turns.due():
+                await turns.give()
+        return found
+
+    def open_tasks(self, statuses: Iterable[TaskStatus], tenant: TenantId | None) -> int:
+        """How many have one of these statuses, or any if none is given; of a tenant, or of all."""
+        wanted = set(statuses)
+        counts = self.counts.values() if tenant is None else (self.counts.get(tenant, {}),)
+        return sum(count for each in counts for status, count in each.items() if not wanted or status in wanted)
 
     def archived(self, tasks: Iterable[TaskId]) -> None:
         """The archive has these now."""
         for task in tasks:
             self.tasks.pop(task, None)
+            self.over.pop(task, None)
+            self.encoded.pop(task, None)
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
@@ -230,6 +263,7 @@ class Views:
             self.tasks[view.id] = view
             if view.status in ENDED:
                 self.just_ended.append(view)
+                self.over[view.id] = view
             else:
                 self._count(view, 1)
                 self._settle_in(view)
@@ -382,6 +416,7 @@ class Views:
             view.finished_at = view.ended_at
         self._becomes(view, event.status)
         self.just_ended.append(view)
+        self.over[view.id] = view
 
     def _epoch(self, event: fact.EpochBegan, record: Record) -> None:  # noqa: ARG002
         self.origin = event.origin

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -31,23 +32,25 @@ from gpuyard.control_plane.lanes import Lanes
 from gpuyard.control_plane.loop import Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.sent_again import Answer, SentRequests
+from gpuyard.control_plane.sent_again import Answer, SentRequests, keys_of
+from gpuyard.control_plane.slices import Turns
+from gpuyard.control_plane.snapshotter import write_beside
 from gpuyard.control_plane.stream import Stream
 from gpuyard.control_plane.system_users import SystemUsers
-from gpuyard.control_plane.views import TaskView, Views
+from gpuyard.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
 from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import JournalError, StorageFull
-from gpuyard.domain.refusals import QueueFull, Refusal
-from gpuyard.domain.task import NewTask, TaskSpec
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.task import NewTask, TaskRange, TaskSpec
 from gpuyard.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.engine.advice import Advisor
 from gpuyard.engine.engine import Engine
-from gpuyard.engine.explain import Explanation, Revise, explain, why_waits
+from gpuyard.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.folders import FolderNotSafe
 from gpuyard.journal.port import Audit
-from gpuyard.journal.records import Record, Snapshot
+from gpuyard.journal.records import Position, Record
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
 
@@ -65,10 +68,22 @@ MODEL_SECONDS = 5.0
 """How often it is looked whether there is a new performance model."""
 MOST_JUDGED = 10_000
 """Ended tasks among which those are looked for that a model is judged by."""
+SMALL_YARD = 1_000
+"""Tasks, their views and nodes of which a snapshot is made within the loop: some ten milliseconds."""
+SNAPSHOT_FOLDER = "making"
+"""In the journal's folder: a snapshot that is being written by another process."""
+SNAPSHOT_PAUSES = 10.0
+"""A snapshot that took long is followed by a pause so many times as long."""
+MOST_FAILED = 3
+"""After so many failures in a row the loop makes the snapshot itself: else the journal would grow for ever."""
 STOP_SECONDS = 10.0
 PATIENCE_MARGIN_SECONDS = 5.0
 """Nodes count their patience from when they hear of it, which is later than the fact."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
+COUNT_SECONDS, MOST_COUNTS = 1.0, 64
+"""How long a count of open tasks is told again in a large yard, and how many such counts are kept."""
+MOST_ENCODED = 10_000
+"""Answers for lists that are kept: some 10 MB."""
 REASONS_AT_MOST = 200
 """Waiting tasks in one list of which the engine is asked why they wait."""
 
@@ -115,12 +130,12 @@ class Yard:
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
+        small_yard: int = SMALL_YARD,
         retired_folder: Path | None = None,
         audit_folder: Path | None = None,
         audit_seconds: float = 365 * 86_400.0,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
-        queue_size: int | None = None,
         forecaster: Forecaster | None = None,
         foreteller: Foreteller | None = None,
         advisor: Advisor | None = None,
@@ -170,18 +185,22 @@ class Yard:
         self.stopping = False
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
+        self._small_yard = small_yard
         self._retired_folder = retired_folder
         self._audit = None if audit_folder is None else Audit(audit_folder, _is_of_somebody)
         self._audit_seconds = audit_seconds
         self._requests = SentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
-        self._queue_size = queue_size
-        self._submitting = 0
-        """Tasks that were sent and are not accepted yet."""
         self.forecaster = forecaster
         self.foreteller = foreteller
         self._advisor = advisor
         self._snapshot_at = journal.head.seq
+        self._counted: dict[Filters, tuple[asyncio.Future[int], float]] = {}
+        """How many open tasks match, and until when that is told again."""
+        self._archived_seq = 0
+        """The archive has every task that ended by a fact up to this one."""
+        self._snapshots_failed = 0
+        """How many in a row were not written by the process for it."""
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
         """An engine as the journal has it up to that fact, while there is no space left."""
 
@@ -214,7 +233,7 @@ class Yard:
             raise failed.exceptions[0] from None
         finally:
             self.ready, self.stopping = False, True
-            self._chronicle.write()
+            self._chronicle.write_all()
 
     async def _begin(self, version: str) -> None:
         order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
@@ -230,7 +249,7 @@ class Yard:
                 self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
                 await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
                 await self._archive_now()
-                await self._save_snapshot()
+                await self._save_snapshot(at_once=True)
         self._note_clock()
         self.loop.stop()
 
@@ -263,37 +282,11 @@ class Yard:
         """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
         name = (submissions[0].specs[0].tenant, key)
         digest = self._requests.digest(body) if key else ""
-        if key and (known := self._requests.known(name, digest)) is not None:
+        answer: Answer = asyncio.get_running_loop().create_future()
+        if key and (known := await self._sent_before(name, digest, answer)) is not None:
             numbers = await asyncio.shield(known)
             return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
-        count = sum(len(submission.specs) for submission in submissions)
-        if refusal := self._queue_full(count):
-            return refusal
-        self._submitting += count
-        try:
-            return await self._accept(submissions, who, name, digest)
-        finally:
-            self._submitting -= count
-
-    def _queue_full(self, count: int) -> QueueFull | None:
-        """Whether so many more tasks would be more than may wait (`scheduler.queue_size`)."""
-        if self._queue_size is None:
-            return None
-        waiting = sum(counts.get(TaskStatus.PENDING, 0) for counts in self.views.counts.values())
-        if waiting + self._submitting + count <= self._queue_size:
-            return None
-        return QueueFull(waiting, self._queue_size)
-
-    async def _accept(
-        self, submissions: Sequence[Submission], who: Who, name: tuple[TenantId, str], digest: str
-    ) -> list[TaskView] | Refusal:
-        """A request that is new; `name` is its tenant and its key, and the digest that of its body."""
-        key = name[1]
-        answer: Answer = asyncio.get_running_loop().create_future()
-        if key:
-            self._requests.begin(name, digest, answer)
         given: list[TaskId] = []
-        forecaster = self.forecaster
 
         def make(state: State) -> command.Command:
             given.clear()  # asked again, should another request of its batch have broken the engine
@@ -301,10 +294,9 @@ class Yard:
             secrets: dict[TaskId, Mapping[str, str]] = {}
             numbers = _numbers(submissions, state.last_task)
             for submission in submissions:
+                waits = _in_the_batch(submission, numbers)
                 for asked in submission.specs:
-                    spec = asked if forecaster is None else forecaster.foreseen(asked, state.now)
-                    if submission.after_success or submission.after_any:
-                        spec = _waiting(spec, submission, numbers)
+                    spec = asked if waits is None else waits.added_to(asked)
                     given.append(TaskId(state.last_task + 1 + len(given)))
                     tasks.append(NewTask(given[-1], spec))
                     if submission.secrets:
@@ -319,8 +311,9 @@ class Yard:
             if isinstance(seen, Refusal):
                 facts = seen
             else:
-                submissions = seen
-                facts = await self.loop.tell(make, by(who))
+                submissions = await self._forecast(seen)
+                weight = sum(len(submission.specs) for submission in submissions)
+                facts = await self.loop.tell(make, by(who), weight)
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
@@ -345,6 +338,34 @@ class Yard:
         if isinstance(told, Refusal):
             return told
         return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
+
+    async def _sent_before(self, name: tuple[TenantId, str], digest: str, answer: Answer) -> Answer | None:
+        try:
+            return await self._requests.known(name, digest, answer)
+        except BaseException as error:
+            if self._requests.is_first(name, answer):
+                self._requests.fail(name)
+                answer.set_exception(error)
+                answer.exception()  # whoever waits for it sees it; nobody else has to
+            raise
+
+    async def _forecast(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
+        """The same with estimates of how long they run. The tasks of an array have one estimate: they differ only in number."""
+        forecaster, now = self.forecaster, self.loop.clock()
+        if forecaster is None:
+            return submissions
+        foreseen, turns = [], Turns()
+        for submission in submissions:
+            first = forecaster.foreseen(submission.specs[0], now)
+            specs = [first]
+            for spec in submission.specs[1:]:
+                specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
+                if turns.due():
+                    await turns.give()
+            foreseen.append(replace(submission, specs=specs))
+            if turns.due():
+                await turns.give()
+        return foreseen
 
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
@@ -396,27 +417,31 @@ class Yard:
     async def encoded(self, view: TaskView) -> bytes:
         """A task's answer as JSON, with the reason it waits."""
         if view.waits:
-            reason = (await self.explain(view.id)).reason
+            reason = await self.look(lambda state, now: why_waits(state, view.id, now))
             if reason is not None:
                 return _encode(view.answer(reason.sentence(), reason.code))
         return _encode(view.answer())
 
+    async def newest(self, wanted: Callable[[TaskView], bool]) -> list[TaskView]:
+        """All open tasks that are wanted, newest first."""
+        return await self.views.newest(wanted)
+
     async def page(self, filters: Filters, before: TaskId | None, limit: int) -> Page:
         """Tasks newest first, open and ended alike."""
         wanted = _wanted(filters)
-        here = list(islice(self.views.matching(wanted, before), limit + 1))
+        here = await self.views.newest(wanted, before, limit + 1)
         reasons = await self._reasons(here)
         ended = not filters.statuses or any(status in ENDED for status in filters.statuses)
-        matching = list(self.views.matching(wanted, None))
-        kept, total = [], len(matching)
+        matching = [view for view in self.views.over.values() if wanted(view)]
+        kept, total = [], len(matching) + await self._count_open(filters, wanted)
         if ended:
             kept = await self.lanes.archive.run(self.archive.page, filters, before, limit + 1)
             total += await self.lanes.archive.run(self.archive.count, filters)
-            over = [view.id for view in matching if view.status in ENDED]
+            over = [view.id for view in matching]
             double = await self.lanes.archive.run(self.archive.statuses, over) if over else {}
             kept = [(task, answer) for task, answer in kept if task not in double]
             total -= len(double)
-        mine = ((view.id, _encode(view.answer(*reasons.get(view.id, (None, None))))) for view in here)
+        mine = ((view.id, self._row(view, *reasons.get(view.id, (None, None)))) for view in here)
         both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
         cursor = both[limit - 1][0] if len(both) > limit else None
         return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
@@ -434,14 +459,45 @@ class Yard:
             return {}
 
         def ask(state: State, now: float) -> dict[TaskId, tuple[str, str]]:
-            found = {}
-            for task in waiting[:REASONS_AT_MOST]:
-                reason = why_waits(state, task, now)
-                if reason is not None:
-                    found[task] = (reason.sentence(), reason.code)
-            return found
+            told: dict[Refusal, tuple[str, str]] = {}
+            found = why_all_wait(state, waiting[:REASONS_AT_MOST], now)
+            for reason in found.values():
+                if reason not in told:
+                    told[reason] = (reason.sentence(), reason.code)
+            return {task: told[reason] for task, reason in found.items()}
 
         return await self.look(ask)
+
+    def _row(self, view: TaskView, reason: str | None, code: str | None) -> bytes:
+        """A task of a list. Of a task that waits, the same answer is given until something about it changes."""
+        if not view.waits:
+            return _encode(view.answer(reason, code))
+        encoded = self.views.encoded
+        before = encoded.get(view.id)
+        if before is not None and before[0] == reason:
+            return before[1]
+        if len(encoded) >= MOST_ENCODED:
+            encoded.clear()
+        answer = _encode(view.answer(reason, code))
+        encoded[view.id] = (reason, answer)
+        return answer
+
+    async def _count_open(self, filters: Filters, wanted: Callable[[TaskView], bool]) -> int:
+        """How many open tasks match: known by status and tenant, else counted at most once a second."""
+        if filters == Filters(statuses=filters.statuses, tenant=filters.tenant):
+            return self.views.open_tasks(filters.statuses, filters.tenant)
+        before = self._counted.get(filters)
+        if before is not None and (before[1] > time.monotonic() or not before[0].done()):
+            return await asyncio.shield(before[0])
+        if len(self._counted) >= MOST_COUNTS:
+            self._counted.clear()
+        keep_seconds = COUNT_SECONDS if len(self.views.tasks) > LOOKED_AT_ONCE else 0.0
+        count = asyncio.create_task(self._count(wanted))
+        self._counted[filters] = (count, time.monotonic() + keep_seconds)
+        return await asyncio.shield(count)
+
+    async def _count(self, wanted: Callable[[TaskView], bool]) -> int:
+        return len(await self.views.newest(lambda view: view.status not in ENDED and wanted(view)))
 
     # --- beside the loop ---------------------------------------------------------------------------------------------
 
@@ -456,10 +512,15 @@ class Yard:
         ended, views.just_ended = views.just_ended, []
         keys = self._requests.take_accepted()
         if not ended and not keys:
+            self._archived_seq = seq
             return
-        rows = [row_of(view) for view in ended]
+        rows, turns = [], Turns()
+        for view in ended:
+            rows.append(row_of(view))
+            if turns.due():
+                await turns.give()
         try:
-            await self.lanes.archive_writer.run(self._write_archive, rows, list(keys.values()), seq)
+            await self.lanes.archive_writer.run(self._write_archive, rows, keys_of(keys), seq)
         except StoreError as error:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
@@ -469,6 +530,7 @@ class Yard:
                 log.warning("archive_waits", message=str(error))
             return
         views.archived([view.id for view in ended])
+        self._archived_seq = seq
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
             try:
                 await self.lanes.archive_writer.run(self.secrets.drop, with_secrets)
@@ -510,31 +572,51 @@ class Yard:
             write_note(self._clock_file, self.clock.note())
 
     async def _keep_snapshots(self) -> None:
+        took = 0.0
         while True:
-            await asyncio.sleep(self._snapshot_seconds)
+            await asyncio.sleep(max(self._snapshot_seconds, SNAPSHOT_PAUSES * took))
             try:
                 await self._archive_now()
+                began = time.monotonic()
                 await self._save_snapshot()
+                took = time.monotonic() - began
                 await self.lanes.snapshots.run(self._tidy)
             except Exception:  # a snapshot is a convenience: the journal has everything
                 log.exception("snapshot_failed")
 
-    async def _save_snapshot(self) -> None:
+    async def _save_snapshot(self, *, at_once: bool = False) -> None:
+        """A small yard is copied within the loop, in milliseconds; of a large one another process makes the snapshot."""
         if self.loop.full or self.loop.committed == self._snapshot_at:
             return
-        snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
-        await self.lanes.snapshots.run(self._write_snapshot, snapshot)
-        self._snapshot_at = snapshot.position.seq
+        size = len(self.loop.engine.state.tasks) + len(self.views.tasks) + len(self.views.nodes)
+        if at_once or size <= self._small_yard or self._snapshots_failed >= MOST_FAILED:
+            snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
+            await self.lanes.snapshots.run(self.journal.save_snapshot, snapshot)
+            position = snapshot.position
+        else:
+            position = await self._snapshot_by_process()
+        self._snapshots_failed = 0
+        await self.lanes.snapshots.run(self._show_snapshot, position)
+        self._snapshot_at = position.seq
 
-    def _write_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep it with the journal, and show the newest to people under a name that stays."""
-        self.journal.save_snapshot(snapshot)
+    async def _snapshot_by_process(self) -> Position:
+        position, beside = self.journal.head, self.journal.folder / SNAPSHOT_FOLDER
+        self._snapshots_failed += 1
+        await self.lanes.snapshots.run(
+            partial(shutil.rmtree, beside, ignore_errors=True)
+        )  # of a process that was stopped
+        await write_beside(self.journal.folder, position, self._archived_seq, beside)
+        await self.lanes.snapshots.run(self.journal.adopt_snapshot, position, beside)
+        return position
+
+    def _show_snapshot(self, position: Position) -> None:
+        """Show the newest to people under a name that stays."""
         if self._snapshot_folder is not None:
             shown = self._snapshot_folder / "state.json"
             beside = shown.with_suffix(".new")
             beside.unlink(missing_ok=True)
             beside.touch(mode=0o600)
-            shutil.copyfile(self.journal.snapshot_path(snapshot.position.seq), beside)
+            shutil.copyfile(self.journal.snapshot_path(position.seq), beside)
             beside.replace(shown)
 
     def _tidy(self) -> None:
@@ -623,10 +705,37 @@ def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
     return numbers
 
 
-def _waiting(spec: TaskSpec, submission: Submission, numbers: Sequence[range]) -> TaskSpec:
-    """It waits for tasks of its own batch, too, now that they have numbers."""
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What the tasks of a request wait for in their own batch, now that those have numbers. All of them share it."""
+
+    after_success: tuple[TaskId, ...]
+    after_any: tuple[TaskId, ...]
+    after_success_ranges: tuple[TaskRange, ...]
+    after_any_ranges: tuple[TaskRange, ...]
+
+    def added_to(self, spec: TaskSpec) -> TaskSpec:
+        return msgspec.structs.replace(
+            spec,
+            after_success=spec.after_success + self.after_success,
+            after_any=spec.after_any + self.after_any,
+            after_success_ranges=spec.after_success_ranges + self.after_success_ranges,
+            after_any_ranges=spec.after_any_ranges + self.after_any_ranges,
+        )
+
+
+def _in_the_batch(submission: Submission, numbers: Sequence[range]) -> _Waits | None:
+    if not submission.after_success and not submission.after_any:
+        return None
     success, ended = (
-        tuple(TaskId(number) for place in places for number in numbers[place])
-        for places in (submission.after_success, submission.after_any)
+        [numbers[place] for place in places] for places in (submission.after_success, submission.after_any)
     )
-    return msgspec.structs.replace(spec, after_success=spec.after_success + success, after_any=spec.after_any + ended)
+    return _Waits(_single(success), _single(ended), _ranges(success), _ranges(ended))
+
+
+def _single(numbers: Sequence[range]) -> tuple[TaskId, ...]:
+    return tuple(TaskId(each[0]) for each in numbers if len(each) == 1)
+
+
+def _ranges(numbers: Sequence[range]) -> tuple[TaskRange, ...]:
+    return tuple((TaskId(each[0]), TaskId(each[-1])) for each in numbers if len(each) > 1)

@@ -407,17 +407,6 @@ class AlreadyFounded(Conflict, frozen=True):
     yard: str
 
 
-class QueueFull(Conflict, frozen=True):
-    """As many tasks wait as scheduler.queue_size allows."""
-
-    text = (
-        "{waiting} tasks wait, and scheduler.queue_size allows {most}; send it again when some have started, or have the "
-        "setting raised."
-    )
-    waiting: int
-    most: int
-
-
 class QuotaForbids(Conflict, frozen=True):
     """The tenant's own limit is smaller than the task."""
 
@@ -435,6 +424,31 @@ class QuotaForbids(Conflict, frozen=True):
         of_model = f" of model {self.model}" if self.model else ""
         spoken = self.text.format(needed=f"{self.needed:g}", of_model=of_model, tenant=self.tenant, limit=self.limit)
         return _ONE.sub(r"1 \1\2", spoken)
+
+
+class QueueFull(Conflict, frozen=True):
+    """As many tasks wait as may wait in the whole yard."""
+
+    text = (
+        "{waiting} tasks wait, and {new} more would be above the limit of {limit} (scheduler.queue_size); "
+        "submit again when some of them have started."
+    )
+    waiting: int
+    new: int
+    limit: int
+
+
+class TooManyOpenTasks(Conflict, frozen=True):
+    """The tenant has as many tasks that have not ended as it may have."""
+
+    text = (
+        "Tenant {tenant} has {open_tasks} tasks that have not ended, and {new} more would be above its limit of {limit} "
+        "(max_open_tasks of the tenant); submit again when some of them have ended, or have the limit raised."
+    )
+    tenant: TenantId
+    open_tasks: int
+    new: int
+    limit: int
 
 
 # --- Never ------------------------------------------------------------------------------------------------------------

@@ -63,5 +63,9 @@ class Settings(Value, frozen=True):
     """Wait before the first retry of a failed task; doubled each time."""
     retry_delay_max_seconds: float = 300.0
     """Never more than this."""
+    queue_size: int = 0
+    """How many tasks may wait; a submission that would bring more is refused. 0: not limited."""
+    max_open_tasks: int = 0
+    """Tasks that have not ended of a tenant that has no limit of its own; 0: not limited."""
     remember_ended: int = 10_000
     """How many ended tasks are remembered, so that new tasks can name them as dependencies."""

@@ -1,10 +1,17 @@
 """A task: what a user submits."""
 
+from collections.abc import Iterable, Iterator
+
 from msgspec.structs import replace
 
 from gpuyard.domain.outlook import Outlook
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
 from gpuyard.domain.work import Forecast, Work
+
+TaskRange = tuple[TaskId, TaskId]
+"""Tasks with consecutive numbers: the first and the last of them."""
+Prerequisite = tuple[TaskId, TaskId, bool]
+"""A range of tasks that must have ended, and whether all of them must have succeeded."""
 
 
 class Share(Value, frozen=True):
@@ -99,6 +106,9 @@ class TaskSpec(Value, frozen=True):
     """Waits until these succeeded; cancelled when one of them ends in any other way."""
     after_any: tuple[TaskId, ...] = ()
     """Waits until these ended, however they did."""
+    after_success_ranges: tuple[TaskRange, ...] = ()
+    """`after_success` for consecutive numbers, such as the tasks of an array: the size does not depend on the count."""
+    after_any_ranges: tuple[TaskRange, ...] = ()
     array_index: int | None = None
     preemption: Preemption = Preemption.NEVER
     on_lost: OnLost = OnLost.RERUN
@@ -115,6 +125,47 @@ class TaskSpec(Value, frozen=True):
     """What that was foreseen to take when the task came, on each model of GPU of the yard that fits."""
     model_name: str = ""
     """Which machine-learning model it trains or serves, in the user's words."""
+
+    @property
+    def has_prerequisites(self) -> bool:
+        """Whether it waits for other tasks."""
+        return bool(self.after_success or self.after_success_ranges or self.after_any or self.after_any_ranges)
+
+    def prerequisites(self) -> Iterator[Prerequisite]:
+        """Everything it waits for, as ranges; a single task is a range of one."""
+        for task in self.after_success:
+            yield (task, task, True)
+        for first, last in self.after_success_ranges:
+            yield (first, last, True)
+        for task in self.after_any:
+            yield (task, task, False)
+        for first, last in self.after_any_ranges:
+            yield (first, last, False)
+
+    def depends_on(self, number: TaskId) -> bool:
+        """Whether it waits for this task."""
+        return any(first <= number <= last for first, last, _ in self.prerequisites())
+
+
+def ranges_in(numbers: Iterable[TaskId], least: int) -> tuple[tuple[TaskId, ...], tuple[TaskRange, ...]]:
+    """Task numbers as single ones, in the order given, and as ranges of at least so many consecutive ones."""
+    given = dict.fromkeys(numbers)
+    ranges: list[TaskRange] = []
+    if len(given) >= least:
+        ordered = sorted(given)
+        first = last = ordered[0]
+        for number in [*ordered[1:], None]:
+            if number is not None and number == last + 1:
+                last = number
+                continue
+            if last - first + 1 >= least:
+                ranges.append((first, last))
+            if number is not None:
+                first = last = number
+    for first, last in ranges:
+        for member in range(first, last + 1):
+            del given[TaskId(member)]
+    return tuple(given), tuple(ranges)
 
 
 class NewTask(Value, frozen=True):

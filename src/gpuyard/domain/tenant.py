@@ -48,3 +48,5 @@ class Tenant(Value, frozen=True):
     weight: float = 1.0
     """Its part under fair share."""
     budget: Budget | None = None
+    max_open_tasks: int | None = None
+    """Tasks that have not ended; none: as many as the settings say."""

@@ -1,6 +1,6 @@
 """Is a request well formed? What can be said without looking at the yard is said here, once, for every way in."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 
@@ -8,7 +8,7 @@ from gpuyard.domain import refusals as no
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.outlook import AGES, LAST_LEVEL
 from gpuyard.domain.settings import Settings
-from gpuyard.domain.task import Estimate, NewTask, Resources, TaskSpec
+from gpuyard.domain.task import Estimate, NewTask, Resources, TaskRange, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import MILLI, TaskId
 
@@ -149,6 +149,7 @@ def check_tenant(tenant: Tenant) -> no.Invalid | None:
     for field, value in (
         ("max_gpus", tenant.max_gpus),
         ("guaranteed_gpus", tenant.guaranteed_gpus),
+        ("max_open_tasks", tenant.max_open_tasks),
         *tenant.max_gpus_by_model,
     ):
         if value is not None and (wrong := check_count(field, value, MOST_GPUS * MOST_NODES)):
@@ -212,19 +213,36 @@ def check_split(split: Split) -> no.Invalid | None:
     return None
 
 
-def check_dependencies(batch: Iterable[NewTask], known: Container[TaskId]) -> no.Invalid | None:
-    """Every dependency is in the batch or known before, and nothing waits for itself.
+def check_dependencies(batch: Sequence[NewTask], known: Container[TaskId]) -> no.Invalid | None:
+    """Every dependency is in the batch or known before, and no task waits for itself.
 
-    A cycle can only lie within one batch: what was accepted before never waits for what comes later.
+    A cycle can only lie within one batch: what was accepted before never waits for what comes later. So there is none
+    where every task waits only for lower numbers.
     """
-    waits_for: dict[TaskId, tuple[TaskId, ...]] = {new.id: new.spec.after_success + new.spec.after_any for new in batch}
-    for task, dependencies in waits_for.items():
-        for dependency in dependencies:
-            if dependency not in waits_for and dependency not in known:
-                return no.UnknownDependency(task, dependency)
+    numbers = {new.id for new in batch}
+    checked: set[TaskRange] = set()
+    forward = False
+    for new in batch:
+        for first, last, _ in new.spec.prerequisites():
+            if (first, last) not in checked:
+                checked.add((first, last))
+                for number in range(first, last + 1):
+                    if number not in numbers and number not in known:
+                        return no.UnknownDependency(new.id, TaskId(number))
+            forward = forward or last >= new.id
+    return _check_cycles(batch, checked) if forward else None
+
+
+def _check_cycles(batch: Sequence[NewTask], ranges: Iterable[TaskRange]) -> no.Invalid | None:
+    """A range of several tasks is a node of its own, so the graph is as large as what was asked for, and not squared."""
+    graph: dict[TaskId | TaskRange, Iterable[TaskId | TaskRange]] = {
+        (first, last): [TaskId(number) for number in range(first, last + 1)] for first, last in ranges if first != last
+    }
+    for new in batch:
+        graph[new.id] = {first if first == last else (first, last) for first, last, _ in new.spec.prerequisites()}
     try:
-        TopologicalSorter(waits_for).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
-        cycle: list[TaskId] = error.args[1]
-        return no.DependencyCycle(tuple(cycle[:-1]))
+        cycle: list[TaskId | TaskRange] = error.args[1]
+        return no.DependencyCycle(tuple(dict.fromkeys(node for node in cycle if not isinstance(node, tuple))))
     return None

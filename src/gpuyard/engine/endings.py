@@ -6,6 +6,7 @@ from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.placement import Placement
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.values import NodeId, Outcome, TaskStatus
+from gpuyard.engine.barriers import Barrier
 from gpuyard.engine.ledger import Ledger
 from gpuyard.engine.memory import more_memory
 from gpuyard.engine.phases import Settling, Stopping
@@ -101,13 +102,17 @@ def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
     for ending, how, why in over:
         if ending.id not in ledger.state.tasks:
             continue
+        breaks = [] if how is TaskStatus.SUCCESS or not ending.barriers else _broken_by_failure(ending.barriers)
         ledger.emit(fact.TaskEnded(ending.id, how, why))
-        if how is TaskStatus.SUCCESS or not ending.dependents:
-            continue
-        for dependent in ending.dependents:
-            other = ledger.state.tasks.get(dependent)
-            if other is not None and ending.id in other.spec.after_success:
-                over.append((other, TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=ending.id)))
+        if breaks:
+            cause = Cause(Why.DEPENDENCY, task=ending.id)
+            tasks = ledger.state.tasks
+            over += [(tasks[other], TaskStatus.CANCELLED, cause) for barrier in breaks for other in barrier.dependents]
+
+
+def _broken_by_failure(barriers: list[Barrier]) -> list[Barrier]:
+    """Those that the next failure breaks: the dependents of a broken barrier are ended already, or about to be."""
+    return [barrier for barrier in barriers if barrier.needs_success and not barrier.broken]
 
 
 def is_ending(task: Task) -> bool:

@@ -4,13 +4,13 @@ The reason is a refusal, typed and in words. The expected start comes from the s
 tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
 side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
 no honest answer, and none is given; where somebody has outrun one, or the band is wide, the answer is called a guess.
-The search looks at `AHEAD` tasks at the most.
+The search looks at `AHEAD` tasks at the most, and what is ahead is counted from the queue's groups, up to `MOST_COUNTED`.
 
 A predicted run time was predicted when its task came. Here it is predicted again, by `revise`, from what has ended
 since; and no task is thought to end sooner than another with the same prediction has run already.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
@@ -26,6 +26,7 @@ from gpuyard.engine.advice import PATIENCE
 from gpuyard.engine.backfill import expected_end, holds_before, promise
 from gpuyard.engine.deeds import closed_models
 from gpuyard.engine.phases import Running, Suspended, Waiting
+from gpuyard.engine.queue import Group
 from gpuyard.engine.quota import UNLIMITED
 from gpuyard.engine.standing import standing
 from gpuyard.engine.state import Hold, State, holds_gpus
@@ -42,6 +43,10 @@ WIDE = 4.0
 LEEWAY_SECONDS = 60.0
 Revise = Callable[[Task], Estimate | None]
 """What a waiting task's run time is predicted to be with what is known now."""
+MOST_COUNTED = 10_000
+"""Tasks ahead that are counted: a count never costs more than some milliseconds."""
+MOST_GROUPS = 5_000
+"""Groups of waiting tasks (one line, tenant and class) that are looked at for what is ahead."""
 SIDES: tuple[Side, ...] = ("low", "likely", "high")
 
 
@@ -54,6 +59,8 @@ class Explanation(Value, frozen=True):
     """Why it waits; none: it does not."""
     ahead: int = 0
     """How many waiting tasks go before it and could use the same nodes or quota."""
+    more_ahead: bool = False
+    """There are more than that: the count stops at MOST_COUNTED."""
     starts_at: float | None = None
     """When it is likely to start; none: nobody can say."""
     starts_low: float | None = None
@@ -83,29 +90,59 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     shape = task.group.line.shape if task.group else Shape(task.spec.resources)
     shape.refresh(state.index)
     reason = _reason(state, task, shape, at)
-    ahead = _ahead(state, task, shape, at) if task.group else []
+    count = _count_ahead(state, task, shape, at) if task.group else 0
+    ahead = _ahead(state, task, shape, at) if 0 < count <= AHEAD else []
     hold = state.holds.get(task_id)
-    if len(ahead) <= AHEAD:
+    starts: list[float | None] = [None] * len(SIDES)
+    if count <= AHEAD:
         ages = _ages(state, at)
         task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
-    starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
+        starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
     low, likely, high = _band(starts)
     guessed = high is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     if low is not None and likely is not None and high is not None:
         guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
     nodes = hold.nodes if hold else ()
     ran_on = tuple(sorted(state.index.hosts_of(state.index.warmth.bays(task.model) & shape.eligible)))
-    return Explanation(task_id, task.status, reason, len(ahead), likely, low, high, nodes, guessed, ran_on)
+    return Explanation(
+        task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes, guessed, ran_on
+    )  # fmt: skip
 
 
 def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
-    """The reason alone: cheap enough for every line of a list."""
-    task = state.tasks.get(task_id)
-    if task is None or not isinstance(task.phase, Waiting | Suspended):
-        return None
-    shape = task.group.line.shape if task.group else Shape(task.spec.resources)
-    shape.refresh(state.index)
-    return _reason(state, task, shape, max(state.now, now))
+    """The reason alone."""
+    return why_all_wait(state, (task_id,), now).get(task_id)
+
+
+def why_all_wait(state: State, tasks: Iterable[TaskId], now: float) -> dict[TaskId, Refusal]:
+    """The reasons of many tasks. Tasks of one line, tenant and class have most of it in common, which is found out once."""
+    at = max(state.now, now)
+    found, common, first = dict[TaskId, Refusal](), dict[Group, Refusal | None](), dict[Group, Task | None]()
+    for task_id in tasks:
+        task = state.tasks.get(task_id)
+        if task is None or not isinstance(task.phase, Waiting | Suspended):
+            continue
+        group = task.group
+        if reason := _own_reason(state, task, at):
+            found[task_id] = reason
+            continue
+        shape = group.line.shape if group else Shape(task.spec.resources)
+        shape.refresh(state.index)
+        if group is None:
+            reason = _common_reason(state, task, shape, at) or _turn_reason(state, task, shape, at)
+        else:
+            if group not in common:
+                common[group] = _common_reason(state, task, shape, at)
+            reason = common[group]
+            if reason is None and (reason := _promised_reason(state, task, at)) is None:
+                if group not in first:
+                    first[group] = _first_of_all(state, task, shape, at)
+                before = first[group]
+                if before is not None and standing(state, before, at) < standing(state, task, at):
+                    reason = no.ReservedFor(before.id)
+        if reason is not None:
+            found[task_id] = reason
+    return found
 
 
 def _band(starts: list[float | None]) -> list[float | None]:
@@ -118,8 +155,15 @@ def _band(starts: list[float | None]) -> list[float | None]:
 
 
 def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    own = _own_reason(state, task, at)
+    return own or _common_reason(state, task, shape, at) or _turn_reason(state, task, shape, at)
+
+
+def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
+    """What keeps this very task from the queue."""
     if task.waits_for:
-        return no.WaitingForTasks(min(task.waits_for), len(task.waits_for))
+        lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
+        return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
     if task.held:
         return no.OnHold()
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:
@@ -127,8 +171,31 @@ def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None
     hold = state.holds.get(task.id)
     if hold is not None and hold.claim:
         return no.WaitingForVictims(len(hold.victims), hold.nodes[0])
-    never = shape.never(state.index)
-    return never or _quota_reason(state, task, shape, at) or _room_reason(state, task, shape, at)
+    return None
+
+
+def _common_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    """What is so for all tasks of its shape, tenant and class: there is no such node, no quota, no room."""
+    if reason := shape.never(state.index) or _quota_reason(state, task, shape, at):
+        return reason
+    if choose(shape, state.index, state.order_for(shape.gpus)) is None:
+        return why_not(shape, state.index)
+    if task.group is not None and task.group.line.advised and not task.group.line.awake:
+        return no.HeldBack(PATIENCE / 60.0)
+    return None
+
+
+def _turn_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    """It would find room, and others go before it."""
+    if promised := _promised_reason(state, task, at):
+        return promised
+    first = _first_of_all(state, task, shape, at)
+    return no.ReservedFor(first.id) if first and standing(state, first, at) < standing(state, task, at) else None
+
+
+def _promised_reason(state: State, task: Task, at: float) -> Refusal | None:
+    before = holds_before(state, task, at) if state.holds else ()
+    return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id) if before else None
 
 
 def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
@@ -169,38 +236,70 @@ def _too_dear_reason(state: State, task: Task, shape: Shape, closed: BaySet) -> 
     return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed / MILLI)
 
 
-def _room_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
-    if choose(shape, state.index, state.order_for(shape.gpus)) is None:
-        return why_not(shape, state.index)
-    if task.group is not None and task.group.line.advised and not task.group.line.awake:
-        return no.HeldBack(PATIENCE / 60.0)
-    before = holds_before(state, task, at)
-    if before:
-        return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id)
-    first = min(_ahead(state, task, shape, at), key=lambda other: _rank(state, other, at), default=None)
-    return no.ReservedFor(first.id) if first is not None else None
-
-
 # --- what is ahead ------------------------------------------------------------------------------------------------
 
 
-def _rank(state: State, task: Task, at: float) -> tuple[int, float, float, TaskId]:
-    return standing(state, task, at)
+def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
+    """Groups of waiting tasks that compete with it for nodes, class or tenant quota; at most MOST_GROUPS are looked at."""
+    groups = chain.from_iterable(line.groups.values() for line in state.queue.lines.values())
+    for group in islice(groups, MOST_GROUPS):
+        same_quota = group.class_index == task.class_index or group.tenant is task.book
+        if group.size and (same_quota or group.line.shape.eligible & shape.eligible):
+            yield group
+
+
+def _first_of_all(state: State, task: Task, shape: Shape, at: float) -> Task | None:
+    """The first of all that compete with it, perhaps itself: the first of each group is known."""
+    tops = (group.top() for group in _rivals(state, task, shape))
+    return min((top[2] for top in tops if top is not None), key=lambda other: standing(state, other, at), default=None)
+
+
+def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
+    """How many go before it; above MOST_COUNTED there may be more."""
+    count = 0
+    for group, before in _groups_ahead(state, task, shape, at):
+        if before is None:
+            count += group.size
+        else:
+            count += len({other.id for other in islice(_entries(group, before), MOST_COUNTED + 1 - count)})
+        if count > MOST_COUNTED:
+            break
+    return count
 
 
 def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
-    """Waiting tasks that go before and compete for nodes, class or tenant quota; first of them first."""
-    mine = _rank(state, task, at)
-    found = []
-    for other in state.tasks.values():
-        if other.group is None or other is task:
+    """Those that go before it, the first of them first. For a few only."""
+    found = {
+        other.id: other for group, before in _groups_ahead(state, task, shape, at) for other in _entries(group, before)
+    }
+    return sorted(found.values(), key=lambda other: standing(state, other, at))
+
+
+def _groups_ahead(
+    state: State, task: Task, shape: Shape, at: float
+) -> Iterator[tuple[Group, tuple[float, TaskId] | None]]:
+    """Groups with tasks that go before it; with a key: only those with a smaller one do."""
+    *mine, key, number = standing(state, task, at)
+    for group in _rivals(state, task, shape):
+        top = group.top()
+        if top is None:
             continue
-        theirs = other.group.line.shape
-        same_quota = other.class_index == task.class_index or other.book is task.book
-        if (theirs.eligible & shape.eligible or same_quota) and (rank := _rank(state, other, at)) < mine:
-            found.append((rank, other))
-    found.sort(key=lambda pair: pair[0])
-    return [other for _, other in found]
+        *theirs, _, _ = standing(state, top[2], at)
+        if theirs <= mine:
+            yield group, (key, number) if theirs == mine else None
+
+
+def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[Task]:
+    """Tasks of a group, in no order, up to a key. Below an entry of a heap there are only larger ones, so none is visited."""
+    heap, places = group.heap, [0]
+    while places:
+        place = places.pop()
+        if place < len(heap):
+            key, number, task = heap[place]
+            if before is None or (key, number) < before:
+                places += (2 * place + 1, 2 * place + 2)
+                if task.group is group and task.key == key:
+                    yield task
 
 
 # --- when ---------------------------------------------------------------------------------------------------------
@@ -273,12 +372,16 @@ def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side
     book, tenant = state.classes[task.class_index], task.book
     if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
         when = tenant.renews_at(at)
-    in_class = [other for other in state.tasks.values() if other.class_index == task.class_index]
-    in_tenant = [other for other in state.tasks.values() if other.book is tenant]
-    for used, limit, counted in ((book.used, book.limit, in_class), (tenant.used, tenant.limit, in_tenant)):
+    if min(book.limit, tenant.limit) >= UNLIMITED:
+        return when
+    active = {number: other for tasks in state.on_node.values() for number, other in tasks.items()}
+    for used, limit, counts in (
+        (book.used, book.limit, lambda other: other.class_index == task.class_index),
+        (tenant.used, tenant.limit, lambda other: other.book is tenant),
+    ):
         if limit < UNLIMITED:
-            numbers = {other.id for other in counted}
-            first = [other for other in ahead if other.id in numbers]
+            counted = [other for other in active.values() if counts(other)]
+            first = [other for other in ahead if counts(other)]
             when = max(when, _turn_at(counted, [*first, task], used, limit, at, side))
     return when
 

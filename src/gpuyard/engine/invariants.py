@@ -141,6 +141,27 @@ def _check_books(state: State) -> None:
             assert by_model[tenant, model] == book.used_by_model.get(model, 0), f"{model} of {tenant} does not add up"
 
 
+def _check_barriers(state: State) -> None:
+    """What is kept of barriers is what follows from the specifications of the open tasks."""
+    assert not state.awaited, f"tasks {list(state.awaited)} are awaited after their batch"
+    for key, barrier in state.barriers.items():
+        members = [state.tasks[TaskId(task)] for task in range(key[0], key[1] + 1) if task in state.tasks]
+        assert barrier.left == len(members), (
+            f"barrier {key} counts {barrier.left} open tasks, and there are {len(members)}"
+        )
+        assert all(barrier in (task.barriers or ()) for task in members), (
+            f"a task of {key} does not know of its barrier"
+        )
+        waiting = [state.tasks[task] for task in barrier.dependents]
+        assert all(barrier in (task.waits_for or ()) for task in waiting), (
+            f"a task does not know that it waits for {key}"
+        )
+    for task in state.tasks.values():
+        for first, last, _ in task.spec.prerequisites():
+            open_ones = any(number in state.tasks for number in range(first, last + 1))
+            assert not open_ones or task.waits_for, f"task {task.id} does not wait for {first} to {last}"
+
+
 def _check_tasks(state: State) -> None:
     waiting = 0
     for task_id in state.movable:
@@ -153,10 +174,9 @@ def _check_tasks(state: State) -> None:
             nodes = phase.placement.nodes
             assert len(set(nodes)) == len(nodes) == task.spec.resources.nodes, f"task {task.id} is not placed whole"
             assert all(task.id in state.on_node[node] for node in nodes), f"task {task.id} is not known to its nodes"
-        if task.waits_for:
-            for dependency in task.waits_for:
-                assert dependency in state.tasks, f"task {task.id} waits for {dependency}, which is gone"
-                assert task.id in (state.tasks[dependency].dependents or ()), f"{dependency} does not know of {task.id}"
+        for barrier in task.waits_for or ():
+            assert task.id in barrier.dependents, f"task {task.id} waits at {barrier.key}, which does not know of it"
+            assert state.barriers.get(barrier.key) is barrier, f"task {task.id} waits at {barrier.key}, which is gone"
         queued = task.group is not None
         claims = task.id in state.holds and state.holds[task.id].claim
         ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
@@ -166,6 +186,9 @@ def _check_tasks(state: State) -> None:
             f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
         )
     assert waiting == state.queue.waiting, "the queue's length is not what is in it"
+    active = sum(isinstance(task.phase, ACTIVE) for task in state.tasks.values())
+    assert active == state.active, f"{active} tasks have an attempt, and {state.active} are counted"
+    _check_barriers(state)
     for node, tasks in state.on_node.items():
         for task_id, task in tasks.items():
             assert isinstance(task.phase, ACTIVE), f"{node} is thought to run task {task_id}"

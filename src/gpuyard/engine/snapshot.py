@@ -18,6 +18,7 @@ from gpuyard.domain.settings import Settings
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.tenant import Split, Tenant
 from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
+from gpuyard.engine.barriers import wait_for_prerequisites
 from gpuyard.engine.folds.fits import known
 from gpuyard.engine.phases import (
     ACTIVE,
@@ -90,8 +91,6 @@ class TaskRow(msgspec.Struct, omit_defaults=True):
     failures: int = 0
     preemptions: int = 0
     held: bool = False
-    waits_for: tuple[TaskId, ...] = ()
-    dependents: tuple[TaskId, ...] = ()
     members: tuple[MemberEnded, ...] = ()
     served_seconds: float = 0.0
     gpu_seconds: float = 0.0
@@ -183,8 +182,7 @@ def _row(task: Task) -> TaskRow:
     assert isinstance(task.phase, (Waiting, *ACTIVE))
     return TaskRow(
         task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
-        task.preemptions, task.held, tuple(sorted(task.waits_for or ())), tuple(task.dependents or ()),
-        tuple((task.members or {}).values()), task.served_seconds, task.gpu_seconds,
+        task.preemptions, task.held, tuple((task.members or {}).values()), task.served_seconds, task.gpu_seconds,
         task.attempt_seconds, task.placed_at, task.round, task.losses, task.avoid, task.stuck, tuple(sorted(task.ready or ())),
         tuple(sorted(task.presumed or ())), task.origin,
     )  # fmt: skip
@@ -223,6 +221,9 @@ def _build(document: Document) -> State:
         state.ended_order.append(task_id)
     for task_row in document.tasks:
         _load_task(state, task_row)
+    for task in state.tasks.values():
+        if task.spec.has_prerequisites:
+            wait_for_prerequisites(state, task)
     for hold_row in document.holds:
         made = hold_row.made
         state.reserve(known(state, made.task, made), made, hold_row.made_at)
@@ -263,8 +264,6 @@ def _load_task(state: State, row: TaskRow) -> None:
     task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
     task.held, task.served_seconds, task.gpu_seconds = row.held, row.served_seconds, row.gpu_seconds
     task.attempt_seconds, task.placed_at = row.attempt_seconds, row.placed_at
-    task.waits_for = set(row.waits_for) or None
-    task.dependents = list(row.dependents) or None
     task.members = {end.node: end for end in row.members} or None
     task.ready, task.presumed = set(row.ready) or None, set(row.presumed) or None
     task.round, task.losses, task.avoid, task.origin = row.round, row.losses, row.avoid, row.origin
@@ -272,6 +271,7 @@ def _load_task(state: State, row: TaskRow) -> None:
         task.stuck, task.preemption = row.stuck, Preemption.NEVER
     phase = row.phase
     if isinstance(phase, ACTIVE):
+        state.active += 1
         task.speed = speed_of(row.spec.resources.speeds, phase.placement, state.index)
         for node in phase.placement.nodes:
             state.on_node[node][task.id] = task

@@ -17,9 +17,10 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.placement import Placement, Slice
 from gpuyard.domain.settings import Backfill, Settings
-from gpuyard.domain.task import Resources
+from gpuyard.domain.task import Prerequisite, Resources
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import AttemptRef, NodeId, Preemption, TaskId, TaskStatus, TenantId
+from gpuyard.engine.barriers import Barrier
 from gpuyard.engine.phases import (
     HOLDING,
     Phase,
@@ -109,11 +110,15 @@ class State:
         self.split = Split()
         self.index = Index()
         self.tasks: dict[TaskId, Task] = {}
+        self.active = 0
+        """How many of them have an attempt: all others wait."""
         self.last_task = TaskId(0)
         self.gaps: list[tuple[TaskId, TaskId]] = []
         """Numbers, first and last, of tasks that nodes have heard of and this journal has not."""
-        self.awaited: dict[TaskId, list[TaskId]] = {}
-        """Tasks of a batch that wait for later ones of the same batch."""
+        self.barriers: dict[Prerequisite, Barrier] = {}
+        """Ranges of tasks that others wait for, until all of them have ended."""
+        self.awaited: dict[TaskId, list[Barrier]] = {}
+        """Barriers of a batch by tasks of the same batch that come later."""
         self.ended: dict[TaskId, TaskStatus] = {}
         self.ended_order: deque[TaskId] = deque()
         self.tenants: dict[TenantId, TenantBook] = {}

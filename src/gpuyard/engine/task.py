@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from gpuyard.domain.events import MemberEnded
 from gpuyard.domain.task import Estimate, TaskSpec
 from gpuyard.domain.values import NodeId, TaskClass, TaskId, TaskStatus
+from gpuyard.engine.barriers import Barrier
 from gpuyard.engine.phases import STATUS, Ended, Phase, Running, Waiting
 from gpuyard.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.placement.warmth import Model
@@ -26,9 +27,9 @@ class Task:
         "attempt_seconds",
         "attempts",
         "avoid",
+        "barriers",
         "book",
         "class_index",
-        "dependents",
         "estimate",
         "failures",
         "gpu_seconds",
@@ -89,8 +90,10 @@ class Task:
         self.stuck: str | None = None
         """What a node said when it could not suspend it."""
         self.held = False
-        self.waits_for: set[TaskId] | None = None
-        self.dependents: list[TaskId] | None = None
+        self.waits_for: set[Barrier] | None = None
+        """Barriers that are not open yet."""
+        self.barriers: list[Barrier] | None = None
+        """Barriers at which others wait for it."""
         self.members: dict[NodeId, MemberEnded] | None = None
         """Parts of the present gang attempt that are over, in the order they ended."""
         self.ready: set[NodeId] | None = None

@@ -128,6 +128,7 @@ class TenantLimits(TypedDict, total=False):
     max_gpus: int | None
     max_gpus_by_model: Mapping[str, int] | None
     guaranteed_gpus: int | None
+    max_open_tasks: int | None
     weight: float | None
     gpu_hours: float | None
     gpu_hours_period: float | None

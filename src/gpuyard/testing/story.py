@@ -13,7 +13,7 @@ from gpuyard.domain import events as fact
 from gpuyard.domain.node import NodeSpec
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Backfill, Moves, Settings
-from gpuyard.domain.task import NewTask
+from gpuyard.domain.task import NewTask, ranges_in
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.engine import invariants, snapshot
@@ -86,8 +86,10 @@ class ClusterStory:
         batch = []
         for builder in tasks:
             fields = {field: getattr(builder.spec, field) for field in builder.spec.__struct_fields__}
-            fields["after_success"] += tuple(known[name] for name in builder.after)
-            fields["after_any"] += tuple(known[name] for name in builder.after_any)
+            for field, names in (("after_success", builder.after), ("after_any", builder.after_any)):
+                single, ranges = ranges_in((known[name] for name in names), least=2)
+                fields[field] += single
+                fields[f"{field}_ranges"] += ranges
             batch.append(NewTask(numbers[builder.name], type(builder.spec)(**fields)))
             if builder.runs_for is not None:
                 self.world.runs[numbers[builder.name]] = Run(builder.runs_for)

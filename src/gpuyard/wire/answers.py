@@ -107,6 +107,8 @@ class ExplainAnswer(Struct, frozen=True):
     """Nodes that could hold it where its model ran last; of equally good places one there is taken."""
     forecasts: list[ForecastAnswer] = []
     """What its work is foreseen to take, on each GPU model of the yard."""
+    more_ahead: bool = False
+    """More tasks than `ahead` go before it: the count stops at 10,000."""
 
 
 # --- predictions --------------------------------------------------------------------------------------------------------
@@ -258,6 +260,8 @@ class TenantAnswer(Struct, frozen=True, kw_only=True):
     max_gpus: int | None
     max_gpus_by_model: dict[str, int]
     guaranteed_gpus: int | None
+    max_open_tasks: int | None = None
+    """Tasks that have not ended; null: the yard's own limit."""
     weight: float
     gpu_hours: float | None
     gpu_hours_period: float | None
@@ -280,6 +284,8 @@ class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_gpus: GpuCount | None = None
     max_gpus_by_model: dict[ModelName, GpuCount] | None = None
     guaranteed_gpus: GpuCount | None = None
+    max_open_tasks: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    """Tasks that have not ended; left out: the yard's own limit."""
     weight: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     gpu_hours: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     gpu_hours_period: PositiveSeconds | None = None

@@ -5,10 +5,10 @@ from msgspec.structs import asdict
 
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.placement import Placement
-from gpuyard.domain.task import TaskSpec
+from gpuyard.domain.task import TaskRange, TaskSpec
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus
 from gpuyard.wire.limits import Instant, instant_of
-from gpuyard.wire.tasks import WorkRequest, spoken_priority, spoken_task_id
+from gpuyard.wire.tasks import LEAST_RANGE, WorkRequest, spoken_priority, spoken_task_id
 
 
 class ForecastAnswer(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class ForecastAnswer(Struct, frozen=True, kw_only=True):
     """Which model said so."""
 
 
-class TaskAnswer(Struct, frozen=True, kw_only=True):
+class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """A task as /api/v1 tells it. Some things have two names, because 003's documents and its code did."""
 
     task_id: str
@@ -178,8 +178,8 @@ def answer_of(
         link=ask.link,
         retries=spec.retries,
         timeout=spec.timeout_seconds,
-        depends_on=[spoken_task_id(task) for task in spec.after_success],
-        after_any=[spoken_task_id(task) for task in spec.after_any],
+        depends_on=_spoken_dependencies(spec.after_success, spec.after_success_ranges),
+        after_any=_spoken_dependencies(spec.after_any, spec.after_any_ranges),
         array_index=spec.array_index,
         preemption=spec.preemption,
         on_lost=spec.on_lost,
@@ -196,6 +196,17 @@ def answer_of(
         model=spec.model_name or None,
         require_fit=spec.require_fit,
     )
+
+
+def _spoken_dependencies(tasks: tuple[TaskId, ...], ranges: tuple[TaskRange, ...]) -> list[str]:
+    """`task-7`, and `task-1..task-2000` for a long range: an answer never lists the tasks of a large array one by one."""
+    spoken = [spoken_task_id(task) for task in tasks]
+    for first, last in ranges:
+        if last - first + 1 < LEAST_RANGE:
+            spoken += [spoken_task_id(TaskId(task)) for task in range(first, last + 1)]
+        else:
+            spoken.append(f"{spoken_task_id(first)}..{spoken_task_id(last)}")
+    return spoken
 
 
 def gpu_ids(placement: Placement | None) -> list[str]:

@@ -4,13 +4,13 @@
 only several fields together can get wrong. Both answer with one sentence (`WrongRequest`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
-from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.domain.task import Estimate, Resources, Share, TaskRange, TaskSpec, ranges_in
 from gpuyard.domain.validation import check_spec
 from gpuyard.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.domain.work import Work
@@ -39,6 +39,12 @@ PRIORITY_IN_THE_MIDDLE = 50
 MOST_BYTES = 128 * 1024
 """Of command, environment and secrets together: Linux takes no single argument longer than this, and a shell line is one."""
 MOST_IN_A_BATCH = 100_000
+MOST_TASKS = 100_000
+"""That one request may create, arrays included."""
+MOST_EDGES = 100_000
+"""Dependencies of all tasks of a request together; a range of consecutive tasks counts as one."""
+LEAST_RANGE = 16
+"""So many consecutive dependencies are kept as one range."""
 PLACE = "tasks["
 """How a task of the same batch begins: `tasks[2]`."""
 LARGEST_ID = 2**63 - 1
@@ -70,7 +76,7 @@ Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096
 # --- asked --------------------------------------------------------------------------------------------------------------
 
 
-class ArrayRequest(Struct, frozen=True, forbid_unknown_fields=True):
+class ArrayRequest(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Submit the task so many times; each copy finds its number, from 0, in GPUYARD_ARRAY_INDEX."""
 
     count: Annotated[int, Meta(ge=1, le=10_000)]
@@ -99,7 +105,7 @@ class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Its version, in hundredths."""
 
 
-class TaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
     """A task to be run. A field that is null counts as left out."""
 
     priority: Literal["high", "low"] | Priority | None = None
@@ -199,6 +205,8 @@ def specs_of(
         )
         raise WrongRequest("QuotaForbids", message, "gpu_memory_mb", status=409)
     seconds = request.estimated_seconds
+    after_success, after_success_ranges = _task_ids(request.depends_on)
+    after_any, after_any_ranges = _task_ids(request.after_any)
     spec = TaskSpec(
         TenantId(request.tenant_id or default_tenant),
         resources_of(request),
@@ -214,8 +222,10 @@ def specs_of(
         work_dir=request.work_dir or "",
         timeout_seconds=request.timeout or default_timeout,
         retries=request.retries or 0,
-        after_success=_task_ids(request.depends_on),
-        after_any=_task_ids(request.after_any),
+        after_success=after_success,
+        after_any=after_any,
+        after_success_ranges=after_success_ranges,
+        after_any_ranges=after_any_ranges,
         preemption=request.preemption or Preemption.NEVER,
         on_lost=request.on_lost or OnLost.RERUN,
         estimate=Estimate(seconds, seconds, seconds) if seconds else None,
@@ -394,11 +404,46 @@ def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets
         raise WrongRequest("TooLarge", message, "command")
 
 
-def _task_ids(refs: list[str | int] | None) -> tuple[TaskId, ...]:
+def check_counts(requests: Sequence[TaskRequest]) -> None:
+    """Refuse a request that would create too much, before anything is created. A batch is checked as a whole."""
+    tasks = named = edges = 0
+    for place, request in enumerate(requests):
+        count = 1 if request.array is None else request.array.count
+        tasks += count
+        if tasks > MOST_TASKS:
+            message = (
+                f"The arrays of this batch have more than {MOST_TASKS:,} tasks together, the most that one request may "
+                "create; send several requests."
+            )
+            raise WrongRequest("TooManyTasks", message, f"tasks[{place}].array.count")
+        if request.depends_on is None and request.after_any is None:
+            continue
+        for name, refs in (("depends_on", request.depends_on), ("after_any", request.after_any)):
+            if not refs:
+                continue
+            named += len(refs)
+            if count == 1:
+                edges += len(refs)
+            else:
+                single, ranges = _task_ids(refs)
+                edges += count * (len(single) + len(ranges) + len(places_of(refs)))
+            if named > MOST_EDGES or edges > MOST_EDGES:
+                message = (
+                    f"The tasks of this request have more than {MOST_EDGES:,} dependencies together, the most that one "
+                    "request may have; an array or a row of consecutive tasks counts as one. Send several requests, or "
+                    "let one task wait for many and the others for that one."
+                )
+                raise WrongRequest(
+                    "TooManyDependencies", message, name if len(requests) == 1 else f"tasks[{place}].{name}"
+                )
+
+
+def _task_ids(refs: list[str | int] | None) -> tuple[tuple[TaskId, ...], tuple[TaskRange, ...]]:
+    """Tasks that were accepted before, single ones and ranges."""
     if not refs:
-        return ()
+        return (), ()
     known = (ref for ref in refs if not _is_place(ref))
-    return tuple(dict.fromkeys(TaskId(ref) if isinstance(ref, int) else parse_task_id(ref) for ref in known))
+    return ranges_in((TaskId(ref) if isinstance(ref, int) else parse_task_id(ref) for ref in known), LEAST_RANGE)
 
 
 def places_of(refs: list[str | int] | None) -> tuple[int, ...]:

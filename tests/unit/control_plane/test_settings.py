@@ -8,6 +8,7 @@ import yaml
 
 from gpuyard.control_plane.settings import (
     ALGORITHMS,
+    MOST_OPEN_TASKS,
     ServerSettings,
     TenantEntry,
     engine_settings_of,
@@ -85,7 +86,7 @@ def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
     for section in ("replication", "agent", "storage", "auth", "users", "gpu", "monitor", "alerts", "system"):
         assert getattr(settings, section) == getattr(plain, section)
     assert split_of(settings) == split_of(plain) == Split(0.7, 0.3, QuotaMode.NONE)
-    assert engine_settings_of(settings) == engine_settings_of(plain) == Settings()
+    assert engine_settings_of(settings) == engine_settings_of(plain) == Settings(max_open_tasks=MOST_OPEN_TASKS)
 
 
 def test_by_default_only_this_machine_is_served() -> None:
@@ -113,7 +114,9 @@ def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
     assert settings.http_address == "0.0.0.0:8080"
     assert settings.schedule_seconds == 0.5
     assert settings.task_timeout_seconds == 3600
-    assert engine_settings_of(settings) == Settings(policy="priority", score="spread", preemption=False)
+    assert engine_settings_of(settings) == Settings(
+        policy="priority", score="spread", preemption=False, max_open_tasks=MOST_OPEN_TASKS
+    )
     assert tenant_of(settings, "nobody-named-it") == Tenant(TenantId("nobody-named-it"), max_gpus=1)
     assert settings.tenant_entry("high_priority").priority == 80
     assert [user.role for user in settings.users] == ["admin", "user"]
@@ -192,3 +195,11 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
 def test_a_variable_is_named_when_what_it_says_is_not_supported() -> None:
     with pytest.raises(WrongSettings, match=r"^Environment variable GPUYARD_REPLICATION__ENABLED: "):
         load_server_settings(None, {"GPUYARD_REPLICATION__ENABLED": "true"})
+
+
+def test_the_queue_and_the_open_tasks_of_a_tenant_have_limits(tmp_path: Path) -> None:
+    settings = load(tmp_path, "scheduler: {queue_size: 500}\ntenants: {lab: {max_open_tasks: 20}}")
+    assert engine_settings_of(settings).queue_size == 500
+    assert tenant_of(settings, "lab").max_open_tasks == 20
+    assert tenant_of(settings, "other").max_open_tasks is None
+    assert engine_settings_of(settings).max_open_tasks == 100_000

@@ -1,15 +1,21 @@
 """Explain at its edges: what is not known is not made up, and of several reasons the one that lasts longest is told."""
 
+from random import Random
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.domain import commands as command
 from gpuyard.domain import refusals as no
-from gpuyard.domain.task import Estimate
+from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.task import Estimate, NewTask, Resources, TaskSpec
 from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import Preemption, TaskClass, TaskId, TaskStatus, TenantId
-from gpuyard.engine.explain import AHEAD, Explanation, explain
+from gpuyard.domain.values import NodeId, Preemption, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.engine.engine import Engine
+from gpuyard.engine.explain import AHEAD, MOST_COUNTED, Explanation, explain, why_all_wait, why_waits
+from gpuyard.engine.standing import standing
 from gpuyard.testing import ClusterStory, gang, task
 
 
@@ -251,3 +257,69 @@ def test_without_a_split_either_class_uses_every_gpu() -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("batch"))
     assert cluster.explains("batch").reason is None
+
+
+def ahead_by_hand(cluster: ClusterStory, number: TaskId) -> list[TaskId]:
+    """Every waiting task that goes before one and competes with it, by a look at all of them."""
+    state, at = cluster.state, cluster.state.now
+    me = state.tasks[number]
+    assert me.group is not None
+    found = []
+    for other in state.tasks.values():
+        if other.group is None or other is me:
+            continue
+        same_quota = other.class_index == me.class_index or other.book is me.book
+        same_nodes = other.group.line.shape.eligible & me.group.line.shape.eligible
+        if (same_quota or same_nodes) and standing(state, other, at) < standing(state, me, at):
+            found.append(other)
+    return [other.id for other in sorted(found, key=lambda other: standing(state, other, at))]
+
+
+@pytest.mark.parametrize("policy", ["default", "fair_share", "priority", "small_first"])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_ahead_is_the_same_as_by_a_look_at_all_tasks(policy: str, seed: int) -> None:
+    draw = Random(seed)
+    cluster = ClusterStory()
+    cluster.is_split(online=0.5, mode=QuotaMode.BORROW)
+    cluster.has_nodes(2, gpus_each=4, model="A")
+    cluster.has_nodes(1, gpus_each=2, model="B")
+    cluster.decides_by(policy=policy)
+    for place in range(60):
+        more: dict[str, Any] = {"models": draw.choice(((), ("A",), ("B",)))}
+        cluster.submits(
+            task(
+                f"t{place}",
+                gpus=draw.choice((1, 2, 4)),
+                tenant=draw.choice("xyz"),
+                online=draw.random() < 0.5,
+                priority=draw.choice((10, 50, 90)),
+                runs_for=draw.choice((5.0, 50.0)),
+                **more,
+            )
+        )
+        cluster.passes(draw.choice((0.0, 1.0)))
+        if draw.random() < 0.2:
+            waiting = [number for number, each in cluster.state.tasks.items() if each.group is not None]
+            if waiting:
+                cluster.tells(command.ChangePriority(draw.choice(waiting), draw.choice((10, 50, 90))))
+    waiting = [number for number, each in cluster.state.tasks.items() if each.group is not None]
+    assert len(waiting) > 10
+    reasons = why_all_wait(cluster.state, waiting, cluster.state.now)
+    for number in waiting:
+        by_hand = ahead_by_hand(cluster, number)
+        told = explain(cluster.state, number, cluster.state.now)
+        assert told.ahead == len(by_hand)
+        assert reasons.get(number) == told.reason == why_waits(cluster.state, number, cluster.state.now)
+
+
+def test_a_count_of_what_is_ahead_stops_somewhere() -> None:
+    engine = Engine()
+    engine.handle(command.JoinNode(NodeSpec(NodeId("n"), (Gpu("v", 1024),) * 2, 8, 1024), ()), 0.0)
+    spec = TaskSpec(TenantId("lab"), Resources(gpus=2))
+    last = MOST_COUNTED + 10
+    engine.handle(command.SubmitTasks(tuple(NewTask(TaskId(number), spec) for number in range(1, last + 1))), 0.0)
+    engine.decide(0.0)
+    told = explain(engine.state, TaskId(last), 0.0)
+    assert (told.ahead, told.more_ahead) == (MOST_COUNTED, True)
+    told = explain(engine.state, TaskId(6), 0.0)
+    assert (told.ahead, told.more_ahead) == (5, False)

@@ -17,6 +17,7 @@ TEXT = b"text/plain; charset=utf-8"
 HTML = b"text/html; charset=utf-8"
 EVENTS = b"text/event-stream"
 
+PIECE_BYTES = 256 * 1024
 WELCOME_SECONDS = 1.0
 """How often it is seen whether the reader of a flow may still read it."""
 _ALWAYS: Headers = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
@@ -42,6 +43,31 @@ class Answer:
         headers = [(b"content-type", self.kind), (b"content-length", length), *_ALWAYS, *self.headers]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
+
+
+class LongAnswer(Answer):
+    """A whole answer in many parts: it is sent piece by piece, so that a large one does not hold the event loop."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, status: int, parts: list[bytes], kind: bytes = JSON, headers: Headers = ()) -> None:
+        super().__init__(status, b"", kind, headers)
+        self.parts = parts
+
+    async def send(self, send: Send) -> None:
+        """Say it."""
+        length = b"%d" % sum(map(len, self.parts))
+        headers = [(b"content-type", self.kind), (b"content-length", length), *_ALWAYS, *self.headers]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        parts, size = list[bytes](), 0
+        for part in self.parts:
+            parts.append(part)
+            size += len(part)
+            if size >= PIECE_BYTES:
+                await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
+                await asyncio.sleep(0)
+                parts, size = [], 0
+        await send({"type": "http.response.body", "body": b"".join(parts)})
 
 
 class Unwelcome(Exception):

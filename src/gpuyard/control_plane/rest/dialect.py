@@ -118,6 +118,7 @@ def _untouched(name: str, max_gpus: int | None) -> TenantAnswer:
         id=name,
         max_gpus=max_gpus,
         max_gpus_by_model={},
+        max_open_tasks=None,
         guaranteed_gpus=None,
         weight=1.0,
         gpu_hours=None,

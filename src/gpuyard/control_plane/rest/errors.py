@@ -19,12 +19,13 @@ from gpuyard.control_plane.outputs import NodeUnreachable, NoOutput
 from gpuyard.control_plane.rest.answer import Answer, encode, say
 from gpuyard.control_plane.rest.asgi import Headers
 from gpuyard.domain.errors import GpuyardError, StorageFull
-from gpuyard.domain.refusals import Invalid, QueueFull, Refusal, UnknownNode, UnknownTask
+from gpuyard.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpenTasks, UnknownNode, UnknownTask
 from gpuyard.wire.answers import Error, ErrorAnswer
 from gpuyard.wire.dialect import DialectError
 from gpuyard.wire.strict import WrongRequest
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
+_TOO_MANY = (QueueFull, TooManyOpenTasks)
 _AGAIN: Headers = ((b"retry-after", b"5"),)
 _CLOSE: Headers = ((b"connection", b"close"),)
 
@@ -84,10 +85,10 @@ def answer_to(problem: Exception) -> Answer:
             return denial(problem.denied)
         case Refused():
             refusal = problem.refusal
-            if isinstance(refusal, QueueFull):
-                return error(429, refusal.code, str(problem), problem.field, _AGAIN)
             status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
             field = problem.field or getattr(refusal, "field", None)
+            if isinstance(refusal, _TOO_MANY):
+                return error(429, refusal.code, str(problem), field, _AGAIN)
             return error(status, refusal.code, str(problem), field)
         case NoOutput():
             return error(404, problem.code, str(problem))

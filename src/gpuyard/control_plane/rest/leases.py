@@ -30,7 +30,7 @@ async def list_leases(desk: Desk, call: Call) -> Answer:
         lease = view.spec.command is None and view.status not in ENDED
         return lease and may(call.who, Action.SEE, view.spec.tenant)
 
-    leases = [_lease(desk, view.answer()) for view in desk.yard.views.matching(wanted, None)]
+    leases = [_lease(desk, view.answer()) for view in await desk.yard.newest(wanted)]
     return say(LeaseList(leases, len(leases)))
 
 

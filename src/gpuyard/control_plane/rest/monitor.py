@@ -11,6 +11,7 @@ from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.history import MOST_SAMPLES
 from gpuyard.control_plane.rest.query import counted
+from gpuyard.control_plane.slices import Turns
 from gpuyard.control_plane.views import NodeView
 from gpuyard.control_plane.yard import Yard
 from gpuyard.domain.values import TaskStatus, TenantId
@@ -29,24 +30,24 @@ _SILENT = pb.GpuUse()
 async def keep_history(desk: Desk) -> None:
     """Take a sample every while, for ever; none if the monitor is off."""
     while desk.settings.monitor.enabled:
-        desk.history.add(metrics_of(desk.yard), time.monotonic())
+        desk.history.add(await metrics_of(desk.yard), time.monotonic())
         await asyncio.sleep(float(desk.settings.monitor.interval))
 
 
 async def get_metrics(desk: Desk, call: Call) -> Answer:
     """Everything, now."""
     _check_served(desk)
-    return say(_seen(metrics_of(desk.yard), call.who))
+    return say(_seen(await metrics_of(desk.yard), call.who))
 
 
 async def get_device(desk: Desk, call: Call) -> Answer:
     """One device, now."""
     _check_served(desk)
     number = _number(call)
-    for device in _seen(metrics_of(desk.yard), call.who).device_metrics:
-        if device.device_id == number:
-            return say(device)
-    raise _no_device(call)
+    device = _device(desk.yard, number)
+    if device is None:
+        raise _no_device(call)
+    return say(_seen_device(device, call.who))
 
 
 async def get_history(desk: Desk, call: Call) -> Answer:
@@ -63,10 +64,12 @@ async def get_device_history(desk: Desk, call: Call) -> Answer:
     """One device, for a while, the oldest sample first."""
     _check_served(desk)
     number = _number(call)
-    found = []
+    found, turns = list[DeviceMetrics](), Turns()
     for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
-        found += [device for device in _seen(sample, call.who).device_metrics if device.device_id == number]
-    if not found and all(device.device_id != number for device in metrics_of(desk.yard).device_metrics):
+        found += [_seen_device(device, call.who) for device in sample.device_metrics if device.device_id == number]
+        if turns.due():
+            await turns.give()
+    if not found and _device(desk.yard, number) is None:
         raise _no_device(call)
     return say(found)
 
@@ -96,21 +99,38 @@ def _seen(metrics: SystemMetrics, who: Who) -> SystemMetrics:
     """What somebody may know: which tenant holds a device only if they see that tenant."""
     if may(who, Action.SEE):
         return metrics
-    devices = [
-        device if may(who, Action.SEE, TenantId(device.tenant_id)) else replace(device, tenant_id="", task_id="")
-        for device in metrics.device_metrics
-    ]
+    devices = [_seen_device(device, who) for device in metrics.device_metrics]
     own = {name: part for name, part in metrics.tenant_utilization.items() if may(who, Action.SEE, TenantId(name))}
     return replace(metrics, device_metrics=devices, tenant_utilization=own)
 
 
-def metrics_of(yard: Yard) -> SystemMetrics:
-    """A sample of the yard as it is."""
+def _seen_device(device: DeviceMetrics, who: Who) -> DeviceMetrics:
+    if may(who, Action.SEE, TenantId(device.tenant_id)):
+        return device
+    return replace(device, tenant_id="", task_id="")
+
+
+def _device(yard: Yard, number: int) -> DeviceMetrics | None:
+    """One device as it is now; none: there is no such number."""
+    nodes = yard.views.nodes
+    for name, first in device_numbers(view.spec for view in nodes.values()).items():
+        if first <= number < first + len(nodes[name].spec.gpus):
+            return _devices(yard, nodes[name], first, instant_of(time.time()))[number - first]
+    return None
+
+
+async def metrics_of(yard: Yard) -> SystemMetrics:
+    """A sample of the yard as it is, taken in slices: with thousands of nodes the event loop goes on meanwhile."""
     at = instant_of(time.time())
     numbers = device_numbers(view.spec for view in yard.views.nodes.values())
-    devices = []
+    devices, turns = list[DeviceMetrics](), Turns()
     for name in sorted(yard.views.nodes):
-        devices += _devices(yard, yard.views.nodes[name], numbers[name], at)
+        node = yard.views.nodes.get(name)
+        if node is None:
+            continue  # it was removed meanwhile
+        devices += _devices(yard, node, numbers[name], at)
+        if turns.due():
+            await turns.give()
     counts = yard.views.counts.values()
     active = (TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.SUSPENDED)
     tasks = [sum(count.get(status, 0) for status in active) for count in counts]

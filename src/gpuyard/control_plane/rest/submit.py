@@ -1,31 +1,35 @@
 """Submitting, in all its forms: one task, a batch, a lease, 002's way. The hot path of the whole server."""
 
+import asyncio
 from collections.abc import Sequence
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from gpuyard.control_plane.access.who import TABLE, Action, Reach
 from gpuyard.control_plane.agents import is_owner
-from gpuyard.control_plane.rest.answer import Answer, encode, say
+from gpuyard.control_plane.rest.answer import Answer, LongAnswer, encode
 from gpuyard.control_plane.rest.body import MOST_IN_A_BATCH
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.errors import Refused
 from gpuyard.control_plane.rest.lookup import tenant_of_task
+from gpuyard.control_plane.slices import Turns
 from gpuyard.control_plane.views import TaskView
 from gpuyard.control_plane.yard import Submission, by
 from gpuyard.domain.gpu_names import meant
 from gpuyard.domain.node import MAPPED_ONLY
 from gpuyard.domain.refusals import QuotaForbids, Refusal, UnknownDependency, WorkDoesNotFit
 from gpuyard.domain.task import Resources, TaskSpec
-from gpuyard.domain.values import TenantId
+from gpuyard.domain.values import TaskId, TenantId
 from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
 from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.task_answers import TaskAnswer
-from gpuyard.wire.tasks import TaskRequest, places_of, read_batch, read_task, specs_of
+from gpuyard.wire.tasks import TaskRequest, check_counts, places_of, read_batch, read_task, specs_of
 
 LONGEST_KEY = 255
+LARGE_BODY = 32 * 1024
+"""A body of this size is read in a thread."""
 
 
 class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
@@ -34,38 +38,52 @@ class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
     tasks: list[TaskAnswer] | UnsetType = UNSET
 
 
-class RawTasks(Struct, frozen=True):
-    """Tasks whose answers are JSON already."""
-
-    tasks: list[Raw]
-
-
 async def post_task(desk: Desk, call: Call) -> Answer:
     """One task, or an array of them."""
     body = await call.body()
-    request = read_task(body)
+    request = _read_one(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_one, body)
     answers = await accept(desk, call, [submission_of(desk, call, request)], body)
     if request.array is None:
         return Answer(201, answers[0])
-    return Answer(201, b'%s,"tasks":[%s]}' % (answers[0][:-1], b",".join(answers)))
+    return LongAnswer(201, [answers[0][:-1], b',"tasks":[', *_separated(answers), b"]}"])
 
 
 async def post_batch(desk: Desk, call: Call) -> Answer:
     """Many tasks, all or none."""
     body = await call.body(MOST_IN_A_BATCH)
     submissions = []
-    requests = read_batch(body).tasks
+    requests = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
+    turns = Turns()
     for place, request in enumerate(requests):
         try:
             submissions.append(submission_of(desk, call, request, of=len(requests)))
         except WrongRequest as wrong:
             raise wrong.within("tasks", place) from None
+        if turns.due():
+            await turns.give()
     tenants = {submission.specs[0].tenant for submission in submissions}
     if len(tenants) > 1 and call.header(b"idempotency-key"):
         message = "A batch with an Idempotency-Key must be for one tenant; send one batch for each."
         raise WrongRequest("SeveralTenants", message, "tasks")
     answers = await accept(desk, call, submissions, body, batch=True)
-    return say(RawTasks([Raw(answer) for answer in answers]), 201)
+    return LongAnswer(201, [b'{"tasks":[', *_separated(answers), b"]}"])
+
+
+def _read_one(body: bytes) -> TaskRequest:
+    request = read_task(body)
+    check_counts([request])
+    return request
+
+
+def _read_many(body: bytes) -> list[TaskRequest]:
+    requests = read_batch(body).tasks
+    check_counts(requests)
+    return requests
+
+
+def _separated(answers: Sequence[bytes]) -> list[bytes]:
+    """As the items of a JSON list."""
+    return [answers[0], *(part for answer in answers[1:] for part in (b",", answer))]
 
 
 def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> Submission:
@@ -131,7 +149,12 @@ async def accept(
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
             return [encode(views[0].answer(*await desk.yard.reason_of_new(views[0])))]
-        return [encode(view.answer()) for view in views]
+        answers, turns = [], Turns()
+        for view in views:
+            answers.append(encode(view.answer()))
+            if turns.due():
+                await turns.give()
+        return answers
     return await _accepted_before(desk, call, submissions[0].specs[0].tenant)
 
 
@@ -159,7 +182,7 @@ def idempotency_key(call: Call) -> str:
 
 async def _accepted_before(desk: Desk, call: Call, tenant: TenantId) -> list[bytes]:
     """The request came again after its tasks had ended: the archive has them."""
-    kept = desk.yard.archive.lookup(tenant, idempotency_key(call))
+    kept = await asyncio.to_thread(desk.yard.archive.lookup, tenant, idempotency_key(call))
     answers = [await desk.yard.answer(task) for task in kept.tasks] if kept else []
     if not answers or None in answers:
         message = "This Idempotency-Key was used for tasks that are no longer kept; use a new key for a new request."
@@ -171,13 +194,17 @@ async def _check_dependencies(desk: Desk, call: Call, submissions: Sequence[Subm
     """Who sees one tenant only can not wait for the tasks of others: how those end is none of their business."""
     if TABLE[Action.SEE][call.who.role] is Reach.ALL:
         return
+    turns = Turns()
     for place, submission in enumerate(submissions):
         spec = submission.specs[0]
-        for task in spec.after_success + spec.after_any:
-            if await tenant_of_task(desk.yard, task) != spec.tenant:
-                field = "depends_on" if task in spec.after_success else "after_any"
-                wrong = WrongRequest("UnknownDependency", f"There is no task task-{task} to wait for.", field)
-                raise wrong.within("tasks", place) if batch else wrong
+        for first, last, needs_success in spec.prerequisites():
+            for task in range(first, last + 1):
+                if await tenant_of_task(desk.yard, TaskId(task)) != spec.tenant:
+                    field = "depends_on" if needs_success else "after_any"
+                    wrong = WrongRequest("UnknownDependency", f"There is no task task-{task} to wait for.", field)
+                    raise wrong.within("tasks", place) if batch else wrong
+                if turns.due():
+                    await turns.give()
 
 
 async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submission]) -> int | None:
@@ -188,7 +215,7 @@ async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submissi
         if isinstance(refusal, QuotaForbids):
             return (spec.tenant, ask.all_gpus) == (refusal.tenant, refusal.needed)
         if isinstance(refusal, UnknownDependency):
-            return refusal.dependency in spec.after_success + spec.after_any
+            return spec.depends_on(refusal.dependency)
         if isinstance(refusal, WorkDoesNotFit):
             return spec.work is not None and (spec.work.model, spec.work.batch) == (refusal.model, refusal.batch)
         return spec.require_fit and Shape(ask).never(state.index) == refusal

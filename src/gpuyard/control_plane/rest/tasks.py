@@ -157,6 +157,7 @@ async def explain_task(desk: Desk, call: Call) -> Answer:
             told.predicted_from,
             list(found.model_ran_on) if found else [],
             told.forecasts,
+            found is not None and found.more_ahead,
         )
     )
 

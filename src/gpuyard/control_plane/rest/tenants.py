@@ -53,6 +53,7 @@ def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
         max_gpus=asked.max_gpus,
         max_gpus_by_model=tuple(sorted((asked.max_gpus_by_model or {}).items())),
         guaranteed_gpus=asked.guaranteed_gpus,
+        max_open_tasks=asked.max_open_tasks,
         weight=1.0 if asked.weight is None else asked.weight,
         budget=budget,
     )
@@ -75,6 +76,7 @@ def _told(tenant: Tenant, used_milli: int, counts: dict[TaskStatus, int]) -> Ten
         max_gpus=tenant.max_gpus,
         max_gpus_by_model=dict(tenant.max_gpus_by_model),
         guaranteed_gpus=tenant.guaranteed_gpus,
+        max_open_tasks=tenant.max_open_tasks,
         weight=tenant.weight,
         gpu_hours=budget.gpu_hours if budget else None,
         gpu_hours_period=budget.period_seconds if budget else None,

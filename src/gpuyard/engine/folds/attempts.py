@@ -44,6 +44,7 @@ def placed(state: State, event: fact.TaskPlaced) -> None:
     task.round = 0
     task.members = task.ready = task.presumed = None
     task.phase = Placed(event.attempt, placement, at)
+    state.active += 1
     task.placed_at = at
     if task.spec.resources.speeds:
         task.speed = speed_of(task.spec.resources.speeds, placement, state.index)
@@ -248,6 +249,7 @@ def ended(state: State, event: fact.AttemptEnded) -> None:
         task.served_seconds = 0.0
     task.speed = 1.0
     task.phase = Settling(event.attempt, event.outcome, event.exit_code, cause)
+    state.active -= 1
 
 
 def _not_launched_on(task: Task, placement: Placement) -> NodeId:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.errors import UnknownFact
-from gpuyard.domain.values import TaskId, TaskStatus
+from gpuyard.engine.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
 from gpuyard.engine.folds.fits import known, moved
 from gpuyard.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.engine.state import PREEMPTING, State
@@ -27,26 +27,13 @@ def submitted(state: State, event: fact.TaskSubmitted) -> None:
     task.book.open_tasks += 1
     state.last_task = event.task
     if state.awaited:
-        task.dependents = state.awaited.pop(event.task, None)
+        task.barriers = state.awaited.pop(event.task, None)
     state.count_demand(spec.resources, 1)
-    if spec.after_success or spec.after_any:
-        _wait_for_others(state, task)
+    if spec.has_prerequisites:
+        wait_for_prerequisites(state, task)
     if spec.deadline is not None:
         heappush(state.timers, (spec.deadline, task.id))
     state.enqueue(task, at)
-
-
-def _wait_for_others(state: State, task: Task) -> None:
-    waits_for = set()
-    for dependency in task.spec.after_success + task.spec.after_any:
-        if state.ended.get(dependency) is None:
-            waits_for.add(dependency)
-    for dependency in sorted(waits_for):
-        if other := state.tasks.get(dependency):
-            other.dependents = [*(other.dependents or ()), task.id]
-        else:
-            state.awaited.setdefault(dependency, []).append(task.id)
-    task.waits_for = waits_for or None
 
 
 def held(state: State, event: fact.TaskHeld) -> None:
@@ -124,8 +111,10 @@ def ended(state: State, event: fact.TaskEnded) -> None:
     state.ended_order.append(task.id)
     while len(state.ended_order) > state.settings.remember_ended:
         del state.ended[state.ended_order.popleft()]
-    for dependent in task.dependents or ():
-        _dependency_ended(state, dependent, task.id, event.status)
+    if task.waits_for:
+        leave_barriers(task)
+    if task.barriers:
+        pass_barriers(state, task, event.status)
     if len(state.timers) > 64 + 8 * len(state.tasks):
         _tidy_timers(state)
 
@@ -133,15 +122,3 @@ def ended(state: State, event: fact.TaskEnded) -> None:
 def _tidy_timers(state: State) -> None:
     """Throw away the timers of tasks that are over, and doubles."""
     state.timers[:] = sorted({timer for timer in state.timers if timer[1] <= 0 or timer[1] in state.tasks})
-
-
-def _dependency_ended(state: State, dependent: TaskId, task: TaskId, status: TaskStatus) -> None:
-    """A task that succeeded, or was only waited for, is out of the way; otherwise the engine ends the dependent."""
-    other = state.tasks.get(dependent)
-    if other is None or other.waits_for is None:
-        return
-    if status is TaskStatus.SUCCESS or task not in other.spec.after_success:
-        other.waits_for.discard(task)
-        if not other.waits_for:
-            other.waits_for = None
-            state.enqueue(other, state.now)

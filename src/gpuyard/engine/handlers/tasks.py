@@ -1,5 +1,6 @@
 """What users ask about tasks: submit, cancel, hold, suspend, change. Each is answered with facts, or with a refusal."""
 
+from collections import Counter
 from math import isfinite
 
 from gpuyard.domain import commands as command
@@ -7,7 +8,7 @@ from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import NewTask
+from gpuyard.domain.task import NewTask, TaskRange
 from gpuyard.domain.validation import check_dependencies, check_estimate, check_spec
 from gpuyard.domain.values import MILLI, Preemption, TaskId, TaskStatus
 from gpuyard.engine.attempts import end_or_stop
@@ -23,6 +24,8 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
     """All of them or none."""
     if not asked.tasks:
         return no.NoTasks()
+    if refusal := _too_many(ledger.state, asked.tasks):
+        return refusal
     last = ledger.state.last_task
     linked = False
     for new in asked.tasks:
@@ -31,13 +34,29 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
         last = new.id
         if refusal := check_spec(new.spec) or _forbidden_for_ever(ledger, new):
             return refusal
-        linked = linked or bool(new.spec.after_success or new.spec.after_any)
+        linked = linked or new.spec.has_prerequisites
     if linked and (refusal := check_dependencies(asked.tasks, _Known(ledger.state))):
         return refusal
     for new in asked.tasks:
         ledger.emit(fact.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
     if linked:
         _end_hopeless(ledger, asked.tasks)
+    return None
+
+
+def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
+    """Whether the yard or a tenant would have more tasks than it may have."""
+    settings, waiting = state.settings, len(state.tasks) - state.active
+    if settings.queue_size and waiting + len(tasks) > settings.queue_size:
+        return no.QueueFull(waiting, len(tasks), settings.queue_size)
+    tenant = tasks[0].spec.tenant
+    for name, count in Counter(new.spec.tenant for new in tasks).items() if len(tasks) > 1 else ((tenant, 1),):
+        book = state.tenants.get(name)
+        own = (book.tenant if book else state.default_tenant).max_open_tasks
+        limit = settings.max_open_tasks or None if own is None else own
+        open_tasks = book.open_tasks if book else 0
+        if limit is not None and open_tasks + count > limit:
+            return no.TooManyOpenTasks(name, open_tasks, count, limit)
     return None
 
 
@@ -63,11 +82,25 @@ def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
 
 def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:
     """Tasks that need the success of one that did not succeed."""
+    failed: dict[TaskRange, TaskId | None] = {}
     for new in tasks:
-        for dependency in new.spec.after_success:
-            status = ledger.state.ended.get(dependency)
-            if status is not None and status is not TaskStatus.SUCCESS and new.id in ledger.state.tasks:
+        for first, last, needs_success in new.spec.prerequisites():
+            if not needs_success:
+                continue
+            if (first, last) not in failed:
+                failed[first, last] = _first_failed(ledger.state, first, last)
+            dependency = failed[first, last]
+            if dependency is not None and new.id in ledger.state.tasks:
                 end(ledger, ledger.state.tasks[new.id], TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=dependency))
+
+
+def _first_failed(state: State, first: TaskId, last: TaskId) -> TaskId | None:
+    """The first task of a range that has ended and did not succeed."""
+    for number in range(first, last + 1):
+        status = state.ended.get(TaskId(number))
+        if status is not None and status is not TaskStatus.SUCCESS:
+            return TaskId(number)
+    return None
 
 
 def cancel(ledger: Ledger, asked: command.CancelTask) -> Refusal | None:

@@ -167,21 +167,39 @@ class SqliteJournal:
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
         """Write it durably, and drop all but the two newest. Safe beside `append`, in another thread."""
+        self._check_position(snapshot.position)
+        with as_journal_errors(self._folder):
+            snapshots.write(self._folder, snapshot)
+            self._keep_newest(snapshot.position)
+
+    def adopt_snapshot(self, position: Position, folder: Path) -> None:
+        """Take over the snapshot at this position that another process wrote durably into a folder beside."""
+        self._check_position(position)
+        with as_journal_errors(self._folder):
+            snapshots.path_of(folder, position.seq).replace(snapshots.path_of(self._folder, position.seq))
+            sync_folder(self._folder)
+            self._keep_newest(position)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return self._folder
+
+    def _check_position(self, position: Position) -> None:
         with self._mutex:
             self._check_usable()
             paths, reached = list(self._paths), self._head
-        position = snapshot.position
         known = position.seq <= reached.seq and position.seq + 1 >= segment.first_seq(paths[0])
         if not known or segment.position_at(paths, position.seq) != position:
             raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
-        with as_journal_errors(self._folder):
-            snapshots.write(self._folder, snapshot)
-            with self._mutex:
-                self._snapshots = sorted({*self._snapshots, position}, key=lambda each: each.seq)[-2:]
-            kept = {snapshots.path_of(self._folder, each.seq) for each in self._snapshots}
-            for path in self._folder.glob(snapshots.PATTERN):
-                if path not in kept:
-                    path.unlink()
+
+    def _keep_newest(self, position: Position) -> None:
+        with self._mutex:
+            self._snapshots = sorted({*self._snapshots, position}, key=lambda each: each.seq)[-2:]
+        kept = {snapshots.path_of(self._folder, each.seq) for each in self._snapshots}
+        for path in self._folder.glob(snapshots.PATTERN):
+            if path not in kept:
+                path.unlink()
 
     def snapshot_path(self, seq: int) -> Path:
         """The file of a snapshot, for people."""

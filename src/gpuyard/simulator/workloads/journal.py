@@ -29,7 +29,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.errors import NoJournal, WrongInput
-from gpuyard.domain.task import NewTask, TaskSpec
+from gpuyard.domain.task import NewTask, Prerequisite, TaskSpec
 from gpuyard.domain.values import NodeId, Outcome, TaskId
 from gpuyard.engine.folds import apply
 from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
@@ -238,9 +238,13 @@ class _Reader:
         """Tasks that had not ended, and what waited for them: it never ran."""
         left_out = set(self._state.tasks)
         specs = {event.task: event.spec for _, event in self._facts if isinstance(event, fact.TaskSubmitted)}
-        waiting = {task: {*spec.after_success, *spec.after_any} for task, spec in specs.items()}
-        while more := {task for task, others in waiting.items() if task not in left_out and others & left_out}:
-            left_out |= more
+        waiting: dict[Prerequisite, list[TaskId]] = {}
+        for task, spec in specs.items():
+            for key in spec.prerequisites():
+                waiting.setdefault(key, []).append(task)
+        while reached := [key for key in waiting if not left_out.isdisjoint(range(key[0], key[1] + 1))]:
+            for key in reached:
+                left_out.update(waiting.pop(key))
         return left_out
 
     def _arrival(self, new: NewTask) -> Arrival:

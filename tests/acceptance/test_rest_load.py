@@ -1,0 +1,115 @@
+"""What a request may cost, over HTTP: limits of tasks and dependencies, and an event loop that goes on."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuyard.domain.commands import ChangeSettings, SetTenant
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.tenant import Tenant
+from gpuyard.domain.values import TenantId
+from tests.acceptance.rest_yard import RestYard
+
+TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[RestYard]:
+    with RestYard(tmp_path) as yard:
+        yield yard
+
+
+def array(count: int, **more: object) -> dict[str, object]:
+    return {"command": "true", "array": {"count": count}, **more}
+
+
+def test_an_array_after_an_array_is_shown_as_a_range(yard: RestYard) -> None:
+    reply = yard.ask("POST", BATCH, {"tasks": [array(2_000), array(2_000, depends_on=["tasks[0]"])]})
+
+    assert reply.status == 201
+    assert len(reply.body) < 10_000_000
+    assert int(reply.headers["content-length"]) == len(reply.body)
+    tasks = reply.json["tasks"]
+    assert [task["id"] for task in tasks] == [f"task-{number}" for number in range(1, 4_001)]
+    assert {tuple(task["depends_on"]) for task in tasks[2_000:]} == {("task-1..task-2000",)}
+    waiting = yard.get(f"{TASKS}/task-4000")
+    assert waiting["reason_code"] == "WaitingForTasks"
+
+
+def test_the_failure_of_one_task_of_an_array_cancels_those_that_wait_for_it(yard: RestYard) -> None:
+    yard.ask("POST", BATCH, {"tasks": [array(20), array(500, depends_on=["tasks[0]"])]})
+
+    yard.ask("DELETE", f"{TASKS}/task-20")
+
+    ended = yard.get(f"{TASKS}?status=cancelled&limit=1000")
+    assert ended["total"] == 501
+    assert ended["tasks"][0]["reason_code"] == "dependency"
+
+
+def test_many_dependencies_by_number_are_kept_as_a_range(yard: RestYard) -> None:
+    yard.ask("POST", TASKS, array(40))
+    reply = yard.ask("POST", TASKS, array(3, depends_on=[*range(1, 40), "task-40"], after_any=["task-1", 3]))
+    assert reply.status == 201
+    assert reply.json["depends_on"] == ["task-1..task-40"]
+    assert reply.json["after_any"] == ["task-1", "task-3"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "code", "field"),
+    [
+        ([array(10_000)] * 11, "TooManyTasks", "tasks[10].array.count"),
+        ([array(1), array(10_000, depends_on=list(range(1, 40, 2)))], "TooManyDependencies", "tasks[1].depends_on"),
+        ([array(1)] * 11 + [array(10_000, after_any=[f"tasks[{i}]" for i in range(11)])], "TooManyDependencies", "tasks[11].after_any"),
+    ],
+)  # fmt: skip
+def test_a_request_that_would_create_too_much_is_refused_before_anything_is_made(
+    yard: RestYard, tasks: list[dict[str, object]], code: str, field: str
+) -> None:
+    reply = yard.ask("POST", BATCH, {"tasks": tasks})
+    assert (reply.status, reply.error["code"], reply.error["field"]) == (400, code, field)
+    assert yard.get(TASKS)["total"] == 0
+
+
+def test_a_full_queue_and_a_tenant_with_too_many_open_tasks_are_answered_with_429(yard: RestYard) -> None:
+    yard.tell(ChangeSettings(Settings(queue_size=10)))
+    yard.tell(SetTenant(Tenant(TenantId("lab"), max_open_tasks=5)))
+    assert yard.ask("POST", TASKS, array(4, tenant_id="lab", gpu_count=8)).status == 201
+
+    reply = yard.ask("POST", TASKS, array(2, tenant_id="lab", gpu_count=8))
+    assert (reply.status, reply.error["code"]) == (429, "TooManyOpenTasks")
+    assert "Tenant lab has 4 tasks that have not ended" in reply.error["message"]
+    assert reply.headers["retry-after"]
+
+    waiting = yard.get(f"{TASKS}?status=pending")["total"]
+    reply = yard.ask("POST", TASKS, array(11 - waiting, tenant_id="other"))
+    assert (reply.status, reply.error["code"]) == (429, "QueueFull")
+    assert yard.ask("POST", TASKS, array(10 - waiting, tenant_id="other")).status == 201
+
+
+def test_the_event_loop_goes_on_while_a_large_request_is_handled(yard: RestYard) -> None:
+    """A generous bound: what took 13 s and more takes hundredths of a second, and CI machines are slow."""
+
+    async def longest_stall(stop: asyncio.Event) -> float:
+        longest = 0.0
+        while not stop.is_set():
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.monotonic() - before - 0.005)
+        return longest
+
+    async def watched() -> tuple[asyncio.Event, "asyncio.Task[float]"]:
+        stop = asyncio.Event()
+        return stop, asyncio.create_task(longest_stall(stop))
+
+    stop, watching = yard.inside(watched)
+    reply = yard.ask("POST", BATCH, {"tasks": [array(5_000), array(5_000, depends_on=["tasks[0]"])]})
+
+    async def ended() -> float:
+        stop.set()
+        return await watching
+
+    assert reply.status == 201
+    assert yard.inside(ended) < 0.5
