@@ -140,8 +140,9 @@ class Supervised:
                 os.kill(pid, signal.SIGKILL)
         base = base_of(own)
         if base is not None and base.exists():
-            until(lambda: not (base / "supervisor" / "cgroup.procs").read_text())
-            for folder in (*(path for path in base.iterdir() if path.is_dir()), base):
+            folders = [path for path in base.iterdir() if path.is_dir()]
+            until(lambda: not any((folder / "cgroup.procs").read_text() for folder in folders))
+            for folder in (*folders, base):
                 folder.rmdir()
 
 

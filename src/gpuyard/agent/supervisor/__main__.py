@@ -74,11 +74,11 @@ def resume(folder: Path, descriptor: int) -> int:
     try:
         with os.fdopen(descriptor, "rb") as memory:
             state = msgspec.msgpack.decode(memory.read(), type=Handover)
-        for inherited in (state.lock, state.listener):
+        for inherited in (state.lock, state.listener, *(line for _, line in state.starting)):
             os.set_inheritable(inherited, False)
         _prepare()
         holder = Holder(folder)
-        holder.continue_from(state.attempts, state.waiting, state.watcher_pid)
+        holder.continue_from(state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting)
         _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder))
     except BaseException:
         say_what_broke()
@@ -95,6 +95,7 @@ def _prepare() -> None:
         if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
             signal.signal(number, signal.SIG_DFL)
     proc.become_subreaper()
+    proc.be_spared_from_oom()
     proc.call_ourselves("gpuyard-superv")
 
 

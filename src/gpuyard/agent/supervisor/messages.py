@@ -18,6 +18,7 @@ import msgspec
 from gpuyard.agent.supervisor.clock import now
 
 DEFAULT_GRACE_SECONDS = 10.0
+DEFAULT_LAUNCH_SECONDS = 30.0
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -70,6 +71,8 @@ class Launch(Message, frozen=True):
     """No process at all: it is held and listed, and `Stop` or its time-out ends it."""
     cgroup: bool = False
     """Put it into a control group of its own, where the machine lets us: nothing can hide there (`cgroup.py`)."""
+    launch_seconds: float = DEFAULT_LAUNCH_SECONDS
+    """How long its work dir, its output and its command may take to open; after that it is not launched."""
 
 
 class Start(Message, frozen=True):

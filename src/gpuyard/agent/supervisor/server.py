@@ -40,6 +40,9 @@ class Handover(msgspec.Struct):
     watcher_pid: int
     attempts: list[Attempt]
     waiting: list[said.Launch]
+    queued: list[said.Launch] = []
+    starting: list[tuple[said.Launch, int]] = []
+    """With the sockets of their starters."""
 
 
 class Client:
@@ -60,7 +63,7 @@ class Server:
         self._lock = lock
         self._listener = listener
         self._holder = holder
-        self._selector = selectors.DefaultSelector()
+        self._selector = holder.selector
         self._clients: set[Client] = set()
         self._commands: deque[tuple[Client, said.Command]] = deque()
         self._starts: list[said.Event] = []
@@ -243,12 +246,14 @@ class Server:
                 client, said.frame([said.NotReplaced(f"The installed supervisor does not start: {complaint[0]}")])
             )
             return
-        attempts, waiting = self._holder.handover()
-        state = Handover(self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting)
+        attempts, waiting, queued, starting = self._holder.handover()
+        state = Handover(
+            self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting
+        )
         memory = os.memfd_create("handover", 0)
         os.write(memory, msgspec.msgpack.encode(state))
         os.lseek(memory, 0, os.SEEK_SET)
-        for descriptor in (self._lock, self._listener.fileno()):
+        for descriptor in (self._lock, self._listener.fileno(), *(line for _, line in starting)):
             os.set_inheritable(descriptor, True)
         os.execv(sys.executable, [*program, "--folder", str(self._folder), "--resume", str(memory)])  # noqa: S606
 
