@@ -25,10 +25,10 @@ from tests.unit.agent.supervised import ENV, Supervised, is_alive, until
 # --- killed
 
 
-def test_a_task_of_a_killed_supervisor_is_adopted(supervised: Supervised) -> None:
+def test_a_task_of_a_killed_supervisor_and_a_killed_keeper_is_adopted(supervised: Supervised) -> None:
     key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; echo went on")
     pid = supervised.holds()[key].pid
-    supervised.kill()
+    supervised.kill_with_keeper()
     holding = supervised.begin()
     (held,) = holding.attempts
     assert (held.key, held.phase, held.pid) == (key, Phase.RUNNING, pid)
@@ -49,10 +49,10 @@ def test_ends_that_nobody_forgot_outlive_a_killed_supervisor(supervised: Supervi
     assert held == {good: ends[good], bad: ends[bad]}
 
 
-def test_a_task_that_ended_while_there_was_no_supervisor_is_lost_and_told(supervised: Supervised) -> None:
+def test_a_task_that_ended_while_there_was_no_supervisor_and_no_keeper_is_lost_and_told(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600")
     pid = supervised.holds()[key].pid
-    supervised.kill()
+    supervised.kill_with_keeper()
     os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pid))
     (held,) = supervised.begin().attempts
@@ -189,7 +189,7 @@ def test_more_are_adopted_than_there_are_descriptors(supervised: Supervised) -> 
     assert {held.phase for held in holding.attempts} == {Phase.RUNNING}
     for held in holding.attempts:
         os.kill(held.pid, signal.SIGKILL)
-    assert {supervised.end_of(key).ending for key in keys} == {Ending.LOST}
+    assert {supervised.end_of(key).signal for key in keys} == {signal.SIGKILL}
 
 
 def test_no_environment_and_no_command_is_written_down(supervised: Supervised) -> None:

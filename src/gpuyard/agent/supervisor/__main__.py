@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.agent.supervisor import place, proc
+from gpuyard.agent.supervisor.exits import start_keeper
 from gpuyard.agent.supervisor.holder import Holder
 from gpuyard.agent.supervisor.server import Handover, Server, say_what_broke
 
@@ -56,6 +57,10 @@ def begin(folder: Path) -> int:
     os.setsid()
     _redirect_output(folder)
     try:
+        _stand_on_our_own()
+        if supervisor := os.fork():
+            start_keeper(folder, supervisor)
+        os.setsid()
         _prepare()
         holder = Holder(folder)
         holder.begin()
@@ -86,8 +91,8 @@ def resume(folder: Path, descriptor: int) -> int:
     return 0
 
 
-def _prepare() -> None:
-    """Stand on our own: whatever the caller ignored or blocked must not reach the tasks."""
+def _stand_on_our_own() -> None:
+    """Whatever the caller ignored or blocked must not reach the tasks. Supervisor and keeper have this in common."""
     os.chdir("/")
     os.umask(0o022)  # of the tasks; our own files say themselves who may read them
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -96,6 +101,10 @@ def _prepare() -> None:
             signal.signal(number, signal.SIG_DFL)
     proc.become_subreaper()
     proc.be_spared_from_oom()
+
+
+def _prepare() -> None:
+    _stand_on_our_own()
     proc.call_ourselves("gpuyard-superv")
 
 

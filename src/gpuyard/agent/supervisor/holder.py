@@ -30,6 +30,7 @@ from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.attempt import Attempt, new_attempt
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.exits import PATIENCE_SECONDS, Exits, is_kept
 from gpuyard.agent.supervisor.fence import Table, Watcher, fork_watcher
 from gpuyard.agent.supervisor.kin import Kin
 from gpuyard.agent.supervisor.memory import Memory
@@ -41,6 +42,7 @@ from gpuyard.agent.supervisor.timers import Timers
 OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
+LOOK_FOR_EXIT_SECONDS = 0.02
 MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
 """Descriptors spent on adopted commands; the others are for clients and outputs."""
 
@@ -95,6 +97,9 @@ class Holder:
         self._checked_output_at = 0.0
         self.pidfds: dict[int, Attempt] = {}
         """Descriptors that tell of the end of adopted commands, for the server's selector."""
+        self._exits = Exits(folder)
+        self._unreported: dict[Key, float] = {}
+        """Adopted commands that are over and whose keeper has not said how; until when to wait for that."""
         self._unwatched: list[Attempt] = []
         """Adopted ones for which there was no descriptor left; they are looked at now and then."""
 
@@ -103,6 +108,7 @@ class Holder:
     def begin(self) -> None:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
         ended_starters = end_old_launchers(self._mark)
+        self._exits.begin()
         struck = self._find_slots()
         self._attempts, same_boot = self._memory.read()
         for key, found in self._kin.find_commands().items():
@@ -117,6 +123,8 @@ class Holder:
         self._memory.begin(self._attempts)
         self._sweep()
         self._starters.prepare(0)
+        self._exits.noted(0)
+        self._clear_exits()
 
     def continue_from(
         self,
@@ -127,6 +135,7 @@ class Holder:
         starting: Iterable[tuple[Launch, int]] = (),
     ) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
+        self._exits.begin()
         struck = self._find_slots()
         self._waiting = {launch.key: launch for launch in waiting}
         self._queue = {launch.key: launch for launch in queued}
@@ -188,8 +197,11 @@ class Holder:
             self._kin.commands[attempt.pid] = attempt
             self._start_clock(attempt)
             self._watch_adopted(attempt)
+        elif attempt.pid:
+            attempt.message = LOST_TRACE
+            self._lose_adopted(attempt)
         else:  # what it may have left is ended, also where it has hardly begun: nobody could tell how that went
-            attempt.message = LOST_TRACE if attempt.pid else LOST_BEGINNING
+            attempt.message = LOST_BEGINNING
             attempt.command_ended = True
             self._kin.sweeping[attempt.key] = attempt
         self._fence(attempt)
@@ -205,10 +217,32 @@ class Holder:
             self._lose_adopted(attempt)
 
     def _lose_adopted(self, attempt: Attempt) -> None:
+        """An adopted command is over. Its keeper says how, or is about to."""
         if self._kin.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
             del self._kin.commands[attempt.pid]
+        found = self._exits.find(attempt.pid, attempt.born)
+        if found is None and is_kept(attempt.pid, attempt.born):
+            # Of one that we end ourselves it is known why it ended.
+            patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
+            give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)
+            if now() < give_up_at:
+                return
+        if found is None:  # reaped since we looked, or by somebody who says nothing
+            found = self._exits.find(attempt.pid, attempt.born)
+        self._unreported.pop(attempt.key, None)
+        if found is not None and found.never_began:
+            attempt.message = LOST_BEGINNING
+        elif found is not None:
+            attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
         attempt.command_ended = True
         self._kin.sweeping[attempt.key] = attempt
+
+    def _look_at_unreported(self) -> None:
+        if not self._unreported:
+            return
+        for key in list(self._unreported):
+            self._lose_adopted(self._attempts[key])
+        self._sweep()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -521,10 +555,13 @@ class Holder:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
         if self._fenced:
             instants.append(self._table.lease_end)
+        if self._unreported:
+            instants.append(now() + LOOK_FOR_EXIT_SECONDS)
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
         """Do what is due."""
+        self._look_at_unreported()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
@@ -606,7 +643,8 @@ class Holder:
         if attempt.end is not None:  # its starter had failed
             return
         kill_at = now() + max(0.0, grace_seconds)
-        is_first = attempt.stopping is None and not attempt.command_ended
+        is_over = attempt.command_ended or attempt.key in self._unreported
+        is_first = attempt.stopping is None and not is_over
         if is_first:
             attempt.stopping = reason
             attempt.times_out_at = None
@@ -628,15 +666,21 @@ class Holder:
         over = False
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break
-            if pid == 0:
+            if found is None:
                 break
+            pid = found.si_pid
             if pid == self.watcher_pid:
                 self._lose_watcher()
-            elif (known := self._kin.commands.get(pid)) is not None and known.key in self._starting:
+            known = self._kin.commands.get(pid)
+            if known is not None and known.key in self._starting:
                 self._hear_starter(known.key)
+                known = self._kin.commands.get(pid)
+            if known is not None:  # should we be killed now, the next supervisor knows how it ended
+                self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
+            _, status = os.waitpid(pid, 0)
             attempt = self._kin.waited_for(pid)
             if attempt is None:
                 self._lose_helper(pid)
@@ -663,6 +707,11 @@ class Holder:
         self._lose_adopted(self.pidfds.pop(descriptor))
         os.close(descriptor)
         self._sweep()
+
+    def _clear_exits(self) -> None:
+        """What keepers have said is of no use once nothing is adopted."""
+        if all(self._attempts[key].ours for key in self._open):
+            self._exits.clear()
 
     def _sweep(self) -> None:
         """Finish those whose command is over and who left nothing behind; end what the others left."""
@@ -701,10 +750,13 @@ class Holder:
         for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._fenced):
             of_open_ones.pop(attempt.key, None)
         self._suspend_later.discard(attempt.key)
+        self._unreported.pop(attempt.key, None)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         if attempt.cgroup:
             self._cgroups.close(attempt.key)
+        if not attempt.ours:
+            self._clear_exits()
         _trim(attempt)
         attempt.phase = Phase.ENDED
         attempt.times_out_at = attempt.kill_at = attempt.seconds_left = attempt.begins_by = None
@@ -773,6 +825,7 @@ class Holder:
         self._kin.look_anew()
         try:
             self._memory.write()
+            self._exits.noted()
             self._memory.compact(self._attempts)
         except OSError:
             self._checked_output_at = now()  # tried again within a second
