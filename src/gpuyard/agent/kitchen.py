@@ -1,6 +1,6 @@
 """How a launch of the scheduler becomes one of this node: whose it is, what it finds in its environment, where its output goes."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from gpuyard.agent import outputs
@@ -42,6 +42,10 @@ class Kitchen:
         self._control_groups = control_groups
         self.grace_seconds = grace_seconds
         """Between asking an attempt to end and ending it."""
+
+    def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
+        """What is to be awaited before `launch`, so that it does not block; none: it does not."""
+        return self._identities.look_up(asked.tenant, asked.run_as)
 
     def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
         """The launch, or a sentence why not."""

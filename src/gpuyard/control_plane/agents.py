@@ -304,7 +304,17 @@ class Agents:
         self._last_heard[node] = asyncio.get_running_loop().time()
 
     def _heartbeat(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+        before = self.telemetry.get(session.node)
         self.telemetry[session.node] = heartbeat
+        was_silent = before is not None and before.supervisor_silent_seconds > 0
+        if heartbeat.supervisor_silent_seconds > 0 and not was_silent:
+            log.warning(
+                "supervisor_unresponsive",
+                node=session.node,
+                silent_seconds=round(heartbeat.supervisor_silent_seconds, 1),
+            )
+        elif was_silent and not heartbeat.supervisor_silent_seconds > 0:
+            log.info("supervisor_recovered", node=session.node)
         session.heard = heartbeat.at
         session.wake()
         for use in heartbeat.gpus:

@@ -29,6 +29,19 @@ def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
+@as_root
+def test_a_user_is_looked_up_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    look_up = pwd.getpwnam
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: asked.append(name) or look_up(name))
+    identities = Identities({"physics": "nobody"}, False, tmp_path / "tenant")
+    for _ in range(3):
+        account = identities.account("physics", by_owner=False)
+        assert isinstance(account, Account)
+        assert account.user == "nobody"
+    assert asked == ["nobody"]
+
+
 @pytest.mark.usefixtures("not_root")
 def test_one_tenant_runs_as_the_agents_own_user(tmp_path: Path) -> None:
     identities = Identities({}, False, tmp_path / "tenant")

@@ -30,16 +30,16 @@ def test_a_task_that_ends_after_its_supervisor_was_killed_has_its_exit_code(supe
 
 
 @pytest.mark.parametrize("cgroup", [False, True])
-def test_a_task_that_ended_while_there_was_no_supervisor_has_its_exit_code(supervised: Supervised, cgroup: bool) -> None:
+def test_a_task_that_ended_while_there_was_no_supervisor_has_its_exit_code(
+    supervised: Supervised, cgroup: bool
+) -> None:
     good = supervised.runs("while [ ! -e go ]; do sleep 0.02; done", cgroup=cgroup)
     bad = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; kill -SEGV $$", cgroup=cgroup)
     pids = [held.pid for held in supervised.holds().values()]
     supervised.kill()
     (supervised.folder / "go").touch()
     until(lambda: not any(proc.process(pid) for pid in pids))
-    ends = {held.key: held.end for held in supervised.begin().attempts}
-    assert isinstance(ends[good], Ended)
-    assert isinstance(ends[bad], Ended)
+    ends = {held.key: held.end for held in supervised.begin().attempts if isinstance(held.end, Ended)}
     assert (ends[good].ending, ends[good].exit_code) == (Ending.SUCCEEDED, 0)
     assert (ends[bad].ending, ends[bad].signal) == (Ending.FAILED, signal.SIGSEGV)
 
@@ -137,7 +137,9 @@ async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
         while kills < KILLS:
             for _ in range(4):
                 launched += 1
-                line = f"echo x >> ran.{launched}; sleep 0.0{launched % 5}; echo x >> over.{launched}; exit {launched % 7}"
+                line = (
+                    f"echo x >> ran.{launched}; sleep 0.0{launched % 5}; echo x >> over.{launched}; exit {launched % 7}"
+                )
                 processes.send(Launch(Key(launched, 1), shell=line, env=ENV, cwd=str(folder)))
             await asyncio.sleep(0.02)
 
@@ -152,7 +154,7 @@ async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
                     dead = supervisor
                     kills += 1
 
-    async with Processes(folder) as processes, asyncio.timeout(60):
+    async with Processes(folder) as processes, asyncio.timeout(100):
         outside = asyncio.gather(launch(processes), kill())
         async for events in processes.events():
             for event in events:

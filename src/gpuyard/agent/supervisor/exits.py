@@ -95,10 +95,17 @@ class Exits:
         return len(whole)
 
 
-def is_kept(pid: int, born: Born) -> bool:
+def is_kept(pid: int, born: Born, folder: Path) -> bool:
     """Whether a process is over and its keeper has not reaped it yet: then its end is about to be written down."""
     found = proc.process(pid)
-    return found is not None and born[0] <= found.began <= born[1] and proc.name(found.parent) == keeper.NAME
+    if found is None or found.parent <= 1 or not born[0] <= found.began <= born[1]:
+        return False
+    words = proc.command_line(found.parent).split(b"\0")
+    if words == [b""]:  # its supervisor, which is just being killed: the keeper is next
+        return True
+    # A keeper that was just forked still has the words of its supervisor.
+    is_ours = os.fsencode(keeper.__file__) in words or b"gpuyard.agent.supervisor" in words
+    return is_ours and os.fsencode(folder) in words
 
 
 def start_keeper(folder: Path, supervisor: int) -> None:

@@ -65,6 +65,7 @@ class Holder:
     """All attempts of one folder."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._memory = Memory(folder / place.LOG)
         self._table = Table(folder / place.TABLE)
         self._mark = place.mark_of(folder)
@@ -115,9 +116,12 @@ class Holder:
             if key not in self._attempts:  # the notes were lost or damaged, and it runs all the same
                 born, fence = (found.began, found.began), key in self._slots
                 self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
-        for attempt in self._attempts.values():
+        open_ones = [attempt for attempt in self._attempts.values() if attempt.end is None]
+        self._open = {attempt.key for attempt in open_ones}
+        for attempt in open_ones:
+            attempt.ours = False
+        for attempt in open_ones:
             if attempt.end is None:
-                self._open.add(attempt.key)
                 self._take_over(attempt, attempt.key in struck, same_boot, attempt.pid in ended_starters)
         self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
@@ -167,7 +171,6 @@ class Holder:
         self._starters.prepare(len(self._queue))
 
     def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
-        attempt.ours = False
         attempt.begins_by = None
         if not same_boot:
             attempt.message = LOST_MACHINE
@@ -221,7 +224,7 @@ class Holder:
         if self._kin.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
             del self._kin.commands[attempt.pid]
         found = self._exits.find(attempt.pid, attempt.born)
-        if found is None and is_kept(attempt.pid, attempt.born):
+        if found is None and is_kept(attempt.pid, attempt.born, self._folder):
             # Of one that we end ourselves it is known why it ended.
             patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
             give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)

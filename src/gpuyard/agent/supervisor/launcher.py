@@ -183,7 +183,10 @@ def main(descriptor: int) -> None:
     restore_oom_score()
     control = _socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    serve(control)
+    try:
+        serve(control)
+    except OSError:
+        return  # the supervisor is gone
 
 
 if __name__ == "__main__":

@@ -138,11 +138,15 @@ class Subscribe(Message, frozen=True):
     """Answer with `Holding` now and send every event from here on."""
 
 
+class Ping(Message, frozen=True):
+    """Say `Pong`: the supervisor is there and its loop turns."""
+
+
 class Replace(Message, frozen=True):
     """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
 
 
-Command = Launch | Start | Stop | Suspend | Resume | Extend | Renew | Forget | List | Subscribe | Replace
+Command = Launch | Start | Stop | Suspend | Resume | Extend | Renew | Forget | List | Subscribe | Ping | Replace
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -232,6 +236,10 @@ class NotReplaced(Message, frozen=True):
     message: str
 
 
+class Pong(Message, frozen=True):
+    """The answer to `Ping`."""
+
+
 class Phase(StrEnum):
     """What an attempt does."""
 
@@ -270,7 +278,17 @@ class Holding(Message, frozen=True):
 
 
 Event = (
-    Launched | Prepared | NotLaunched | Ended | SuspendedNow | ResumedNow | Extended | NotHeld | NotReplaced | Holding
+    Launched
+    | Prepared
+    | NotLaunched
+    | Ended
+    | SuspendedNow
+    | ResumedNow
+    | Extended
+    | NotHeld
+    | NotReplaced
+    | Holding
+    | Pong
 )
 
 

@@ -182,6 +182,9 @@ class Server:
         commands: list[said.Command] = []
         while self._commands and len(commands) < COMMANDS_A_TURN:
             client, command = self._commands.popleft()
+            if isinstance(command, said.Ping):
+                self._queue(client, said.frame([said.Pong()]))
+                continue
             if not isinstance(command, said.List | said.Subscribe | said.Replace):
                 commands.append(command)
                 continue

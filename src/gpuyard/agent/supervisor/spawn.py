@@ -116,8 +116,8 @@ class Starters:
                 if self._control is None:
                     self._begin()
                 assert self._control is not None
+                self._asked.extend([proc.tick()] * missing)  # before they can exist
                 self._control.send(b"1" * missing)
-                self._asked.extend([proc.tick()] * missing)
             except OSError:
                 self.lose_launcher()
 
