@@ -29,6 +29,7 @@ class Kitchen:
         output_limit_bytes: int,
         grace_seconds: float,
         control_groups: str = "auto",
+        launch_seconds: float = said.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
         self.occupants: dict[said.Key, Occupant] = {}
         """Who holds which GPUs here; without the process ids, which the supervisor knows."""
@@ -40,6 +41,7 @@ class Kitchen:
         self._output_folder = output_folder
         self._output_limit_bytes = output_limit_bytes
         self._control_groups = control_groups
+        self._launch_seconds = launch_seconds
         self.grace_seconds = grace_seconds
         """Between asking an attempt to end and ending it."""
 
@@ -77,6 +79,7 @@ class Kitchen:
             wait=asked.wait and not asked.lease,
             lease=asked.lease,
             cgroup=self._wants_control_group(cards),
+            launch_seconds=self._launch_seconds,
         )
 
     def _wants_control_group(self, cards: list[Card]) -> bool:

@@ -139,6 +139,7 @@ class Node:
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
             control_groups=executor.control_groups,
+            launch_seconds=float(executor.launch_timeout),
         )
         self._mark = ""
         self._measured_at = float("-inf")

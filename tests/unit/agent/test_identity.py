@@ -33,7 +33,12 @@ def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_user_is_looked_up_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     look_up = pwd.getpwnam
-    monkeypatch.setattr(pwd, "getpwnam", lambda name: asked.append(name) or look_up(name))
+
+    def counted(name: str) -> pwd.struct_passwd:
+        asked.append(name)
+        return look_up(name)
+
+    monkeypatch.setattr(pwd, "getpwnam", counted)
     identities = Identities({"physics": "nobody"}, False, tmp_path / "tenant")
     for _ in range(3):
         account = identities.account("physics", by_owner=False)

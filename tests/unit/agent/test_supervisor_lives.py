@@ -258,6 +258,28 @@ def test_replacing_keeps_pid_children_and_exit_codes(supervised: Supervised) -> 
     assert supervised.output(waits).read_text() == "red\n"
 
 
+HANDS_OVER_RUBBISH = """
+import sys
+from gpuyard.agent.supervisor import __main__, holder
+
+holder.Holder.handover = lambda self: ([{"key": "no attempt"}], [], [], [])
+raise SystemExit(__main__.main(["--folder", sys.argv[1]]))
+"""
+
+
+def test_a_supervisor_stays_when_the_installed_code_can_not_take_over_what_it_holds(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", HANDS_OVER_RUBBISH, str(tmp_path / "work")], check=True)
+    supervised = Supervised(tmp_path / "work")
+    try:
+        key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
+        supervised.send(said.Replace())
+        assert "can not take over" in supervised.hears(said.NotReplaced).message
+        (supervised.folder / "go").touch()
+        assert supervised.end_of(key).exit_code == 7
+    finally:
+        supervised.clean_up()
+
+
 def test_what_ends_during_the_replacement_is_not_missed(supervised: Supervised) -> None:
     keys = [supervised.launches(f"sleep 0.{i}; exit {i}") for i in range(10)]
     supervised.send(said.Replace())

@@ -1,7 +1,7 @@
 """`python -m gpuyard.agent.supervisor --folder DIR`: starts the supervisor of a folder and returns when it listens.
 
-Nothing happens where one listens already. `--check` only loads everything, to see whether this code could take over;
-`--resume` is how it does.
+Nothing happens where one listens already. `--resume` takes over from the code before us, in the same process; `--check`
+does the same with a copy of what is handed over and in a folder of its own, to see whether this code can.
 """
 
 import fcntl
@@ -10,10 +10,12 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
 
+from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor import place, proc
 from gpuyard.agent.supervisor.exits import start_keeper
 from gpuyard.agent.supervisor.holder import Holder
@@ -25,8 +27,8 @@ BACKLOG = 64
 def main(arguments: list[str]) -> int:
     """The arguments are our own, so there is no parser to load."""
     match arguments:
-        case ["--check"]:
-            return 0
+        case ["--check", descriptor]:
+            return check(int(descriptor))
         case ["--folder", folder]:
             return begin(Path(folder))
         case ["--folder", folder, "--resume", descriptor]:
@@ -88,6 +90,19 @@ def resume(folder: Path, descriptor: int) -> int:
     except BaseException:
         say_what_broke()
         raise
+    return 0
+
+
+def check(descriptor: int) -> int:
+    """Take over a copy of the state: nothing is signalled, waited for or written beside what we hold."""
+    with os.fdopen(descriptor, "rb") as memory:
+        state = msgspec.msgpack.decode(memory.read(), type=Handover)
+    with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
+        holder = Holder(Path(folder))
+        holder.take_up(state.attempts, state.waiting, state.queued)
+        said.frame([holder.holding()])
+        holder.end_turn()
+        holder.close()
     return 0
 
 

@@ -141,23 +141,11 @@ class Holder:
         """Go on after `Replace`: the same process, so the children are still ours."""
         self._exits.begin()
         struck = self._find_slots()
-        self._waiting = {launch.key: launch for launch in waiting}
-        self._queue = {launch.key: launch for launch in queued}
-        for attempt in attempts:
-            self._attempts[attempt.key] = attempt
-            if attempt.end is not None:
-                continue
-            self._open.add(attempt.key)
-            if attempt.key in struck:
-                attempt.stopping = Ending.FENCED
-            if attempt.command_ended:
-                self._kin.sweeping[attempt.key] = attempt
-            elif attempt.pid:
-                self._kin.commands[attempt.pid] = attempt
-                if not attempt.ours:
-                    self._watch_adopted(attempt)
-            self._fence(attempt)
-            self._set_timer(attempt)
+        self.take_up(attempts, waiting, queued)
+        for key in self._open:
+            if key in struck:
+                self._attempts[key].stopping = Ending.FENCED
+            self._fence(self._attempts[key])
         self._free_slots_of_nobody()
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
@@ -166,9 +154,26 @@ class Holder:
             attempt = self._attempts[launch.key]
             starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
             self._listen_to(Starting(attempt, launch, starter), 0)
-        self._memory.begin(self._attempts)
         self.reap()
         self._starters.prepare(len(self._queue))
+
+    def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
+        """Know what is held, and write it down. Nothing is done to any process, so this can be tried with a copy."""
+        self._waiting = {launch.key: launch for launch in waiting}
+        self._queue = {launch.key: launch for launch in queued}
+        for attempt in attempts:
+            self._attempts[attempt.key] = attempt
+            if attempt.end is not None:
+                continue
+            self._open.add(attempt.key)
+            if attempt.command_ended:
+                self._kin.sweeping[attempt.key] = attempt
+            elif attempt.pid:
+                self._kin.commands[attempt.pid] = attempt
+                if not attempt.ours:
+                    self._watch_adopted(attempt)
+            self._set_timer(attempt)
+        self._memory.begin(self._attempts)
 
     def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
         attempt.begins_by = None
