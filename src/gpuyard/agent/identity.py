@@ -7,13 +7,18 @@ read the journal and the secrets, and be an admin over loopback while login is o
 knowingly. The same holds for a task that is mapped to the user who runs the scheduler on this machine.
 """
 
+import asyncio
+import math
 import os
 import pwd
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from gpuyard.agent.inventory import Card
 from gpuyard.agent.supervisor.mark import NAME as MARK
@@ -23,6 +28,83 @@ from gpuyard.domain.values import Value
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEVER_THE_TASKS_OWN = ("GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID", "GPUYARD_ARRAY_INDEX", MARK)
+
+
+KEEP_SECONDS = 60.0
+"""How long a system user that was looked up is not looked up again."""
+LOOK_AGAIN_SECONDS = 5.0
+"""The same for one that does not exist, or could not be looked up."""
+LOOK_UP_SECONDS = 5.0
+"""How long a directory service (LDAP, SSSD) may take."""
+
+
+class User(NamedTuple):
+    """What the system knows of a user."""
+
+    entry: pwd.struct_passwd
+    groups: tuple[int, ...]
+
+
+class Users:
+    """System users, looked up in threads: a directory service that does not answer must not stop the agent."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, User | str | None]] = {}
+        """Until when it counts, and the user; none: there is none; a sentence: it could not be looked up."""
+        self._asked: dict[str, asyncio.Future[None]] = {}
+
+    def get(self, name: str) -> User | str | None:
+        """A user. One that was not looked up before is looked up now, which may block."""
+        if not self.knows(name):
+            self._keep(name, _look_up(name))
+        return self._found[name][1]
+
+    def knows(self, name: str) -> bool:
+        """Whether `get` answers at once."""
+        return name in self._found and self._found[name][0] > time.monotonic()
+
+    async def look_up(self, name: str) -> None:
+        """See to it that `get` answers at once: with the user, with what was known, or with a sentence."""
+        if name not in self._asked:
+            loop = asyncio.get_running_loop()
+            self._asked[name] = loop.create_future()
+            threading.Thread(target=self._ask, args=(name, loop), daemon=True).start()
+        await asyncio.wait({self._asked[name]}, timeout=LOOK_UP_SECONDS)
+        if not self.knows(name):
+            before = self._found.get(name, (0.0, None))[1]
+            sentence = (
+                f"The system user {name or os.geteuid()} could not be looked up on this node within {LOOK_UP_SECONDS:.0f} s. "
+                "Check the directory service there (getent passwd, LDAP, SSSD)."
+            )
+            self._found[name] = (time.monotonic() + LOOK_AGAIN_SECONDS, before or sentence)
+
+    def _ask(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            user = _look_up(name)
+        except OSError:
+            user = None
+        with suppress(RuntimeError):  # the agent has ended meanwhile
+            loop.call_soon_threadsafe(self._answered, name, user)
+
+    def _answered(self, name: str, user: User | None) -> None:
+        self._keep(name, user)
+        self._asked.pop(name).set_result(None)
+
+    def _keep(self, name: str, user: User | None) -> None:
+        seconds = math.inf if not name else KEEP_SECONDS if user is not None else LOOK_AGAIN_SECONDS
+        self._found[name] = (time.monotonic() + seconds, user)
+
+
+def _look_up(name: str) -> User | None:
+    """A user; without a name the agent's own, which is kept elsewhere."""
+    if not name:
+        own_account()
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return User(entry, tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
 class Account(Value, frozen=True):
@@ -64,6 +146,16 @@ class Identities:
         self._system_users = system_users or {}
         self._shared_user = shared_user
         self._guarded = guarded
+        self._system = Users()
+
+    def _name(self, tenant: str, by_owner: bool, run_as: str, user: str) -> str:
+        own = "" if by_owner else self._system_users.get(user, "")
+        return own or self._users.get(tenant) or run_as
+
+    def look_up(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Awaitable[None] | None:
+        """What is to be awaited before `account`, so that it does not block; none: it does not."""
+        name = self._name(tenant, by_owner, run_as, user)
+        return None if self._system.knows(name) else self._system.look_up(name)
 
     def labels(self) -> dict[str, str]:
         """What tells the scheduler whose tasks this node can run: nothing where it runs everybody's."""
@@ -76,13 +168,12 @@ class Identities:
 
     def account(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Account | str:
         """The account, or a sentence why this tenant gets none here. `run_as` is the scheduler's word; this node's goes first."""
-        own = "" if by_owner else self._system_users.get(user, "")
-        name = own or self._users.get(tenant) or run_as
+        name = self._name(tenant, by_owner, run_as, user)
         may_share = by_owner or self._shared_user
         if name:
             return self._mapped(tenant, name, may_share)
         if may_share:
-            return own_account()
+            return self._own()
         if os.geteuid() == 0:
             return (
                 f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map the user with "
@@ -96,11 +187,17 @@ class Identities:
             "executor.shared_user: true on this node to allow it."
         )
 
+    def _own(self) -> Account | str:
+        found = self._system.get("")
+        return found if isinstance(found, str) else own_account()
+
     def _mapped(self, tenant: str, name: str, may_share: bool) -> Account | str:
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
+        found = self._system.get(name)
+        if isinstance(found, str):
+            return found
+        if found is None:
             return f"A task of tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
+        entry, groups = found
         if not may_share and entry.pw_uid in {os.geteuid(), *self._scheduler_uids()}:
             whose = "the agent" if entry.pw_uid == os.geteuid() else "the scheduler on this machine"
             return (
@@ -115,7 +212,6 @@ class Identities:
                 f"A task of tenant {tenant} is mapped to the system user {name}, and the agent of this node is not root, so it can "
                 "not run anything as somebody else. Run the agent as root, or take the mapping out."
             )
-        groups = tuple(os.getgrouplist(name, entry.pw_gid))
         return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
 
     def _scheduler_uids(self) -> set[int]:

@@ -1,6 +1,6 @@
 """How a launch of the scheduler becomes one of this node: whose it is, what it finds in its environment, where its output goes."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from gpuyard.agent import outputs
@@ -30,6 +30,7 @@ class Kitchen:
         grace_seconds: float,
         control_groups: str = "auto",
         compute_percent: float = 100.0,
+        launch_seconds: float = said.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
         self.occupants: dict[said.Key, Occupant] = {}
         """Who holds which GPUs here; without the process ids, which the supervisor knows."""
@@ -43,8 +44,15 @@ class Kitchen:
         self._control_groups = control_groups
         self._compute = {} if compute_percent >= 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{compute_percent:g}"}
         """What MPS reads; without its daemon it has no effect."""
+        self._launch_seconds = launch_seconds
         self.grace_seconds = grace_seconds
         """Between asking an attempt to end and ending it."""
+
+    def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
+        """What is to be awaited before `launch`, so that it does not block; none: it does not."""
+        if asked.lease:
+            return None  # it runs as no user
+        return self._identities.look_up(asked.tenant, asked.by_owner, asked.run_as, asked.user)
 
     def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
         """The launch, or a sentence why not."""
@@ -81,6 +89,7 @@ class Kitchen:
             wait=asked.wait and not asked.lease,
             lease=asked.lease,
             cgroup=self._wants_control_group(cards),
+            launch_seconds=self._launch_seconds,
         )
 
     def _wants_control_group(self, cards: list[Card]) -> bool:

@@ -46,6 +46,8 @@ FORGET_SECONDS = 0.1
 """How long the supervisor keeps an end that the scheduler has: many are forgotten at a time."""
 MOST_IN_A_MESSAGE = 500
 REMEMBERED = 10_000
+SILENT_SECONDS = 10.0
+"""A supervisor that has not answered for so long is reported, and its node gets no more tasks until it does."""
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -81,6 +83,10 @@ class NotWelcome(GpuyardError):
 
 class Kitchen(Protocol):
     """How a launch of the scheduler becomes one of this node: user, environment, cards, output."""
+
+    def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
+        """What is to be awaited before `launch`; none: nothing."""
+        ...
 
     def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
         """The launch, or a sentence why not."""
@@ -210,10 +216,13 @@ class Agent:
         self._forgotten: list[said.Key] = []
         """Ends the scheduler has, of which the supervisor was not told yet."""
         self._streams: set[asyncio.Task[None]] = set()
+        self._later: dict[said.Key, list[pb.Command]] = {}
+        """Launches whose user is being looked up, and what was said about the same attempts since."""
         self._lease_until = 0.0
         self._fence_seconds = 0.0
         self._replaced = False
         self._was_welcome = False
+        self._is_silent = False
 
     async def run(self) -> None:
         """For ever. Without a supervisor there is nothing to carry: its error ends us, and its sentence is ours."""
@@ -523,6 +532,7 @@ class Agent:
             except Exception:  # whatever is wrong with what it measures, the node is there
                 log.exception("not_measured")
                 beat = pb.Heartbeat(at=self._clock.wall())
+            self._say_how_the_supervisor_is(beat)
             strays = [key for key in self._strays if key in self.held]
             beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in strays)
             for key in strays:
@@ -531,6 +541,19 @@ class Agent:
             line.woken.set()
             self._witness.save()
             await asyncio.sleep(seconds)
+
+    def _say_how_the_supervisor_is(self, beat: pb.Heartbeat) -> None:
+        """Without its supervisor the node starts and ends nothing, so nothing is to be placed there meanwhile."""
+        silent_seconds = self._processes.silent_seconds
+        if silent_seconds >= SILENT_SECONDS:
+            if not self._is_silent:
+                log.warning("supervisor_unresponsive", silent_seconds=round(silent_seconds, 1))
+            beat.supervisor_silent_seconds = silent_seconds
+            for use in beat.gpus:
+                use.health = pb.GpuUse.OFFLINE
+                use.why = f"The supervisor of the node's tasks has not answered for {silent_seconds:.0f} s."
+        self._is_silent = silent_seconds >= SILENT_SECONDS
+        self._processes.ping()
 
     def _keep_away(self, beat: pb.Heartbeat, key: said.Key) -> None:
         """The GPUs of an attempt nobody knows are not free, whatever the scheduler thinks."""
@@ -594,6 +617,30 @@ class Agent:
 
     def _do(self, line: Line, asked: pb.Command) -> None:
         key = said.Key(asked.task, asked.attempt, asked.origin)
+        if key in self._later:
+            self._later[key].append(asked)
+            return
+        looking = self._kitchen.look_up(asked.launch) if asked.WhichOneof("what") == "launch" else None
+        if looking is None:
+            self._carry_out(line, key, asked)
+            return
+        self._later[key] = [asked]
+        self._keep(asyncio.create_task(self._carry_out_later(line, key, looking)))
+
+    async def _carry_out_later(self, line: Line, key: said.Key, looking: Awaitable[None]) -> None:
+        try:
+            await looking
+        finally:
+            commands = self._later.pop(key)
+            if self._line is line:  # otherwise the scheduler says it again
+                for asked in commands:
+                    self._carry_out(line, key, asked)
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+
+    def _carry_out(self, line: Line, key: said.Key, asked: pb.Command) -> None:
         match asked.WhichOneof("what"):
             case "launch":
                 self._launch(line, key, asked.launch)
@@ -607,9 +654,7 @@ class Agent:
                 self._rounds[key] = asked.resume.round
                 self._processes.send(said.Resume(key))
             case "send_log":
-                stream = asyncio.create_task(self._send_log(line, key, asked.send_log))
-                self._streams.add(stream)
-                stream.add_done_callback(self._streams.discard)
+                self._keep(asyncio.create_task(self._send_log(line, key, asked.send_log)))
             case "extend":
                 self._processes.send(said.Extend(key, asked.extend.seconds_left))
             case "stray":

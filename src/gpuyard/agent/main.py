@@ -137,6 +137,7 @@ class Node:
             grace_seconds=float(executor.grace),
             control_groups=executor.control_groups,
             compute_percent=settings.gpu.max_compute_percent,
+            launch_seconds=float(executor.launch_timeout),
         )
         self._mark = ""
         self._measured_at = float("-inf")

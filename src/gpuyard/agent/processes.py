@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.supervisor.place import socket_address
 from gpuyard.domain.errors import GpuyardError
 
@@ -60,6 +61,8 @@ class Processes:
         self._flush_is_due = False
         self._unanswered: dict[said.Key, list[KeyedCommand]] = {}
         self._closed = False
+        self._unanswered_since: float | None = None
+        """When the oldest ping left that was not answered, on the boot clock."""
 
     async def __aenter__(self) -> Self:
         await self._connect()
@@ -86,6 +89,17 @@ class Processes:
     def awaits(self, key: said.Key) -> bool:
         """Whether something was said about an attempt that was not answered yet."""
         return key in self._unanswered
+
+    def ping(self) -> None:
+        """Ask the supervisor whether it is there; `silent_seconds` says what came of it."""
+        if self._unanswered_since is None:
+            self._unanswered_since = now()
+            self.send(said.Ping())
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has not answered; 0: it has answered all that it was asked."""
+        return 0.0 if self._unanswered_since is None else now() - self._unanswered_since
 
     async def events(self) -> AsyncIterator[list[said.Event]]:
         """What the supervisor says, in batches, until `close`. A broken line is mended, if need be with a new supervisor."""
@@ -155,7 +169,8 @@ class Processes:
             self._queue = []
 
     def _settle(self, event: said.Event) -> None:
-        if isinstance(event, said.Holding | said.NotReplaced):
+        self._unanswered_since = None
+        if isinstance(event, said.Holding | said.NotReplaced | said.Pong):
             return
         commands = self._unanswered.get(event.key)
         if commands is None:

@@ -107,6 +107,8 @@ class Executor(Section, frozen=True):
     """Output of one attempt kept on disk; the oldest goes first."""
     grace: Seconds = Seconds(10)
     """Between SIGTERM and SIGKILL."""
+    launch_timeout: Seconds = Seconds(30)
+    """How long work dir, output and command of a task may take to open; after that it is not launched."""
     control_groups: Literal["auto", "always", "never"] = "auto"
     """Hold tasks in control groups of their own, which no process can leave; auto: those on real GPUs."""
     docker: Docker = Docker()

@@ -21,7 +21,7 @@ def nodes(yard: "Client") -> Listing:
     rows = (
         (
             node.id,
-            node.status,
+            node.status if node.supervisor_silent_seconds is None else f"{node.status}, supervisor silent",
             node.gpus,
             node.gpus_idle,
             [f"{count}×{model}" for model, count in node.gpu_models.items()],

@@ -462,7 +462,17 @@ class Agents:
             log.warning("lost_node_is_heard", node_id=session.node)
             session.close()  # it was given up while it came back: it registers again, and is there
             return
+        before = self.telemetry.get(session.node)
         self.telemetry[session.node] = heartbeat
+        was_silent = before is not None and before.supervisor_silent_seconds > 0
+        if heartbeat.supervisor_silent_seconds > 0 and not was_silent:
+            log.warning(
+                "supervisor_unresponsive",
+                node=session.node,
+                silent_seconds=round(heartbeat.supervisor_silent_seconds, 1),
+            )
+        elif was_silent and not heartbeat.supervisor_silent_seconds > 0:
+            log.info("supervisor_recovered", node=session.node)
         session.heard = heartbeat.at
         session.wake()
         for use in heartbeat.gpus:

@@ -287,16 +287,18 @@ class Resumed(_message.Message):
     def __init__(self, round: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("at", "host", "gpus", "strays")
+    __slots__ = ("at", "host", "gpus", "strays", "supervisor_silent_seconds")
     AT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     STRAYS_FIELD_NUMBER: _ClassVar[int]
+    SUPERVISOR_SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     at: float
     host: Host
     gpus: _containers.RepeatedCompositeFieldContainer[GpuUse]
     strays: _containers.RepeatedCompositeFieldContainer[Stray]
-    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ...) -> None: ...
+    supervisor_silent_seconds: float
+    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ..., supervisor_silent_seconds: _Optional[float] = ...) -> None: ...
 
 class Host(_message.Message):
     __slots__ = ("cpu_percent", "memory_used_mib", "memory_mib", "load", "disk_free_mib")

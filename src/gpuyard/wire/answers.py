@@ -239,6 +239,8 @@ class NodeAnswer(Struct, frozen=True, kw_only=True):
     memory_used_mb: int | None
     load: float | None
     disk_free_mb: int | None
+    supervisor_silent_seconds: float | None
+    """How long the supervisor of the node's tasks has not answered its agent; none: it answers, or nothing is known."""
     devices: list[GpuAnswer]
     strays: list[StrayAnswer]
 

@@ -122,6 +122,16 @@ class Supervised:
         if number == signal.SIGKILL:
             until(lambda: proc.process(self.pid) is None or not is_alive(self.pid))
 
+    def keeper(self) -> int:
+        """The parent of the supervisor."""
+        until(lambda: name_of(parent_of(self.pid)) == "gpuyard-keeper")
+        return parent_of(self.pid)
+
+    def kill_with_keeper(self) -> None:
+        """Kill both, so that nobody learns how the tasks end."""
+        os.kill(self.keeper(), signal.SIGKILL)
+        self.kill()
+
     def watchers(self) -> list[int]:
         return [pid for pid in proc.all_processes() if name_of(pid) == "gpuyard-fence" and parent_of(pid) == self.pid]
 
@@ -140,8 +150,9 @@ class Supervised:
                 os.kill(pid, signal.SIGKILL)
         base = base_of(own)
         if base is not None and base.exists():
-            until(lambda: not (base / "supervisor" / "cgroup.procs").read_text())
-            for folder in (*(path for path in base.iterdir() if path.is_dir()), base):
+            folders = [path for path in base.iterdir() if path.is_dir()]
+            until(lambda: not any((folder / "cgroup.procs").read_text() for folder in folders))
+            for folder in (*folders, base):
                 folder.rmdir()
 
 

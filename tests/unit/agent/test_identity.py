@@ -30,6 +30,24 @@ def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
+@as_root
+def test_a_user_is_looked_up_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    look_up = pwd.getpwnam
+
+    def counted(name: str) -> pwd.struct_passwd:
+        asked.append(name)
+        return look_up(name)
+
+    monkeypatch.setattr(pwd, "getpwnam", counted)
+    identities = Identities({"physics": "nobody"}, False, tmp_path / "tenant")
+    for _ in range(3):
+        account = identities.account("physics", by_owner=False)
+        assert isinstance(account, Account)
+        assert account.user == "nobody"
+    assert asked == ["nobody"]
+
+
 @pytest.mark.usefixtures("not_root")
 def test_a_task_of_a_user_who_logged_in_does_not_run_as_the_agents_own_user() -> None:
     refusal = Identities({}, False).account("physics", by_owner=False)

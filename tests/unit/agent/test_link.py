@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+import pwd
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from gpuyard.agent import main
+from gpuyard.agent import identity, link, main
 from gpuyard.agent.outputs import path_of
 from gpuyard.agent.processes import SupervisorDoesNotStart
 from gpuyard.agent.settings import AgentSettings, load_agent_settings
@@ -74,6 +76,69 @@ def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
                     healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
 
     asyncio.run(story())
+
+
+def test_a_supervisor_that_does_not_answer_is_reported_and_takes_the_cards_away(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "SILENT_SECONDS", 0.5)
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+                supervisor = parent_of((await scheduler.hears_of(1, "started")).started.pid)
+                os.kill(supervisor, signal.SIGSTOP)
+                try:
+                    beat = await scheduler.heartbeats.get()
+                    while not beat.supervisor_silent_seconds:
+                        assert {use.health for use in beat.gpus} == {pb.GpuUse.OK}
+                        beat = await scheduler.heartbeats.get()
+                finally:
+                    os.kill(supervisor, signal.SIGCONT)
+                assert beat.supervisor_silent_seconds >= 0.5
+                assert {use.health for use in beat.gpus} == {pb.GpuUse.OFFLINE}
+                assert "has not answered" in beat.gpus[0].why
+                while beat.supervisor_silent_seconds:
+                    beat = await scheduler.heartbeats.get()
+                assert {use.health for use in beat.gpus} == {pb.GpuUse.OK}
+
+    asyncio.run(story())
+
+
+def test_a_directory_service_that_hangs_stops_neither_heartbeats_nor_other_tenants(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    look_up = pwd.getpwnam
+
+    def slow(name: str) -> pwd.struct_passwd:
+        if name == "slow":
+            answers.wait(PATIENCE_SECONDS)
+        return look_up("nobody")
+
+    monkeypatch.setattr(pwd, "getpwnam", slow)
+    monkeypatch.setattr(identity, "LOOK_UP_SECONDS", 1.0)
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                launch = pb.Launch(shell="sleep 600", tenant="physics", run_as="slow")
+                scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+                scheduler.say(pb.Command(task=1, attempt=1, stop=pb.Stop()))
+                scheduler.say(pb.Command(task=2, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+                for _ in range(5):
+                    await scheduler.heartbeats.get()
+                await scheduler.hears_of(2, "started")
+                end = (await scheduler.hears_of(1, "ended")).ended
+                assert "could not be looked up on this node within 1 s" in end.message
+
+    try:
+        asyncio.run(story())
+    finally:
+        answers.set()
 
 
 def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work_dir: Path) -> None:

@@ -166,7 +166,8 @@ def test_a_work_dir_is_entered_with_the_users_own_rights(supervised: Supervised,
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     nobody = pwd.getpwnam("nobody")
-    key = supervised.launches("true", uid=nobody.pw_uid, gid=nobody.pw_gid, cwd=str(closed))
+    env = ENV | {"USER": "nobody"}
+    key = supervised.launches("true", uid=nobody.pw_uid, gid=nobody.pw_gid, cwd=str(closed), env=env)
     assert "may not be entered by user nobody" in supervised.hears(said.NotLaunched, key).message
     assert supervised.end_of(supervised.launches("id -u")).exit_code == 0
 
@@ -217,7 +218,8 @@ def test_stopping_what_has_just_been_launched_needs_no_grace(supervised: Supervi
     first = supervised.runs("exec sleep 600")
     second = supervised.key()
     supervised.send(said.Stop(first, 600), Launch(second, argv=("sleep", "600"), env=ENV), said.Stop(second, 600))
-    assert supervised.end_of(first).signal == supervised.end_of(second).signal == signal.SIGTERM
+    assert supervised.end_of(first).signal == signal.SIGTERM
+    assert supervised.end_of(second).ending == Ending.STOPPED  # before it began, or by TERM
 
 
 def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
@@ -298,7 +300,7 @@ def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervise
 def test_a_command_that_can_not_start_leaves_no_control_group(supervised: Supervised) -> None:
     assert groups_of(supervised) == []
     supervised.hears(said.NotLaunched, supervised.launches("", argv=("no-such-command",), cgroup=True))
-    assert groups_of(supervised) == []
+    until(lambda: groups_of(supervised) == [])
 
 
 # --- suspending
@@ -392,9 +394,9 @@ def test_a_launch_that_is_repeated_runs_once(supervised: Supervised) -> None:
     key = supervised.key()
     launch = Launch(key, shell="echo once; sleep 0.3", env=ENV, output=str(supervised.output(key)))
     supervised.send(launch, launch)
+    first = supervised.hears(said.Launched, key)
     supervised.send(launch)
-    pids = {supervised.hears(said.Launched, key).pid for _ in range(3)}
-    assert len(pids) == 1
+    assert supervised.hears(said.Launched, key).pid == first.pid
     supervised.end_of(key)
     supervised.send(launch)
     supervised.end_of(key)

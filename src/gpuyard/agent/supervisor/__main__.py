@@ -1,7 +1,7 @@
 """`python -m gpuyard.agent.supervisor --folder DIR`: starts the supervisor of a folder and returns when it listens.
 
-Nothing happens where one listens already. `--check` only loads everything, to see whether this code could take over;
-`--resume` is how it does.
+Nothing happens where one listens already. `--resume` takes over from the code before us, in the same process; `--check`
+does the same with a copy of what is handed over and in a folder of its own, to see whether this code can.
 """
 
 import fcntl
@@ -10,11 +10,14 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
 
+from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor import place, proc
+from gpuyard.agent.supervisor.exits import start_keeper
 from gpuyard.agent.supervisor.holder import Holder
 from gpuyard.agent.supervisor.server import Handover, Server, say_what_broke
 
@@ -24,8 +27,8 @@ BACKLOG = 64
 def main(arguments: list[str]) -> int:
     """The arguments are our own, so there is no parser to load."""
     match arguments:
-        case ["--check"]:
-            return 0
+        case ["--check", descriptor]:
+            return check(int(descriptor))
         case ["--folder", folder]:
             return begin(Path(folder))
         case ["--folder", folder, "--resume", descriptor]:
@@ -56,6 +59,10 @@ def begin(folder: Path) -> int:
     os.setsid()
     _redirect_output(folder)
     try:
+        _stand_on_our_own()
+        if supervisor := os.fork():
+            start_keeper(folder, supervisor)
+        os.setsid()
         _prepare()
         holder = Holder(folder)
         holder.begin()
@@ -74,11 +81,11 @@ def resume(folder: Path, descriptor: int) -> int:
     try:
         with os.fdopen(descriptor, "rb") as memory:
             state = msgspec.msgpack.decode(memory.read(), type=Handover)
-        for inherited in (state.lock, state.listener):
+        for inherited in (state.lock, state.listener, *(line for _, line in state.starting)):
             os.set_inheritable(inherited, False)
         _prepare()
         holder = Holder(folder)
-        holder.continue_from(state.attempts, state.waiting, state.watcher_pid)
+        holder.continue_from(state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting)
         _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder))
     except BaseException:
         say_what_broke()
@@ -86,8 +93,21 @@ def resume(folder: Path, descriptor: int) -> int:
     return 0
 
 
-def _prepare() -> None:
-    """Stand on our own: whatever the caller ignored or blocked must not reach the tasks."""
+def check(descriptor: int) -> int:
+    """Take over a copy of the state: nothing is signalled, waited for or written beside what we hold."""
+    with os.fdopen(descriptor, "rb") as memory:
+        state = msgspec.msgpack.decode(memory.read(), type=Handover)
+    with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
+        holder = Holder(Path(folder))
+        holder.take_up(state.attempts, state.waiting, state.queued)
+        said.frame([holder.holding()])
+        holder.end_turn()
+        holder.close()
+    return 0
+
+
+def _stand_on_our_own() -> None:
+    """Whatever the caller ignored or blocked must not reach the tasks. Supervisor and keeper have this in common."""
     os.chdir("/")
     os.umask(0o022)  # of the tasks; our own files say themselves who may read them
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -95,6 +115,11 @@ def _prepare() -> None:
         if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
             signal.signal(number, signal.SIG_DFL)
     proc.become_subreaper()
+    proc.be_spared_from_oom()
+
+
+def _prepare() -> None:
+    _stand_on_our_own()
     proc.call_ourselves("gpuyard-superv")
 
 

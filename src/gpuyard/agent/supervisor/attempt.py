@@ -22,7 +22,9 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     born: Born = UNBORN
     """When the process `pid` began."""
     ours: bool = True
-    """Its process is our child, so its exit code will be known. Not so for one that was adopted."""
+    """Its process is our child. One that was adopted is its keeper's, who says how it ends."""
+    begins_by: float | None = None
+    """Its starter has its order and must have become the command by then, on the boot clock; none: it has, or has none."""
     cgroup: bool = False
     """It has a control group of its own."""
     lease: bool = False

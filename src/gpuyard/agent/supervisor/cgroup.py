@@ -1,18 +1,16 @@
 """A control group for each attempt, where the machine has them: no process can leave one, whatever it does.
 
-A process is born into the group of its parent, so the supervisor stands in the attempt's group while it starts the
-command, and then goes home. The kernel takes its time over such moves: with a group for each, half as many trivial tasks
-run in a second. So it is done where it is asked for (`Launch.cgroup`).
+A starter moves itself into the attempt's group before it becomes the command (`launcher.py`). The kernel takes its
+time over such moves, so it is done where it is asked for (`Launch.cgroup`).
 
-    <our own group>/gpuyard-<mark>/supervisor       where the supervisor is at home
     <our own group>/gpuyard-<mark>/<task>.<attempt> one for each attempt, taken away with its end
 
 Only the second version of control groups is used, and no limits are set. Where a group can not be made the mark and the
 session tell whose a process is, as always.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from gpuyard.agent.supervisor.messages import Key
@@ -23,29 +21,20 @@ class Cgroups:
 
     def __init__(self, mark: str) -> None:
         self._base = base_of(mark)
-        self._is_home = False
 
-    def open(self, key: Key) -> bool:
-        """Make a group for an attempt. Whether there is one now."""
+    def open(self, key: Key) -> Path | None:
+        """Make a group for an attempt; none: this machine does not let us."""
         if self._base is None:
-            return False
+            return None
         try:
-            if not self._is_home:
-                self._go_home()
-            self._folder(key).mkdir(exist_ok=True)
+            folder = self._folder(key)
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder / "cgroup.procs", os.W_OK):
+                raise PermissionError(folder)
         except OSError:
-            self._base = None  # this machine does not let us: it will not later either
-            return False
-        return True
-
-    @contextmanager
-    def inside(self, key: Key) -> Iterator[None]:
-        """Whatever is started meanwhile is born into the attempt's group."""
-        _write(self._folder(key) / "cgroup.procs", "0")
-        try:
-            yield
-        finally:
-            self._go_home()
+            self._base = None  # it will not later either
+            return None
+        return folder
 
     def members(self, key: Key) -> set[int]:
         """All processes of an attempt's group, and of groups that it made below."""
@@ -75,16 +64,14 @@ class Cgroups:
         return owner_of(pid, self._base.name) if self._base is not None and self._base.exists() else None
 
     def leave(self) -> None:
-        """Go back to where we came from, and take away what is empty."""
-        if self._is_home and self._base is not None:
+        """Take away the folder of the groups, where it is empty."""
+        if self._base is not None:
             with suppress(OSError):
-                _write(self._base.parent / "cgroup.procs", "0")
-                (self._base / "supervisor").rmdir()
                 self._base.rmdir()
 
     def _folder(self, key: Key) -> Path:
         assert self._base is not None
-        return self._base / f"{key.task}.{key.attempt}"
+        return self._base / ".".join(map(str, key))
 
     def _below(self, key: Key) -> list[Path]:
         """Groups that the attempt made itself, which hardly any does: the count of links says so without a search."""
@@ -94,22 +81,15 @@ class Cgroups:
                 return [path for path in sorted(folder.glob("**/*")) if path.is_dir()]
         return []
 
-    def _go_home(self) -> None:
-        assert self._base is not None
-        home = self._base / "supervisor"
-        home.mkdir(parents=True, exist_ok=True)
-        _write(home / "cgroup.procs", "0")
-        self._is_home = True
-
 
 def owner_of(pid: int, base: str) -> Key | None:
     """The attempt in whose group a process is, of those below a folder of this name."""
     with suppress(OSError):
         own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
         _, found, rest = own.partition(f"/{base}/")
-        task, _, attempt = rest.strip().partition("/")[0].partition(".")
-        if found and task.isdigit() and attempt.isdigit():
-            return Key(int(task), int(attempt))
+        numbers = rest.strip().partition("/")[0].split(".")
+        if found and len(numbers) == len(Key._fields) and all(number.isdigit() for number in numbers):
+            return Key(*map(int, numbers))
     return None
 
 
@@ -126,9 +106,7 @@ def base_of(mark: str) -> Path | None:
         for mount in (words[1] for words in mounts if words[2] == "cgroup2"):
             for own in (line[3:] for line in lines if line.startswith("0::/")):
                 here = Path(mount) / own.lstrip("/")
-                name = name_of(mark)
-                # One that was replaced or adopted is at home already.
-                base = here.parent if here.parent.name == name else here / name
+                base = here / name_of(mark)
                 return base if (here / "cgroup.kill").exists() or here == Path(mount) else None
     return None
 

@@ -1,41 +1,48 @@
 """Holds attempts: what the supervisor does, without the line it hears it on.
 
-    Launch ──► intent on disk ──► spawn ──► Launched ─────────────► command over ──► nothing left behind ──► Ended
+    Launch ──► pid on disk ──► order to starter ──► Launched ─────► command over ──► nothing left behind ──► Ended
        │                                       │  ▲                       ▲                  ▲
        └─ wait: Prepared ── Start ─────────────┘  └── Suspend, Resume     │                  │
                                     Stop, time-out, lease over: TERM, grace, KILL   TERM, grace, KILL of what is left
 
-The usual way is cheap: one spawn, one wait, a look at the list of our children, and three lines of memory. Whose a
-process is, and what a command left behind, `kin.py` knows; `fence.py` sees to it that a lease holds also without us.
+The usual way is cheap: one order to a process that is ready (`spawn.py`), one wait, a look at the list of our children,
+and three lines of memory. Whose a process is, and what a command left behind, `kin.py` knows; `fence.py` sees to it that
+a lease holds also without us. Nothing here touches a file system of the tasks: one that does not answer costs the
+attempt that needs it, and nobody else.
 """
 
 import os
+import select
+import selectors
 import signal
 import socket
 import time
 from collections.abc import Iterable
-from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 import gpuyard
-from gpuyard.agent.supervisor import mark, place, proc
+from gpuyard.agent.supervisor import launcher, mark, place, proc
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.attempt import Attempt, new_attempt
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.exits import PATIENCE_SECONDS, Exits, is_kept
 from gpuyard.agent.supervisor.fence import Table, Watcher, fork_watcher
 from gpuyard.agent.supervisor.kin import Kin
 from gpuyard.agent.supervisor.memory import Memory
 from gpuyard.agent.supervisor.messages import Ended, Ending, Key, Launch, Phase
 from gpuyard.agent.supervisor.output import trim
-from gpuyard.agent.supervisor.spawn import CanNotSpawn, spawn
+from gpuyard.agent.supervisor.spawn import CanNotSpawn, Starter, Starters, end_old_launchers, order_of, too_slow, why
 from gpuyard.agent.supervisor.timers import Timers
 
 OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
+LOOK_FOR_EXIT_SECONDS = 0.02
 MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
 """Descriptors spent on adopted commands; the others are for clients and outputs."""
 
@@ -46,20 +53,42 @@ LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
 
 
+class Starting(NamedTuple):
+    """An attempt whose starter has its order and has not answered."""
+
+    attempt: Attempt
+    launch: Launch
+    starter: Starter
+
+
 class Holder:
     """All attempts of one folder."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._memory = Memory(folder / place.LOG)
         self._table = Table(folder / place.TABLE)
         self._mark = place.mark_of(folder)
         self._cgroups = Cgroups(self._mark)
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.selector = selectors.DefaultSelector()
+        """What our loop listens to."""
+        self._kin = Kin(self._mark, self._cgroups)
+        self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._order_queued)
+        self._queue: dict[Key, Launch] = {}
+        """Launches that wait for a starter."""
+        self._starting: dict[Key, Starting] = {}
+        self._lines: dict[int, Key] = {}
+        """Their sockets."""
+        self._closed_lines = select.epoll()
+        self.selector.register(self._closed_lines, selectors.EVENT_READ, self._hear_starters)
+        self._given_up: dict[int, Key] = {}
+        """Starters that failed or were killed and are not gone yet, by pid."""
+        self._suspend_later: set[Key] = set()
+        """To be suspended as soon as they run."""
         self._attempts: dict[Key, Attempt] = {}
         self._open: set[Key] = set()
         """Those that have not ended."""
         self._waiting: dict[Key, Launch] = {}
-        self._kin = Kin(self._mark, self._cgroups)
         self._slots: dict[Key, int] = {}
         self._watcher: Watcher | None = None
         self._fenced: dict[Key, Attempt] = {}
@@ -69,6 +98,9 @@ class Holder:
         self._checked_output_at = 0.0
         self.pidfds: dict[int, Attempt] = {}
         """Descriptors that tell of the end of adopted commands, for the server's selector."""
+        self._exits = Exits(folder)
+        self._unreported: dict[Key, float] = {}
+        """Adopted commands that are over and whose keeper has not said how; until when to wait for that."""
         self._unwatched: list[Attempt] = []
         """Adopted ones for which there was no descriptor left; they are looked at now and then."""
 
@@ -76,50 +108,81 @@ class Holder:
 
     def begin(self) -> None:
         """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
+        ended_starters = end_old_launchers(self._mark)
+        self._exits.begin()
         struck = self._find_slots()
         self._attempts, same_boot = self._memory.read()
         for key, found in self._kin.find_commands().items():
             if key not in self._attempts:  # the notes were lost or damaged, and it runs all the same
                 born, fence = (found.began, found.began), key in self._slots
                 self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
-        for attempt in self._attempts.values():
+        open_ones = [attempt for attempt in self._attempts.values() if attempt.end is None]
+        self._open = {attempt.key for attempt in open_ones}
+        for attempt in open_ones:
+            attempt.ours = False
+        for attempt in open_ones:
             if attempt.end is None:
-                self._open.add(attempt.key)
-                self._take_over(attempt, attempt.key in struck, same_boot)
+                self._take_over(attempt, attempt.key in struck, same_boot, attempt.pid in ended_starters)
         self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
         self._sweep()
+        self._starters.prepare(0)
+        self._exits.noted(0)
+        self._clear_exits()
 
-    def continue_from(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], watcher_pid: int) -> None:
+    def continue_from(
+        self,
+        attempts: Iterable[Attempt],
+        waiting: Iterable[Launch],
+        watcher_pid: int,
+        queued: Iterable[Launch] = (),
+        starting: Iterable[tuple[Launch, int]] = (),
+    ) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
+        self._exits.begin()
         struck = self._find_slots()
+        self.take_up(attempts, waiting, queued)
+        for key in self._open:
+            if key in struck:
+                self._attempts[key].stopping = Ending.FENCED
+            self._fence(self._attempts[key])
+        self._free_slots_of_nobody()
+        if watcher_pid:
+            os.kill(watcher_pid, signal.SIGKILL)
+            os.waitpid(watcher_pid, 0)
+        for launch, descriptor in starting:
+            attempt = self._attempts[launch.key]
+            starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
+            self._listen_to(Starting(attempt, launch, starter), 0)
+        self.reap()
+        self._starters.prepare(len(self._queue))
+
+    def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
+        """Know what is held, and write it down. Nothing is done to any process, so this can be tried with a copy."""
         self._waiting = {launch.key: launch for launch in waiting}
+        self._queue = {launch.key: launch for launch in queued}
         for attempt in attempts:
             self._attempts[attempt.key] = attempt
             if attempt.end is not None:
                 continue
             self._open.add(attempt.key)
-            if attempt.key in struck:
-                attempt.stopping = Ending.FENCED
             if attempt.command_ended:
                 self._kin.sweeping[attempt.key] = attempt
             elif attempt.pid:
                 self._kin.commands[attempt.pid] = attempt
                 if not attempt.ours:
                     self._watch_adopted(attempt)
-            self._fence(attempt)
             self._set_timer(attempt)
-        self._free_slots_of_nobody()
-        if watcher_pid:
-            os.kill(watcher_pid, signal.SIGKILL)
-            os.waitpid(watcher_pid, 0)
         self._memory.begin(self._attempts)
-        self.reap()
 
-    def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool) -> None:
-        attempt.ours = False
+    def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
+        attempt.begins_by = None
         if not same_boot:
             attempt.message = LOST_MACHINE
+            self._finish(attempt, Ending.LOST)
+            return
+        if never_began:  # we ended its starter
+            attempt.message = LOST_BEGINNING
             self._finish(attempt, Ending.LOST)
             return
         if attempt.lease:
@@ -140,9 +203,13 @@ class Holder:
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             attempt.message = LOST_CODE
             self._kin.commands[attempt.pid] = attempt
+            self._start_clock(attempt)
             self._watch_adopted(attempt)
+        elif attempt.pid:
+            attempt.message = LOST_TRACE
+            self._lose_adopted(attempt)
         else:  # what it may have left is ended, also where it has hardly begun: nobody could tell how that went
-            attempt.message = LOST_TRACE if attempt.pid else LOST_BEGINNING
+            attempt.message = LOST_BEGINNING
             attempt.command_ended = True
             self._kin.sweeping[attempt.key] = attempt
         self._fence(attempt)
@@ -158,10 +225,32 @@ class Holder:
             self._lose_adopted(attempt)
 
     def _lose_adopted(self, attempt: Attempt) -> None:
+        """An adopted command is over. Its keeper says how, or is about to."""
         if self._kin.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
             del self._kin.commands[attempt.pid]
+        found = self._exits.find(attempt.pid, attempt.born)
+        if found is None and is_kept(attempt.pid, attempt.born, self._folder):
+            # Of one that we end ourselves it is known why it ended.
+            patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
+            give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)
+            if now() < give_up_at:
+                return
+        if found is None:  # reaped since we looked, or by somebody who says nothing
+            found = self._exits.find(attempt.pid, attempt.born)
+        self._unreported.pop(attempt.key, None)
+        if found is not None and found.never_began:
+            attempt.message = LOST_BEGINNING
+        elif found is not None:
+            attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
         attempt.command_ended = True
         self._kin.sweeping[attempt.key] = attempt
+
+    def _look_at_unreported(self) -> None:
+        if not self._unreported:
+            return
+        for key in list(self._unreported):
+            self._lose_adopted(self._attempts[key])
+        self._sweep()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -203,9 +292,10 @@ class Holder:
         attempts = tuple(attempt.held() for attempt in self._attempts.values())
         return said.Holding(attempts, os.getpid(), gpuyard.__version__)
 
-    def handover(self) -> tuple[list[Attempt], list[Launch]]:
-        """What the next one needs for `continue_from`."""
-        return list(self._attempts.values()), list(self._waiting.values())
+    def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
+        """What the next one needs for `continue_from`: all attempts, and those that wait, are queued and are starting."""
+        starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
+        return list(self._attempts.values()), list(self._waiting.values()), list(self._queue.values()), starting
 
     def _tell(self, attempt: Attempt) -> None:
         """Say again how it stands."""
@@ -213,11 +303,11 @@ class Holder:
             self._events.append(attempt.end)
         elif attempt.phase is Phase.WAITING:
             self._events.append(said.Prepared(attempt.key, attempt.port))
-        else:
+        elif not self._is_to_begin(attempt.key):
             self._events.append(said.Launched(attempt.key, attempt.pid, attempt.at))
 
     def _launch(self, launches: list[Launch]) -> None:
-        """Begin new attempts. What is intended is on disk before a process exists: it can be found by its mark."""
+        """Begin new attempts."""
         runs: list[Launch] = []
         for launch in launches:
             attempt = self._attempts[launch.key]
@@ -237,48 +327,135 @@ class Holder:
             elif not launch.argv and not launch.shell:
                 self._not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
             else:
-                self._memory.note(attempt)
                 runs.append(launch)
         self._run(runs)
 
-    def _run(self, launches: list[Launch]) -> None:
-        if not launches:
-            return
-        try:
-            self._memory.write()
-        except OSError as error:
-            sentence = (
-                f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
-            )
-            for launch in launches:
-                self._not_launched(self._attempts[launch.key], sentence)
-            return
+    def _run(self, launches: Iterable[Launch]) -> None:
         for launch in launches:
+            if not self._is_fenced_off(self._attempts[launch.key]):
+                self._queue[launch.key] = launch
+        self._order_queued()
+
+    def _is_to_begin(self, key: Key) -> bool:
+        """It is launched, and its command does not run yet."""
+        return key in self._starting or key in self._queue
+
+    def _order_queued(self) -> None:
+        """Give starters that are ready their orders. The pid of each is on disk before it can become a command."""
+        starting = []
+        for launch in list(islice(self._queue.values(), len(self._starters))):
             attempt = self._attempts[launch.key]
-            if self._is_fenced_off(attempt):  # others have begun, or time has passed, since it was asked for
+            del self._queue[launch.key]
+            if self._is_fenced_off(attempt):
                 continue
-            env = launch.env | {
-                "GPUYARD_TASK_ID": str(launch.key.task),
-                "GPUYARD_ATTEMPT": str(launch.key.attempt),
-                mark.NAME: mark.value(self._mark, launch.key),
-            }
-            before = proc.tick()
-            attempt.cgroup = launch.cgroup and self._cgroups.open(launch.key)
-            try:
-                with self._cgroups.inside(launch.key) if attempt.cgroup else nullcontext():
-                    attempt.pid = spawn(launch, env, self._null)
-            except CanNotSpawn as error:
-                self._not_launched(attempt, str(error))
-                continue
-            attempt.born = (before, proc.tick())
-            attempt.phase = Phase.RUNNING
-            attempt.at = time.time()
-            self._kin.commands[attempt.pid] = attempt
-            self._fence(attempt)
-            self._start_clock(attempt)
+            starter = self._starters.take()
+            group = self._cgroups.open(launch.key) if launch.cgroup else None
+            attempt.pid, attempt.born, attempt.cgroup = starter.pid, starter.born, group is not None
+            attempt.begins_by = attempt.begins_by or now() + launch.launch_seconds
             self._memory.note(attempt)
-            self._events.append(said.Launched(launch.key, attempt.pid, attempt.at))
+            starting.append((Starting(attempt, launch, starter), group))
+        if starting:
+            try:
+                self._memory.write()
+            except OSError as error:
+                sentence = f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
+                for it, _ in starting:
+                    self._starters.give_back(it.starter)
+                    self._not_launched(it.attempt, sentence)
+            else:
+                for it, group in starting:
+                    self._order(it, group)
+        self._starters.prepare(len(self._queue))
+
+    def _order(self, it: Starting, group: Path | None) -> None:
+        attempt, launch, starter = it
+        env = launch.env | {
+            "GPUYARD_TASK_ID": str(launch.key.task),
+            "GPUYARD_ATTEMPT": str(launch.key.attempt),
+            mark.NAME: mark.value(self._mark, launch.key),
+        }
+        try:
+            order = order_of(launch, env, group)
+        except CanNotSpawn as error:
+            self._starters.give_back(starter)
+            self._not_launched(attempt, str(error))
+            return
+        self._fence(attempt)
+        self._kin.commands[attempt.pid] = attempt
+        self._listen_to(it, 0 if starter.order(order) else select.EPOLLOUT)
+        self._set_timer(attempt)
+
+    def _listen_to(self, it: Starting, mask: int) -> None:
+        self._starting[it.attempt.key] = it
+        self._lines[it.starter.line.fileno()] = it.attempt.key
+        self._closed_lines.register(it.starter.line, mask)  # that it is closed is told in any case
+
+    def _hear_starters(self) -> None:
+        for descriptor, _ in self._closed_lines.poll(0):
+            if descriptor in self._lines:
+                self._hear_starter(self._lines[descriptor])
+
+    def _hear_starter(self, key: Key) -> None:
+        """See whether a starter has become its command."""
+        it = self._starting[key]
+        attempt, launch, starter = it
+        if not starter.send():
+            return
+        answer = starter.answer()
+        if answer is None:
+            self._closed_lines.modify(starter.line, 0)
+            return
+        self._drop_starter(it)
+        if answer == launcher.ABOUT_TO_BEGIN:
+            self._began(attempt)
+            return
+        self._forget_starter(attempt)
+        if answer:
+            self._not_launched(attempt, why(answer, launch))
+        elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: another one tries
+            attempt.pid, attempt.born = 0, proc.UNBORN
+            self._queue[key] = launch
+            self._order_queued()
+        else:
+            self._not_launched(attempt, too_slow(launch))
+
+    def _drop_starter(self, it: Starting) -> None:
+        del self._starting[it.attempt.key]
+        del self._lines[it.starter.line.fileno()]
+        self._timers.drop(it.attempt.key)
+        self._closed_lines.unregister(it.starter.line)
+        it.starter.close()
+
+    def _began(self, attempt: Attempt) -> None:
+        attempt.phase = Phase.RUNNING
+        attempt.at = time.time()
+        attempt.begins_by = None
+        self._start_clock(attempt)
+        self._memory.note(attempt)
         self._kin.look_anew()
+        self._events.append(said.Launched(attempt.key, attempt.pid, attempt.at))
+        if attempt.key in self._suspend_later:
+            self._suspend_later.discard(attempt.key)
+            self._suspend(attempt.key)
+
+    def _has_begun(self, attempt: Attempt) -> bool:
+        """Whether its command runs; where it does not, its starter is killed, so that it never will."""
+        if attempt.key in self._starting:
+            self._hear_starter(attempt.key)
+        it = self._starting.get(attempt.key)
+        if it is None:
+            return attempt.key not in self._queue
+        it.starter.kill()
+        self._drop_starter(it)
+        self._forget_starter(attempt)
+        return False
+
+    def _forget_starter(self, attempt: Attempt) -> None:
+        """It never becomes a command, and is gone soon, or when what it waits for answers."""
+        self._kin.commands.pop(attempt.pid, None)
+        if (slot := self._slots.pop(attempt.key, None)) is not None:
+            self._table.take(slot)
+        self._given_up[attempt.pid] = attempt.key
 
     def _too_late(self, attempt: Attempt) -> None:
         """The scheduler may have given it to another node already; that is nobody's failure."""
@@ -290,10 +467,14 @@ class Holder:
 
     def _never_began(self, attempt: Attempt, end: said.Ended | said.NotLaunched) -> None:
         attempt.phase = Phase.ENDED
+        attempt.begins_by = None
         attempt.end = end
-        self._waiting.pop(attempt.key, None)
-        self._fenced.pop(attempt.key, None)
+        if (slot := self._slots.pop(attempt.key, None)) is not None:
+            self._table.take(slot)
+        for of_open_ones in (self._waiting, self._queue, self._fenced):
+            of_open_ones.pop(attempt.key, None)
         self._open.discard(attempt.key)
+        self._suspend_later.discard(attempt.key)
         if attempt.cgroup:
             self._cgroups.close(attempt.key)
         self._memory.note(attempt)
@@ -330,6 +511,8 @@ class Holder:
             self._events.append(attempt.end)
         elif attempt.phase is Phase.SUSPENDED:
             self._events.append(said.SuspendedNow(key))
+        elif self._is_to_begin(key):
+            self._suspend_later.add(key)
         elif attempt.phase is Phase.RUNNING and attempt.stopping is None and not attempt.command_ended:
             stopped: set[int] = set()
             for _ in range(SUSPEND_ROUNDS):  # one of them may have forked before it stood still
@@ -353,6 +536,7 @@ class Holder:
         elif attempt.end is not None:
             self._events.append(attempt.end)
         elif attempt.phase is not Phase.WAITING:
+            self._suspend_later.discard(key)
             if attempt.phase is Phase.SUSPENDED:
                 attempt.phase = Phase.RUNNING
                 self._start_clock(attempt)
@@ -379,10 +563,13 @@ class Holder:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
         if self._fenced:
             instants.append(self._table.lease_end)
+        if self._unreported:
+            instants.append(now() + LOOK_FOR_EXIT_SECONDS)
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
         """Do what is due."""
+        self._look_at_unreported()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
@@ -412,7 +599,7 @@ class Holder:
         attempt.times_out_at = attempt.seconds_left = None
         if command.seconds_left:
             attempt.seconds_left = max(0.0, command.made_at + command.seconds_left - now())
-        if attempt.phase is Phase.RUNNING:
+        if attempt.phase is Phase.RUNNING and not self._is_to_begin(command.key):
             self._start_clock(attempt)
         self._memory.note(attempt)
 
@@ -424,13 +611,20 @@ class Holder:
 
     def _set_timer(self, attempt: Attempt) -> None:
         """See to it that we look at an attempt when something of it is due."""
-        instants = [instant for instant in (attempt.times_out_at, attempt.kill_at) if instant is not None]
+        every = (attempt.times_out_at, attempt.kill_at, attempt.begins_by)
+        instants = [instant for instant in every if instant is not None]
         if attempt.command_ended and not attempt.ours:
             instants.append(now() + LOOK_AGAIN_SECONDS)  # nobody tells us when the rest of an adopted one ends
         if instants:
             self._timers.set(attempt.key, min(instants))
 
     def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
+        if attempt.key in self._starting and attempt.begins_by is not None and attempt.begins_by <= at:
+            launch = self._starting[attempt.key].launch
+            if not self._has_begun(attempt) and attempt.end is None:
+                self._not_launched(attempt, too_slow(launch))
+            if attempt.end is not None:
+                return
         if attempt.times_out_at is not None and attempt.times_out_at <= at:
             attempt.times_out_at = None
             self._end(attempt, Ending.TIMED_OUT, attempt.grace_seconds)
@@ -448,15 +642,19 @@ class Holder:
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def _end(self, attempt: Attempt, why: Ending, grace_seconds: float) -> None:
+    def _end(self, attempt: Attempt, reason: Ending, grace_seconds: float) -> None:
         """Begin to end an attempt. The first reason counts; a shorter grace counts also later."""
-        if not attempt.pid and not attempt.command_ended:
-            self._finish(attempt, why)
+        if not self._has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
+            if attempt.end is None:
+                self._finish(attempt, reason)
+            return
+        if attempt.end is not None:  # its starter had failed
             return
         kill_at = now() + max(0.0, grace_seconds)
-        is_first = attempt.stopping is None and not attempt.command_ended
+        is_over = attempt.command_ended or attempt.key in self._unreported
+        is_first = attempt.stopping is None and not is_over
         if is_first:
-            attempt.stopping = why
+            attempt.stopping = reason
             attempt.times_out_at = None
             self._memory.note(attempt)
         if attempt.kill_at is None or kill_at < attempt.kill_at:
@@ -476,14 +674,24 @@ class Holder:
         over = False
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break
-            if pid == 0:
+            if found is None:
                 break
+            pid = found.si_pid
             if pid == self.watcher_pid:
                 self._lose_watcher()
+            known = self._kin.commands.get(pid)
+            if known is not None and known.key in self._starting:
+                self._hear_starter(known.key)
+                known = self._kin.commands.get(pid)
+            if known is not None:  # should we be killed now, the next supervisor knows how it ended
+                self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
+            _, status = os.waitpid(pid, 0)
             attempt = self._kin.waited_for(pid)
+            if attempt is None:
+                self._lose_helper(pid)
             if attempt is not None:
                 over = True
                 attempt.command_ended = True
@@ -495,11 +703,23 @@ class Holder:
         if over or self._kin.sweeping:
             self._sweep()
 
+    def _lose_helper(self, pid: int) -> None:
+        """A child is gone that ran no command."""
+        if (key := self._given_up.pop(pid, None)) is not None:
+            self._cgroups.close(key)
+        elif self._starters.lose(pid):
+            self._starters.prepare(len(self._queue))
+
     def adopted_ended(self, descriptor: int) -> None:
         """An adopted command is over."""
         self._lose_adopted(self.pidfds.pop(descriptor))
         os.close(descriptor)
         self._sweep()
+
+    def _clear_exits(self) -> None:
+        """What keepers have said is of no use once nothing is adopted."""
+        if all(self._attempts[key].ours for key in self._open):
+            self._exits.clear()
 
     def _sweep(self) -> None:
         """Finish those whose command is over and who left nothing behind; end what the others left."""
@@ -535,15 +755,19 @@ class Holder:
         slot = self._slots.pop(attempt.key, None)
         if slot is not None and self._table.take(slot) and ending is not Ending.SUCCEEDED:
             ending = Ending.FENCED
-        for of_open_ones in (self._kin.sweeping, self._waiting, self._fenced):
+        for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._fenced):
             of_open_ones.pop(attempt.key, None)
+        self._suspend_later.discard(attempt.key)
+        self._unreported.pop(attempt.key, None)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         if attempt.cgroup:
             self._cgroups.close(attempt.key)
+        if not attempt.ours:
+            self._clear_exits()
         _trim(attempt)
         attempt.phase = Phase.ENDED
-        attempt.times_out_at = attempt.kill_at = attempt.seconds_left = None
+        attempt.times_out_at = attempt.kill_at = attempt.seconds_left = attempt.begins_by = None
         attempt.end = Ended(attempt.key, ending, attempt.exit_code, attempt.signal, time.time(), attempt.message)
         self._memory.note(attempt)
         self._events.append(attempt.end)
@@ -609,6 +833,7 @@ class Holder:
         self._kin.look_anew()
         try:
             self._memory.write()
+            self._exits.noted()
             self._memory.compact(self._attempts)
         except OSError:
             self._checked_output_at = now()  # tried again within a second
@@ -617,6 +842,8 @@ class Holder:
 
     def close(self) -> None:
         """Leave nothing of ours behind on the machine."""
+        self._starters.close()
+        self._closed_lines.close()
         self._cgroups.leave()
 
     @property

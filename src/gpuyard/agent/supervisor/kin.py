@@ -12,7 +12,7 @@ whole process table.
 
 from collections.abc import Iterable
 
-from gpuyard.agent.supervisor import mark, proc
+from gpuyard.agent.supervisor import launcher, mark, proc
 from gpuyard.agent.supervisor.attempt import Attempt
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.messages import Key
@@ -33,7 +33,7 @@ class Kin:
         self.sweeping: dict[Key, Attempt] = {}
         """Their command is over, something of them may not be."""
         self.helpers: set[int] = set()
-        """Children of ours that belong to no attempt: the watcher."""
+        """Children of ours that belong to no attempt: the watcher. Starters are told by their name."""
 
     # --- what is known
 
@@ -62,7 +62,7 @@ class Kin:
         """Find out whose the children are that are no commands."""
         known = self.commands.keys() | self._leftovers.keys() | self.helpers
         for pid in proc.children():
-            if pid not in known:
+            if pid not in known and proc.name(pid) != launcher.NAME:
                 self._leftovers[pid] = self._owner(pid)
 
     # --- questions

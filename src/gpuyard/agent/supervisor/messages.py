@@ -18,6 +18,7 @@ import msgspec
 from gpuyard.agent.supervisor.clock import now
 
 DEFAULT_GRACE_SECONDS = 10.0
+DEFAULT_LAUNCH_SECONDS = 30.0
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -71,6 +72,8 @@ class Launch(Message, frozen=True):
     """No process at all: it is held and listed, and `Stop` or its time-out ends it."""
     cgroup: bool = False
     """Put it into a control group of its own, where the machine lets us: nothing can hide there (`cgroup.py`)."""
+    launch_seconds: float = DEFAULT_LAUNCH_SECONDS
+    """How long its work dir, its output and its command may take to open; after that it is not launched."""
 
 
 class Start(Message, frozen=True):
@@ -136,11 +139,15 @@ class Subscribe(Message, frozen=True):
     """Answer with `Holding` now and send every event from here on."""
 
 
+class Ping(Message, frozen=True):
+    """Say `Pong`: the supervisor is there and its loop turns."""
+
+
 class Replace(Message, frozen=True):
     """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
 
 
-Command = Launch | Start | Stop | Suspend | Resume | Extend | Renew | Forget | List | Subscribe | Replace
+Command = Launch | Start | Stop | Suspend | Resume | Extend | Renew | Forget | List | Subscribe | Ping | Replace
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -230,6 +237,10 @@ class NotReplaced(Message, frozen=True):
     message: str
 
 
+class Pong(Message, frozen=True):
+    """The answer to `Ping`."""
+
+
 class Phase(StrEnum):
     """What an attempt does."""
 
@@ -268,7 +279,17 @@ class Holding(Message, frozen=True):
 
 
 Event = (
-    Launched | Prepared | NotLaunched | Ended | SuspendedNow | ResumedNow | Extended | NotHeld | NotReplaced | Holding
+    Launched
+    | Prepared
+    | NotLaunched
+    | Ended
+    | SuspendedNow
+    | ResumedNow
+    | Extended
+    | NotHeld
+    | NotReplaced
+    | Holding
+    | Pong
 )
 
 

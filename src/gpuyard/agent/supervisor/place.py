@@ -5,6 +5,8 @@ supervisor.sock      where it listens; only its own user may connect
 supervisor.mark      drawn once: how processes of this folder are told from those of any other
 supervisor.out       what it had to say
 attempts.log         what it holds, so that the next one knows
+exits.log            how tasks ended whose supervisor was killed, written by its keeper
+reaped.log           how tasks ended that the supervisor has just reaped
 fences.table         which attempts are fenced and until when, shared with the watcher
 """
 
@@ -19,6 +21,7 @@ SOCKET = "supervisor.sock"
 MARK = "supervisor.mark"
 OUT = "supervisor.out"
 LOG = "attempts.log"
+REAPED = "reaped.log"
 TABLE = "fences.table"
 
 LONGEST_ADDRESS_BYTES = 107

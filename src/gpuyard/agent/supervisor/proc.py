@@ -8,6 +8,7 @@ Both are compared before anything is sent to a process we have not just heard of
 import ctypes
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from gpuyard.agent.supervisor.clock import now
 
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+OOM_SCORE = -900
+"""Of the supervisor and its keeper: the tasks go first."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -98,6 +101,22 @@ def variable(pid: int, name: bytes) -> bytes:
     return rest.partition(b"\0")[0] if found else b""
 
 
+def name(pid: int) -> str:
+    """What `ps` shows for a process, also for one that is over; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def command_line(pid: int) -> bytes:
+    """The words a process was started with."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def family(table: dict[int, Process], pid: int, born: Born, roots: Iterable[int]) -> set[int]:
     """All live processes of an attempt: its command's session, what else is known to be its own, and all below.
 
@@ -134,6 +153,12 @@ def become_subreaper() -> None:
     """From now on, processes that our descendants leave behind become our children and not those of process 1."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this kernel has no PR_SET_CHILD_SUBREAPER")
+
+
+def be_spared_from_oom() -> None:
+    """Ask the out-of-memory killer to choose others first; without the right to ask for that, nothing changes."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 
 
 def call_ourselves(name: str) -> None:

@@ -28,6 +28,8 @@ LONELY_SECONDS = 5.0
 """How long a supervisor that holds nothing waits for somebody to come."""
 START_SECONDS = 0.01
 """How long the news of a start waits for what comes next: the end of a short task goes with it."""
+TRIAL_SECONDS = 20.0
+"""How long the installed code may take to show that it can take over."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
 """A client that does not read is dropped; when it comes back it is told everything that is held."""
 
@@ -40,6 +42,9 @@ class Handover(msgspec.Struct):
     watcher_pid: int
     attempts: list[Attempt]
     waiting: list[said.Launch]
+    queued: list[said.Launch] = []
+    starting: list[tuple[said.Launch, int]] = []
+    """With the sockets of their starters."""
 
 
 class Client:
@@ -60,7 +65,7 @@ class Server:
         self._lock = lock
         self._listener = listener
         self._holder = holder
-        self._selector = selectors.DefaultSelector()
+        self._selector = holder.selector
         self._clients: set[Client] = set()
         self._commands: deque[tuple[Client, said.Command]] = deque()
         self._starts: list[said.Event] = []
@@ -179,6 +184,9 @@ class Server:
         commands: list[said.Command] = []
         while self._commands and len(commands) < COMMANDS_A_TURN:
             client, command = self._commands.popleft()
+            if isinstance(command, said.Ping):
+                self._queue(client, said.frame([said.Pong()]))
+                continue
             if not isinstance(command, said.List | said.Subscribe | said.Replace):
                 commands.append(command)
                 continue
@@ -233,24 +241,36 @@ class Server:
     def _replace(self, client: Client) -> None:
         """Become the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
         program = [sys.executable, "-m", "gpuyard.agent.supervisor"]
-        try:
-            trial = subprocess.run([*program, "--check"], capture_output=True, check=False, timeout=20, cwd="/")  # noqa: S603
-            complaint = trial.stderr.decode(errors="replace").strip().splitlines()[-1:] if trial.returncode else []
-        except (OSError, subprocess.TimeoutExpired) as error:
-            complaint = [str(error)]
-        if complaint:
-            self._queue(
-                client, said.frame([said.NotReplaced(f"The installed supervisor does not start: {complaint[0]}")])
-            )
-            return
-        attempts, waiting = self._holder.handover()
-        state = Handover(self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting)
+        attempts, waiting, queued, starting = self._holder.handover()
+        state = Handover(
+            self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting
+        )
         memory = os.memfd_create("handover", 0)
-        os.write(memory, msgspec.msgpack.encode(state))
+        with os.fdopen(os.dup(memory), "wb") as file:
+            file.write(msgspec.msgpack.encode(state))
+        if complaint := _try([*program, "--check", str(memory)], memory):
+            os.close(memory)
+            sentence = f"The installed supervisor can not take over: {complaint}"
+            self._queue(client, said.frame([said.NotReplaced(sentence)]))
+            return
         os.lseek(memory, 0, os.SEEK_SET)
-        for descriptor in (self._lock, self._listener.fileno()):
+        for descriptor in (self._lock, self._listener.fileno(), *(line for _, line in starting)):
             os.set_inheritable(descriptor, True)
         os.execv(sys.executable, [*program, "--folder", str(self._folder), "--resume", str(memory)])  # noqa: S606
+
+
+def _try(words: list[str], memory: int) -> str:
+    """Let the installed code take over a copy of what it would get. What is wrong; empty: nothing."""
+    os.lseek(memory, 0, os.SEEK_SET)
+    try:
+        trial = subprocess.run(  # noqa: S603 - our own module, by our own interpreter
+            words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=TRIAL_SECONDS, cwd="/",
+            pass_fds=[memory],
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = trial.stderr.decode(errors="replace").strip().splitlines()
+    return (lines or [f"it ended with {trial.returncode}"])[-1] if trial.returncode else ""
 
 
 def _say(sentence: str) -> None:

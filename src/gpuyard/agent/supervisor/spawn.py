@@ -1,113 +1,260 @@
-"""Starts the command of an attempt: its own session, its own user, its output in a file, nothing else of ours.
+"""Starts the command of an attempt, without ever waiting for a file system: `launcher.py` says how.
 
-A command that runs as the supervisor's own user is started with `posix_spawn`, which takes half the time that
-`subprocess` does (80 against 160 µs of ours, beside about a millisecond that even `true` takes itself). It can not
-change the folder, so we stand in the folder while it is called: there is one thread and nobody else to notice. It can
-not change the user either; that goes by `subprocess`. All our descriptors close by themselves when a command begins.
+A starter is there before it is needed, so its pid can be noted before it is told what to run. It answers by closing its
+socket (it has become the command) or with what failed; the supervisor's loop listens to that as to everything else.
 """
 
+import array
 import errno
+import marshal
 import os
-import pwd
+import selectors
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from gpuyard.agent.supervisor import launcher, proc
 from gpuyard.agent.supervisor.messages import Launch
 
 MOST_LETTERS = 200
 """Of a command, in a sentence about it."""
+SPARE = 4
+"""Starters that are kept ready while nothing happens."""
+MOST_READY = 16
+"""Starters that are kept ready while launches wait for them."""
 
 
 class CanNotSpawn(Exception):
     """Carries the sentence for the user."""
 
 
-def spawn(launch: Launch, env: dict[str, str], null: int) -> int:
-    """Start it and answer with its pid; a reason not to is a `CanNotSpawn`."""
-    argv: tuple[str, ...] = launch.argv or ("/bin/sh", "-c", launch.shell)
-    output = null
-    try:
-        if launch.output:
-            output = _open_output(launch)
-        if launch.uid is None:
-            with _inside(launch.cwd):
-                return _start(argv, env, null, output)
-        _check_user(launch.uid)
-        gid = launch.uid if launch.gid is None else launch.gid
-        with _inside_as(launch.cwd, launch.uid, gid, launch.groups):
-            return _start_as(argv, env, null, output, launch.uid, gid, launch.groups)
-    except ValueError as error:
-        raise CanNotSpawn(
-            f"The command, its environment or its work dir is not text a process can be given: {error}."
-        ) from error
-    except OSError as error:
-        raise CanNotSpawn(_sentence(error, argv[0][:MOST_LETTERS], launch)) from error
-    finally:
-        if output != null:
-            os.close(output)
+class Starter:
+    """A process that waits for its order, or carries it out."""
 
+    def __init__(self, pid: int, born: proc.Born, line: socket.socket) -> None:
+        self.pid = pid
+        self.born = born
+        self.line = line
+        self._unsent = self._heard = b""
+        line.setblocking(False)
 
-def _start(argv: tuple[str, ...], env: dict[str, str], null: int, output: int) -> int:
-    return os.posix_spawn(
-        _find(argv[0], env),
-        argv,
-        env,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, null, 0),
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-        ],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # the two that Python ignores
-    )
+    def order(self, content: bytes) -> bool:
+        """Tell it what to run. Whether all of it is said already."""
+        self._unsent = len(content).to_bytes(launcher.LENGTH_BYTES, "big") + content
+        return self.send()
 
-
-def _start_as(
-    argv: tuple[str, ...], env: dict[str, str], null: int, output: int, uid: int, gid: int, groups: tuple[int, ...]
-) -> int:
-    child = subprocess.Popen(  # noqa: S603 - running what users submit is what this is for
-        argv, env=env, stdin=null, stdout=output, stderr=output, start_new_session=True, close_fds=False,
-        user=uid, group=gid, extra_groups=groups,
-    )  # fmt: skip
-    child.returncode = 0  # we wait for all children ourselves; this object must neither wait nor complain
-    return child.pid
-
-
-def _find(command: str, env: dict[str, str]) -> str:
-    """The file that a command names, looked for on the task's own path."""
-    if "/" in command:
-        return command
-    found_any = False
-    for folder in env.get("PATH", os.defpath).split(":"):
-        path = f"{folder or '.'}/{command}"
-        if os.path.isfile(path):  # noqa: PTH113 - a path object for each folder would take longer than the search
-            if os.access(path, os.X_OK):
-                return path
-            found_any = True
-    number = errno.EACCES if found_any else errno.ENOENT
-    raise OSError(number, os.strerror(number), command)
-
-
-def _open_output(launch: Launch) -> int:
-    """The output file, owned by whom the task runs as. It is never followed through a link somebody put there."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
+    def send(self) -> bool:
+        """Send what is left of the order. Whether that was all; a starter that is gone needs none."""
+        if not self._unsent:
+            return True
         try:
-            descriptor = os.open(launch.output, flags, 0o600)
-        except FileNotFoundError:
-            Path(launch.output).parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(launch.output, flags, 0o600)
-        if launch.uid is not None and os.geteuid() == 0:
-            os.fchown(descriptor, launch.uid, -1 if launch.gid is None else launch.gid)
-    except OSError as error:
-        raise CanNotSpawn(
-            f"Its output can not be written to {launch.output} on this node: {error.strerror}."
-        ) from error
-    return descriptor
+            self._unsent = self._unsent[self.line.send(self._unsent) :]
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._unsent = b""
+        return not self._unsent
+
+    def answer(self) -> bytes | None:
+        """What it said before it closed its line: that it begins, or what failed. None: it is still at it."""
+        try:
+            while more := self.line.recv(1 << 16):
+                self._heard += more
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            pass  # closed, with a part of the order unread
+        return self._heard
+
+    def close(self) -> None:
+        """Its answer came, or does not matter."""
+        self.line.close()
+
+    def kill(self) -> None:
+        """It executes nothing from here on, whatever it waits for."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Starters:
+    """The starters that are ready, and the launcher that makes them."""
+
+    def __init__(
+        self, mark: str, selector: selectors.BaseSelector, helpers: set[int], made: Callable[[], None]
+    ) -> None:
+        """`helpers` are children that belong to no attempt; `made` is called when there are more starters than before."""
+        self._mark = mark
+        self._helpers = helpers
+        self._selector = selector
+        self._made = made
+        self._ready: deque[Starter] = deque()
+        self._asked: deque[int] = deque()
+        """For each starter that was asked for: when, in ticks."""
+        self._forks = not launcher.can_clone()
+        self._control: socket.socket | None = None
+        """The line to the launcher."""
+        self._launcher_pid = 0
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def prepare(self, wanted: int) -> None:
+        """See to it that there will be so many, or a few."""
+        there = len(self._ready) + len(self._asked)
+        if there > max(wanted, SPARE // 2):
+            return  # several at a time: a fork beside every launch would slow it down
+        missing = min(max(wanted, SPARE), MOST_READY) - there
+        if self._forks:
+            for _ in range(missing if wanted else 0):
+                self._ready.append(_fork())
+        elif missing > 0:
+            try:
+                if self._control is None:
+                    self._begin()
+                assert self._control is not None
+                self._asked.extend([proc.tick()] * missing)  # before they can exist
+                self._control.send(b"1" * missing)
+            except OSError:
+                self.lose_launcher()
+
+    def _hear(self) -> None:
+        self._receive()
+        self._made()
+
+    def _receive(self) -> None:
+        """Take over what the launcher has made."""
+        while self._control is not None:
+            try:
+                word, ancillary, _, _ = self._control.recvmsg(8, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                return
+            except OSError:
+                word, ancillary = b"", []
+            pid = int.from_bytes(word, "big", signed=True)
+            if pid <= 0 or not ancillary:
+                self._forks |= pid in {-errno.ENOSYS, -errno.EPERM, -errno.EINVAL}
+                self.lose_launcher()
+                return
+            descriptor = array.array("i", ancillary[0][2])[0]
+            before = self._asked.popleft() if self._asked else 0
+            self._ready.append(Starter(pid, (before, proc.tick()), socket.socket(fileno=descriptor)))
+
+    def take(self) -> Starter:
+        """One that is ready."""
+        return self._ready.popleft()
+
+    def give_back(self, starter: Starter) -> None:
+        """It got no order."""
+        self._ready.appendleft(starter)
+
+    def lose(self, pid: int) -> bool:
+        """A child is gone. Whether it was one of these."""
+        if pid == self._launcher_pid:
+            self._receive()
+            self.lose_launcher()
+            return True
+        for starter in self._ready:
+            if starter.pid == pid:
+                self._ready.remove(starter)
+                starter.close()
+                return True
+        return False
+
+    def lose_launcher(self) -> None:
+        """It is of no use any more; another one is started when it is needed."""
+        if self._control is not None:
+            self._selector.unregister(self._control)
+            self._control.close()
+        self._control = None
+        self._helpers.discard(self._launcher_pid)
+        self._launcher_pid = 0
+        self._asked.clear()
+
+    def close(self) -> None:
+        """Launcher and starters see that nobody needs them, and end."""
+        self.lose_launcher()
+        while self._ready:
+            self._ready.popleft().close()
+
+    def _begin(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            theirs.set_inheritable(True)
+            words = (sys.executable, "-I", "-S", "-X", "utf8", launcher.__file__, str(theirs.fileno()), self._mark)
+            self._launcher_pid = os.posix_spawn(sys.executable, words, os.environ, setsigmask=())
+        self._helpers.add(self._launcher_pid)
+        ours.setblocking(False)
+        self._control = ours
+        self._selector.register(ours, selectors.EVENT_READ, self._hear)
+
+
+def end_old_launchers(mark: str) -> set[int]:
+    """End launchers and starters of a supervisor that is gone: none of them may begin anything now. Their pids."""
+    pids = set()
+    for pid in proc.all_processes():
+        if proc.name(pid) == launcher.NAME and mark.encode() in proc.command_line(pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                pids.add(pid)
+    return pids
+
+
+def _fork() -> Starter:
+    """Where there is no launcher: the same, at the price of a fork of the supervisor itself."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = proc.tick()
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        proc.call_ourselves(launcher.NAME)
+        launcher.restore_oom_score()
+        for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208
+            if descriptor > 2 and descriptor != theirs.fileno():
+                with suppress(OSError):
+                    os.close(descriptor)
+        launcher.start(theirs)
+    theirs.close()
+    return Starter(pid, (before, proc.tick()), ours)
+
+
+# --- orders and what became of them -----------------------------------------------------------------------------------
+
+
+def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
+    """What a starter is told; a reason not to is a `CanNotSpawn`."""
+    if launch.uid is not None:
+        _check_user(launch.uid)
+    gid = launch.gid if launch.gid is not None else -1 if launch.uid is None else launch.uid
+    order: launcher.Order = (
+        launch.argv or ("/bin/sh", "-c", launch.shell), env, launch.cwd, launch.uid, gid, launch.groups, launch.output,
+        str(group / "cgroup.procs") if group is not None else "",
+    )  # fmt: skip
+    return marshal.dumps(order)
+
+
+def why(answer: bytes, launch: Launch) -> str:
+    """The sentence for what a starter answered."""
+    failure: launcher.Failure = marshal.loads(answer.removeprefix(launcher.ABOUT_TO_BEGIN))  # noqa: S302 - from our own starter
+    step, number, text = failure
+    if step == launcher.TEXT:
+        return f"The command, its environment or its work dir is not text a process can be given: {text}."
+    if step == launcher.OUTPUT:
+        return f"Its output can not be written to {launch.output} on this node: {text}."
+    return _sentence(step, number, text, launch)
+
+
+def too_slow(launch: Launch) -> str:
+    """The sentence for a starter that did not answer in time."""
+    return (
+        f"It could not be started within {launch.launch_seconds:g} s: the file system of its work dir {launch.cwd} or of its "
+        "command does not answer on this node. Check the mounts there, or name another work dir."
+    )
 
 
 def _check_user(uid: int) -> None:
@@ -117,61 +264,24 @@ def _check_user(uid: int) -> None:
         raise CanNotSpawn(f"There is no user with uid {uid} on this node.")
 
 
-@contextmanager
-def _inside(folder: str) -> Iterator[None]:
-    """Stand in a folder."""
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir("/")
-
-
-@contextmanager
-def _inside_as(folder: str, uid: int, gid: int, groups: tuple[int, ...]) -> Iterator[None]:
-    """Stand in a folder that was entered with the user's own rights: a home on NFS may be closed to root itself."""
-    if os.geteuid() != 0:
-        with _inside(folder):
-            yield
-        return
-    own_groups = os.getgroups()
-    try:
-        os.setgroups(groups)
-        os.setegid(gid)
-        os.seteuid(uid)
-        os.chdir(folder)
-    finally:
-        os.seteuid(0)
-        os.setegid(os.getgid())
-        os.setgroups(own_groups)
-    try:
-        yield
-    finally:
-        os.chdir("/")
-
-
-def _sentence(error: OSError, command: str, launch: Launch) -> str:
+def _sentence(step: str, number: int, text: str, launch: Launch) -> str:
     """What was wrong, and what to do about it."""
-    who = "the agent's user" if launch.uid is None else _name_of(launch.uid)
-    if error.filename == launch.cwd:
-        if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+    command = (launch.argv or ("/bin/sh",))[0][:MOST_LETTERS]
+    # The name comes with the launch: a look-up could wait for a directory service.
+    user = launch.env.get("USER")
+    who = "the agent's user" if launch.uid is None else f"user {user}" if user else f"uid {launch.uid}"
+    if step == launcher.WORK_DIR:
+        if number in {errno.ENOENT, errno.ENOTDIR}:
             return f"The work dir {launch.cwd} does not exist on this node. Create it there, or name another one."
-        if error.errno == errno.EACCES:
+        if number == errno.EACCES:
             return f"The work dir {launch.cwd} may not be entered by {who} on this node. Open it, or name another one."
-        return f"The work dir {launch.cwd} can not be used on this node: {error.strerror}."
-    if error.errno in {errno.ENOENT, errno.ENOTDIR}:
+        return f"The work dir {launch.cwd} can not be used on this node: {text}."
+    if number in {errno.ENOENT, errno.ENOTDIR}:
         return f"The command {command!r} was not found on this node. Give its full path, or install it there."
-    if error.errno == errno.EACCES:
+    if number == errno.EACCES:
         return f"The command {command!r} may not be executed by {who} on this node."
-    if error.errno == errno.ENOEXEC:
+    if number == errno.ENOEXEC:
         return f"The command {command!r} is not a program this node can execute. A script begins with #! and its interpreter."
-    if error.errno == errno.E2BIG:
+    if number == errno.E2BIG:
         return f"The command {command!r} with its environment is longer than the node's kernel accepts."
-    return f"The command {command!r} could not be started on this node: {error.strerror}."
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"uid {uid}"
+    return f"The command {command!r} could not be started on this node: {text}."

@@ -18,6 +18,8 @@ from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import parse_task_id, spoken_task_id
 
+MOST_SILENT_SECONDS = 1e9
+"""What a node says beyond this can not be."""
 DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
 
 
@@ -78,6 +80,7 @@ def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
     told = yard.agents.telemetry.get(spec.id)
     session = yard.agents.sessions.get(spec.id)
     host = told.host if told is not None and told.HasField("host") else None
+    silent = told.supervisor_silent_seconds if told is not None else 0.0
     gpus = gpus_of(yard, view)
     return NodeAnswer(
         id=spec.id,
@@ -96,6 +99,7 @@ def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
         memory_used_mb=host.memory_used_mib if host else None,
         load=host.load if host else None,
         disk_free_mb=host.disk_free_mib if host else None,
+        supervisor_silent_seconds=round(silent, 1) if 0 < silent < MOST_SILENT_SECONDS else None,
         devices=gpus,
         strays=[StrayAnswer(spoken_task_id(it.task), it.attempt) for it in (session.strays if session else ())],
     )

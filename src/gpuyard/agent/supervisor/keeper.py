@@ -1,0 +1,84 @@
+"""The keeper: the parent of a supervisor, which learns how its tasks end should the supervisor be killed.
+
+A process whose parent is gone becomes the child of the nearest ancestor that is a child subreaper. For the tasks of a
+supervisor that is the keeper. It waits for its children, and writes down how each of them ended before it reaps it:
+
+    keeper (subreaper) ── supervisor (subreaper) ── task      the usual case: the supervisor reaps, the keeper sleeps
+    keeper (subreaper) ── task                                the supervisor was killed: the keeper reaps
+
+    pid, start of the process in ticks, 1 if it never became a command, exit code or -, signal or -
+
+Each supervisor has a keeper of its own. The next supervisor brings the next keeper; the old one stays until its last
+task has ended, and then ends as well. It does nothing else, holds no lock and forks nothing. It is run from this file by
+its path (`python -I -S`) and imports only what is compiled into the interpreter, and `os`.
+"""
+
+import _signal  # type: ignore[import-not-found]  # the compiled half of `signal`: without enums
+import errno
+import os
+import sys
+import time
+
+NAME = "gpuyard-keeper"
+EXITS = "exits.log"
+STARTER = "gpuyard-launch"
+"""`launcher.NAME`: a process that still has it when it ends never became a command."""
+RETRY_SECONDS = 1.0
+
+
+def keep(folder: str, supervisor: int) -> None:
+    """Wait for all children, and write down how they ended; return when there are none."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        assert found is not None
+        if found.si_pid != supervisor:
+            _note(folder, _line(found.si_pid, found.si_code == os.CLD_EXITED, found.si_status))
+        os.waitpid(found.si_pid, 0)
+
+
+def _line(pid: int, exited: bool, status: int) -> bytes:
+    """About a process that has ended and was not reaped: its entry in the process table is still there."""
+    descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    name = content[content.index(b"(") + 1 : content.rindex(b")")].decode(errors="replace")
+    began = int(content[content.rindex(b")") + 2 :].split()[19])
+    code, signal = (status, "-") if exited else ("-", status)
+    return f"{pid} {began} {int(name == STARTER)} {code} {signal}\n".encode()
+
+
+def _note(folder: str, line: bytes) -> None:
+    """Append a line. While there is no space the process stays as it is, and so does its exit code."""
+    while True:
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(f"{folder}/{EXITS}", flags, 0o600)
+            try:
+                if os.write(descriptor, line) == len(line):
+                    return
+                os.write(descriptor, b"\n")  # half a line is passed over
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM}:
+                return  # the folder is gone: no supervisor will ask
+        time.sleep(RETRY_SECONDS)
+
+
+def main(folder: str, supervisor: int) -> None:
+    """Be the keeper of a supervisor that was started already."""
+    # Nothing but SIGKILL ends it before its children have; it forks nothing that would inherit this.
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGPIPE):
+        _signal.signal(number, _signal.SIG_IGN)
+    with open("/proc/self/comm", "w", encoding="ascii") as file:  # noqa: PTH123
+        file.write(NAME)
+    keep(folder, supervisor)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,195 @@
+"""The launcher: a process of its own in which everything happens that a dead file system can block.
+
+Changing to a work dir, opening an output file, looking for a program and executing it block for as long as a network
+file system does not answer. The supervisor has one thread and never does any of this itself. It keeps one *launcher*,
+which forks *starters* ahead of time. A starter waits on a socket for its order (one launch), carries it out and becomes
+the command. The supervisor knows the pid of a starter before it sends the order, so it can note the pid first, and it
+can kill a starter that takes too long: a process with SIGKILL pending executes nothing any more.
+
+    supervisor ── "one more" ──► launcher ── clone(CLONE_PARENT) ──► starter, a child of the supervisor
+    supervisor ◄── pid, socket ──┘                                      │
+    supervisor ── order ───────────────────────────────────────────────►│ open, setgroups, setgid, setuid, chdir
+    supervisor ◄── "g", closed (it runs); or what failed ───────────────┘ execve
+
+A fork costs in proportion to the memory of a process. So the launcher is an interpreter without anything loaded, run
+from this file by its path (`python -I -S`), and this file imports only what is compiled into the interpreter, `os` and
+`ctypes`.
+"""
+
+import _signal  # type: ignore[import-not-found]  # the compiled half of `signal`: without enums
+import _socket
+import ctypes
+import errno
+import marshal
+import os
+import sys
+
+NAME = "gpuyard-launch"
+"""How launcher and starters show in `ps`; a command loses the name when it begins."""
+LENGTH_BYTES = 4
+WORK_DIR, OUTPUT, COMMAND, TEXT = "work dir", "output", "command", "text"
+"""What failed, in the answer of a starter."""
+
+ABOUT_TO_BEGIN = b"g"
+"""The last word of a starter; without it the command never began."""
+
+_PR_SET_NAME = 15
+_CLONE_PARENT = 0x8000
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+_SCORE = "/proc/self/oom_score_adj"
+
+Order = tuple[
+    tuple[str, ...], dict[str, str], str, int | None, int, tuple[int, ...], str, str
+]  # argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group
+Failure = tuple[str, int, str]
+"""What failed, the error number and its text."""
+
+
+def can_clone() -> bool:
+    """Whether this machine is one whose system call for it is known here."""
+    return os.uname().machine in _SYS_CLONE
+
+
+def serve(control: "_socket.socket") -> None:
+    """Fork a starter for each byte that comes, and hand out its pid and its socket; return when the supervisor is gone."""
+    clone = ctypes.CDLL(None, use_errno=True).syscall
+    number = _SYS_CLONE[os.uname().machine]
+    while wanted := control.recv(64):
+        for _ in wanted:
+            ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+            pid = clone(number, _CLONE_PARENT | _signal.SIGCHLD, 0, 0, 0, 0)
+            if pid == 0:
+                control.close()
+                ours.close()
+                start(theirs)
+            word = (pid if pid > 0 else -ctypes.get_errno()).to_bytes(8, "big", signed=True)
+            ancillary = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, ours.fileno().to_bytes(4, sys.byteorder))
+            control.sendmsg([word], [ancillary] if pid > 0 else [])
+            ours.close()
+            theirs.close()
+            if pid < 0:
+                return
+
+
+def start(line: "_socket.socket") -> None:
+    """Be a starter: wait for the order, carry it out. It does not return."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        find("sh", {})  # what is touched now is in memory when it counts
+        order = _read(line)
+        if order is not None:
+            failure = _carry_out(order, null, line)
+            line.sendall(marshal.dumps(failure))
+    finally:
+        os._exit(127)
+
+
+def _read(line: "_socket.socket") -> Order | None:
+    """The order; none: the supervisor is gone."""
+    content = b""
+    while len(content) < LENGTH_BYTES or len(content) < LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "big"):
+        more = line.recv(1 << 18)
+        if not more:
+            return None
+        content += more
+    order: Order = marshal.loads(content[LENGTH_BYTES:])  # noqa: S302 - from our own supervisor
+    return order
+
+
+def _carry_out(order: Order, null: int, line: "_socket.socket") -> Failure:
+    """Become the command; what comes back is why not."""
+    argv, env, folder, uid, gid, groups, output, group = order
+    step = OUTPUT
+    try:
+        if group:
+            _join(group)
+        out = _open_output(output, uid, gid) if output else null
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        step = WORK_DIR
+        if uid is not None and os.geteuid() == 0:  # a home on NFS may be closed to root itself, so first this
+            os.setgroups(groups)
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        os.chdir(folder)
+        step = COMMAND
+        path = find(argv[0], env)
+        line.sendall(ABOUT_TO_BEGIN)
+        os.execve(path, argv, env)  # noqa: S606 - running what users submit is what this is for
+    except ValueError as error:
+        return TEXT, 0, str(error)[:1000]
+    except OSError as error:
+        return step, error.errno or 0, (error.strerror or str(error))[:1000]
+    raise AssertionError("execve returns only with an error")
+
+
+def _join(group: str) -> None:
+    try:
+        descriptor = os.open(group, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, b"0")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return  # its mark and its session tell whose its processes are
+
+
+def _open_output(path: str, uid: int | None, gid: int) -> int:
+    """The output file, owned by the user of the task. A symbolic link at its place is not followed."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib would double our memory
+        descriptor = os.open(path, flags, 0o600)
+    if uid is not None and os.geteuid() == 0:
+        os.fchown(descriptor, uid, gid)
+    return descriptor
+
+
+def find(command: str, env: dict[str, str]) -> str:
+    """The file that a command names, searched on the task's own PATH."""
+    if "/" in command:
+        return command
+    found_any = False
+    for folder in env.get("PATH", os.defpath).split(":"):
+        path = f"{folder or '.'}/{command}"
+        if os.path.isfile(path):  # noqa: PTH113 - pathlib would double our memory
+            if os.access(path, os.X_OK):
+                return path
+            found_any = True
+    number = errno.EACCES if found_any else errno.ENOENT
+    raise OSError(number, os.strerror(number), command)
+
+
+def restore_oom_score() -> None:
+    """The supervisor's low score is not for tasks."""
+    try:
+        with open(_SCORE, "r+", encoding="ascii") as file:  # noqa: PTH123
+            if int(file.read()) < 0:
+                file.seek(0)
+                file.write("0")
+    except OSError:
+        return
+
+
+def main(descriptor: int) -> None:
+    """Be the launcher of the supervisor at the other end of this socket."""
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):  # what Python changes would reach the tasks
+        _signal.signal(number, _signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
+    restore_oom_score()
+    control = _socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)
+    try:
+        serve(control)
+    except OSError:
+        return  # the supervisor is gone
+
+
+if __name__ == "__main__":
+    main(
+        int(sys.argv[1])
+    )  # the second one is the mark of the supervisor's folder, for `ps` and for the next supervisor
