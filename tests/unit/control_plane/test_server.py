@@ -135,7 +135,7 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
     folders: dict[str, Any] = {"data_dir": str(tmp_path / "data"), which: str(tmp_path / "theirs")}
     settings = ServerSettings(
         server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(**folders),
+        storage=Storage(data_dir=folders["data_dir"], snapshot_dir=folders.get("snapshot_dir", "")),
     )
     with pytest.raises(CanNotServe, match=f"belongs to another user .* Set storage.{which} to"):
         run(lambda: serve(settings))
