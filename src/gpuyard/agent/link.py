@@ -11,7 +11,6 @@ not matter who of the three is killed when:
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,11 +23,11 @@ from gpuyard import __version__
 from gpuyard.agent.actuals import Actuals
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor.clock import now
 from gpuyard.agent.witness import Witness
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
 FENCE_PART = 0.8
@@ -153,6 +152,9 @@ class Agent:
         connection_seconds: float = 10.0,
         retry_seconds: float = 2.0,
         max_retry_seconds: float = 30.0,
+        clock: Clock = SYSTEM_CLOCK,
+        uniform: Callable[[float, float], float] = random.uniform,
+        open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
     ) -> None:
         self.held: dict[said.Key, said.Held] = {}
         """What the supervisor has, as far as it has said."""
@@ -171,6 +173,9 @@ class Agent:
         self._connection_seconds = connection_seconds
         self._retry_seconds = retry_seconds
         self._max_retry_seconds = max_retry_seconds
+        self._clock = clock
+        self._uniform = uniform
+        self._open_channel = open_channel or self._grpc_channel
         self._line: Line | None = None
         self._rounds: dict[said.Key, int] = {}
         self._strays: dict[said.Key, None] = {}
@@ -214,7 +219,7 @@ class Agent:
                 if line:
                     line.report(key, started=pb.Started(at=at, pid=pid))
             case said.Prepared(key, port):
-                self.held[key] = said.Held(key, said.Phase.WAITING, time.time(), port=port)
+                self.held[key] = said.Held(key, said.Phase.WAITING, self._clock.wall(), port=port)
                 if line:
                     line.report(key, prepared=pb.Prepared(port=port))
             case said.Ended(key) | said.NotLaunched(key):
@@ -231,7 +236,7 @@ class Agent:
                     line.report(key, resumed=pb.Resumed(round=self._rounds.get(key, 0)))
             case said.NotHeld(key):
                 if line:
-                    line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_HERE))
+                    line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE))
             case said.NotReplaced(message):
                 log.warning("supervisor_not_replaced", message=message)
 
@@ -256,7 +261,7 @@ class Agent:
                 line.report(key, started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             if not self._processes.awaits(key):
-                line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_HERE))
+                line.report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE))
 
     def _ended(self, event: said.Ended | said.NotLaunched) -> pb.Ended:
         """How an attempt ended, with what was measured of it."""
@@ -286,7 +291,7 @@ class Agent:
         wait, place = self._retry_seconds, 0
         while True:
             address = self._addresses[place % len(self._addresses)]
-            began = time.monotonic()
+            began = self._clock.monotonic()
             try:
                 await self._connect(address)
                 log.info("scheduler_gone", address=address)
@@ -294,11 +299,11 @@ class Agent:
                 log.error("not_welcome", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 log.warning("scheduler_out_of_reach", address=address, message=_words(error))
-            if time.monotonic() - began > 2 * self._max_retry_seconds:
+            if self._clock.monotonic() - began > 2 * self._max_retry_seconds:
                 wait = self._retry_seconds  # it was there for a while: begin anew
             place += 1
             if place % len(self._addresses) == 0:
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that nodes do not come all at once
+                await asyncio.sleep(wait * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
                 wait = min(2 * wait, self._max_retry_seconds)
             if self._was_welcome:
                 wait = self._retry_seconds
@@ -306,13 +311,9 @@ class Agent:
 
     async def _connect(self, address: str) -> None:
         """Register at one address and stay until the line breaks."""
-        if self._credentials is None:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        else:
-            channel = grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
-        async with channel:
+        async with self._open_channel(address) as channel:
             stub = AgentsStub(channel)
-            left = now()
+            left = self._clock.boot()
             welcome = await self._register(stub)
             self._was_welcome = True
             self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
@@ -323,13 +324,18 @@ class Agent:
                 if held.end is not None:
                     line.report(key, ended=self._ended(held.end))
             for key, sentence in self._refused.items():
-                line.report(key, ended=_refusal(sentence))
+                line.report(key, ended=self._refusal(sentence))
             log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
             try:
                 await self._talk(line, welcome)
             finally:
                 self._line = None
                 self._witness.save()
+
+    def _grpc_channel(self, address: str) -> "grpc.aio.Channel":
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
 
     async def _register(self, stub: AgentsStub) -> pb.Welcome:
         memory = self._witness.memory
@@ -396,7 +402,7 @@ class Agent:
                 reports, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
                 beat, line.heartbeat = line.heartbeat, None
                 if beat is not None:
-                    line.sent[beat.at] = now()
+                    line.sent[beat.at] = self._clock.boot()
                 await call.write(pb.AgentMessage(reports=reports, heartbeat=beat))
 
     async def _beat(self, line: Line, seconds: float) -> None:
@@ -405,7 +411,7 @@ class Agent:
                 beat = await self._heartbeat()
             except Exception:  # whatever is wrong with what it measures, the node is there
                 log.exception("not_measured")
-                beat = pb.Heartbeat(at=time.time())
+                beat = pb.Heartbeat(at=self._clock.wall())
             strays = [key for key in self._strays if key in self.held]
             beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt) for key in strays)
             for key in strays:
@@ -451,7 +457,7 @@ class Agent:
 
     def _extend_lease(self, until: float) -> None:
         self._lease_until = max(self._lease_until, until)
-        self._processes.send(said.Renew(max(0.0, until - now())))
+        self._processes.send(said.Renew(max(0.0, until - self._clock.boot())))
 
     def _receive(self, line: Line, number: int) -> None:
         """The scheduler has these durably: they can be forgotten here."""
@@ -503,13 +509,13 @@ class Agent:
         made = self._kitchen.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made
-            line.report(key, ended=_refusal(made))
+            line.report(key, ended=self._refusal(made))
             return
-        if made.fence and key not in self.held and now() >= self._lease_until:
-            line.report(key, ended=pb.Ended(outcome=pb.Ended.FENCED, at=time.time(), message=TOO_LATE))
+        if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
+            line.report(key, ended=pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE))
             return
         if made.lease and key not in self.held:
-            self.held[key] = said.Held(key, said.Phase.RUNNING, time.time(), lease=True)
+            self.held[key] = said.Held(key, said.Phase.RUNNING, self._clock.wall(), lease=True)
         self._processes.send(made)
 
     def _suspend(self, line: Line, key: said.Key, round_: int) -> None:
@@ -525,9 +531,8 @@ class Agent:
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
             log.debug("log_stream_ended", task=key.task, why=_words(end))
 
-
-def _refusal(sentence: str) -> pb.Ended:
-    return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=time.time(), message=sentence)
+    def _refusal(self, sentence: str) -> pb.Ended:
+        return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)
 
 
 def _words(error: BaseException) -> str:

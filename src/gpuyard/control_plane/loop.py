@@ -85,6 +85,7 @@ class Loop:
         clock: Clock,
         rebuild: Callable[[], Engine],
         sweep_seconds: float = 5.0,
+        stopwatch: Clock = time.perf_counter,
     ) -> None:
         self.engine = engine
         self.full = ""
@@ -93,6 +94,7 @@ class Loop:
         self._journal = journal
         self._hear = hear
         self.clock = clock
+        self._stopwatch = stopwatch
         self._rebuild = rebuild
         self._sweep_seconds = sweep_seconds
         self._intake: deque[_Asked] = deque()
@@ -274,9 +276,9 @@ class Loop:
         return len(entries) <= FEW and self._append_seconds < QUICK_SECONDS
 
     def _append_timed(self, entries: list[Entry]) -> Position:
-        began = time.perf_counter()
+        began = self._stopwatch()
         head = self._journal.append(entries)
-        self._append_seconds += (time.perf_counter() - began - self._append_seconds) / 8
+        self._append_seconds += (self._stopwatch() - began - self._append_seconds) / 8
         return head
 
 

@@ -43,6 +43,7 @@ from gpuyard.engine.explain import Explanation, explain, why_waits
 from gpuyard.engine.state import State
 from gpuyard.journal.records import Record, Snapshot
 from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from gpuyard.predictor.ended import Ran
@@ -110,6 +111,7 @@ class Yard:
         forecaster: Forecaster | None = None,
         foreteller: Foreteller | None = None,
         advisor: Advisor | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.journal = journal
         self.views = views
@@ -117,8 +119,15 @@ class Yard:
         self.secrets = secrets
         self.stream = Stream()
         self._chronicle = Chronicle(views)
+        self._clock = clock
         self.loop = Loop(
-            engine, journal, self._hear, clock=time.time, rebuild=self._rebuild, sweep_seconds=sweep_seconds
+            engine,
+            journal,
+            self._hear,
+            clock=clock.wall,
+            rebuild=self._rebuild,
+            sweep_seconds=sweep_seconds,
+            stopwatch=clock.monotonic,
         )
         self.agents = Agents(
             self.loop,
@@ -443,7 +452,7 @@ class Yard:
             self.journal.retire(into=self._retired_folder)
         except JournalError as error:
             log.warning("facts_stay", message=str(error))  # the journal grows, and it is tried again
-        now = time.time()
+        now = self._clock.wall()
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn
         while self.archive.forget_keys(now - KEEP_KEYS_SECONDS, step=TIDY_STEP) >= TIDY_STEP:
