@@ -13,6 +13,7 @@ import gc
 import os
 import random
 import sys
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -28,28 +29,32 @@ OUTSIDE = Context()
 """What belongs to no process: the network, the kernels, the driver of a test."""
 
 
-class Numbered:
+class NumberedFuture(asyncio.Future[Any]):
     """Sets iterate in the order of hashes, and the default hash is an address: a number instead repeats."""
 
-    number = 0
+    def __init__(self, number: int, loop: "VirtualLoop") -> None:
+        self._number = number
+        super().__init__(loop=loop)
 
     def __hash__(self) -> int:
-        return self.number
+        return self._number
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
 
-class NumberedFuture(Numbered, asyncio.Future[Any]):
-    """A future with a repeatable hash."""
+class NumberedTask(asyncio.Task[Any]):
+    """The same for a task."""
 
-    __hash__ = Numbered.__hash__
+    def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
+        self._number = number  # before asyncio puts it into a set of its own
+        super().__init__(coro, **options)
 
+    def __hash__(self) -> int:
+        return self._number
 
-class NumberedTask(Numbered, asyncio.Task[Any]):
-    """A task with a repeatable hash."""
-
-    __hash__ = Numbered.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -101,15 +106,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Asyncio tells of it; a cancelled timer is passed over when it is due."""
 
     def create_future(self) -> "asyncio.Future[Any]":
-        future = NumberedFuture(loop=self)
-        future.number = next(self._numbers)
-        return future
+        return NumberedFuture(next(self._numbers), self)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> "asyncio.Task[T]":
-        task = NumberedTask(coro, loop=self, name=name or "task", context=context)
-        task.number = next(self._numbers)
+        task = NumberedTask(next(self._numbers), coro, loop=self, name=name or "task", context=context)
         self._kept.append(task)
         if len(self._kept) > 2_000:
             self._kept = [it for it in self._kept if not (isinstance(it, asyncio.Task) and it.done())]
@@ -170,7 +172,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._ready.clear()
             self._timers.clear()
             self._kept.clear()
-            gc.collect()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # coroutines that were never awaited: their process was killed
+                gc.collect()
         finally:
             sys.unraisablehook = before
 

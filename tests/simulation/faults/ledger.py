@@ -133,15 +133,23 @@ class Book:
         self.submissions: dict[str, Submission] = {}
         self.facts: list[tuple[float, Entry]] = []
         self.troubles: list[Trouble] = []
-        self.token_of: dict[int, str] = {}
+        self.open: set[int] = set()
+        """Tasks that have not ended."""
         self._now, self._trace = now, trace
 
     def hear(self, entries: Iterable[Entry]) -> None:
         """Facts were committed."""
         for entry in entries:
             self.facts.append((self._now(), entry))
+            self._note(entry.fact)
             if said := spoken(entry.fact):
                 self._trace(f"  fact  {said}")
+
+    def _note(self, event: fact.Event) -> None:
+        if isinstance(event, fact.TaskSubmitted):
+            self.open.add(event.task)
+        elif isinstance(event, fact.TaskEnded):
+            self.open.discard(event.task)
 
     def trouble(self, kind: str, where: str, begin: float, end: float) -> None:
         self.troubles.append(Trouble(kind, where, begin, end))
@@ -149,6 +157,9 @@ class Book:
     def restore(self, length: int) -> None:
         """The journal goes back to where it had so many facts: who is in the others is excused from now on."""
         gone, self.facts = self.facts[length:], self.facts[:length]
+        self.open = set()
+        for _, entry in self.facts:
+            self._note(entry.fact)
         numbers = {int(it.fact.task) for _, it in gone if hasattr(it.fact, "task")}
         tokens = tokens_of(self.facts) | tokens_of(gone)
         for number in numbers:

@@ -18,11 +18,9 @@ from gpuyard.control_plane.access.who import Role, Via, Who
 from gpuyard.control_plane.yard import Submission as Asked
 from gpuyard.control_plane.yard import Yard
 from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
-from gpuyard.journal.records import Entry
 from tests.simulation.faults.event_loop import VirtualLoop, one_seed
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong
 from tests.simulation.faults.line import Link, Network
@@ -123,7 +121,7 @@ class Life:
         )
 
     def trace(self, line: str) -> None:
-        self.outcome.trace.append(f"{self.loop.time() - self._began:10.3f} {line}")
+        self.outcome.trace.append(f"{self.loop.time():9.3f} {line}")
 
     # --- the whole ----------------------------------------------------------------------------------------------------
 
@@ -162,9 +160,7 @@ class Life:
         return outcome
 
     def _open_tasks(self) -> bool:
-        ended = {int(it.fact.task) for _, it in self.book.facts if isinstance(it.fact, fact.TaskEnded)}
-        open_ = {int(it.fact.task) for _, it in self.book.facts if isinstance(it.fact, fact.TaskSubmitted)} - ended
-        return bool(open_) or any(machine.running for machine in self.machines)
+        return bool(self.book.open) or any(machine.running for machine in self.machines)
 
     def _check_nodes(self) -> None:
         """When everything is well, every node is there."""
