@@ -135,6 +135,8 @@ class Book:
         self.troubles: list[Trouble] = []
         self.open: set[int] = set()
         """Tasks that have not ended."""
+        self.moved_at = 0.0
+        """When something was last said of a task."""
         self._now, self._trace = now, trace
 
     def hear(self, entries: Iterable[Entry]) -> None:
@@ -146,6 +148,8 @@ class Book:
                 self._trace(f"  fact  {said}")
 
     def _note(self, event: fact.Event) -> None:
+        if hasattr(event, "task"):
+            self.moved_at = self._now()
         if isinstance(event, fact.TaskSubmitted):
             self.open.add(event.task)
         elif isinstance(event, fact.TaskEnded):
@@ -280,7 +284,7 @@ class Judge:
         for run in runs:
             attempts[run.key].append(run)
         token = submission.token
-        ordered = sorted(attempts.values(), key=lambda parts: min(part.started_at for part in parts))
+        ordered = sorted(attempts.values(), key=lambda parts: parts[0].attempt)
         for place, parts in enumerate(ordered):
             later = [part.started_at for others in ordered[place + 1 :] for part in others]
             first = parts[0]
@@ -305,6 +309,7 @@ class Judge:
                 if begin >= end:
                     continue
                 allowed = submission.on_lost is OnLost.RERUN and self._has_reason(submission, parts, begin)
+                allowed |= submission.on_lost is OnLost.WAIT and self._was_removed(one)
                 if not allowed:
                     what = f"{one.key.task}.{one.key.attempt} on {one.hardware} and "
                     what += f"{other.key.task}.{other.key.attempt} on {other.hardware}"
@@ -347,6 +352,13 @@ class Judge:
                     if begin <= until and end >= since and end - begin >= FENCE_SECONDS:
                         return True
         return False
+
+    def _was_removed(self, run: Run) -> bool:
+        """Whether an operator decided that what runs there is over."""
+        return any(
+            it.kind == "removed" and it.where == run.hardware and it.begin <= run.ended_at and it.end >= run.started_at
+            for it in self._book.troubles
+        )
 
     def _spans(self, node: str, what: str) -> list[tuple[float, float]]:
         """When a node was out of reach, or its lease could not be renewed: trouble that follows closely is one."""

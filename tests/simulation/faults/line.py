@@ -108,9 +108,10 @@ class Link:
 class Direction:
     """What is under way one way; it arrives in the order in which it was sent."""
 
-    def __init__(self, link: Link, up: bool) -> None:
+    def __init__(self, link: Link, up: bool, refuse: Deliver) -> None:
         self._link = link
         self._up = up
+        self._refuse = refuse
         self._queue: deque[tuple[float, Deliver]] = deque()
         self._last_at = 0.0
         self.closed = False
@@ -129,7 +130,9 @@ class Direction:
             if self._link.cut_up if self._up else self._link.cut_down:
                 return
             deliver = self._queue.popleft()[1]
-            if not self.closed:
+            if self.closed:  # its kernel knows of no such connection, and says so
+                self._refuse()
+            else:
                 deliver()
 
 
@@ -138,7 +141,8 @@ class Connection:
 
     def __init__(self, link: Link, client: Process, server: "Server") -> None:
         self.link, self.client, self.server = link, client, server
-        self.up, self.down = Direction(link, True), Direction(link, False)
+        self.up = Direction(link, True, lambda: self.down.send(self.break_client) if self.client_alive else None)
+        self.down = Direction(link, False, lambda: self.up.send(self.break_server) if self.server_alive else None)
         self.client_alive = self.server_alive = True
         self.calls: list[Call] = []
         self.served: list[asyncio.Task[None]] = []
@@ -203,9 +207,9 @@ class Connection:
         if seen != (link.cuts, client.stops, server.stops) or not link.keepalive:
             return
         if (link.is_cut or server.stopped) and not client.stopped:
-            self.break_client()
+            self.client_leaves()
         if (link.is_cut or client.stopped) and not server.stopped:
-            self.break_server()
+            self.server_leaves()
 
 
 class Call:
