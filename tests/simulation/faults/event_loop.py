@@ -135,7 +135,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run until this has ended."""
-        before = sys.get_asyncgen_hooks()
+        before, collects = sys.get_asyncgen_hooks(), gc.isenabled()
+        gc.disable()  # a collection would take longer than the life it interrupts
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._kept.append, finalizer=lambda _: None)
         try:
@@ -146,6 +147,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             events._set_running_loop(None)
             sys.set_asyncgen_hooks(*before)
+            if collects:
+                gc.enable()
 
     def _step(self) -> None:
         ready = self._ready

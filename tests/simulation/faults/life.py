@@ -134,10 +134,11 @@ class Life:
         await asyncio.sleep(self.chance.uniform(5.0, 20.0))
         names = [name for name in FAULTS if not self._only or name in self._only]
         weights = [FAULTS[name][0] for name in names]
+        pace = self.chance.choice((3.0, 8.0, 25.0))
         while sum(outcome.faults.values()) < self._faults:
             name = self.chance.choices(names, weights)[0]
             self._under_way.append(self.loop.create_task(self._fault(name)))
-            await asyncio.sleep(self.chance.expovariate(1 / 9.0) if self.chance.random() < 0.85 else 90.0)
+            await asyncio.sleep(self.chance.expovariate(1 / pace) if self.chance.random() < 0.95 else 90.0)
         await asyncio.gather(*self._under_way)
         self.over = True
         await self._mend()
