@@ -110,9 +110,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1, help="processes that run lives beside each other")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     parser.add_argument("--json", default="", help="write the figures to this file")
-    parser.add_argument(
-        "--keeps-exit-codes", action="store_true", help="a killed supervisor costs no exit code"
-    )
+    parser.add_argument("--keeps-exit-codes", action="store_true", help="a killed supervisor costs no exit code")
     asked = parser.parse_args()
     asked.only = [name for name in asked.only.split(",") if name]
     if unknown := [name for name in asked.only if name not in FAULTS]:

@@ -14,7 +14,7 @@ import pytest
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ended, Ending, Held, Holding, Key, Launch, Launched
-from tests.simulation.faults.event_loop import VirtualLoop
+from tests.simulation.faults.event_loop import virtual_loop
 from tests.simulation.faults.ledger import Ledger
 from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, MemoryProcesses, Work
@@ -67,7 +67,7 @@ class RealNode(Node):
 
 class MemoryNode(Node):
     def __init__(self, folder: Path) -> None:
-        self._loop = VirtualLoop()
+        self._loop = virtual_loop()
         self._works: dict[str, Work] = {}
         link = Link(Network(self._loop, random.Random(0)))
         ledger = Ledger(self._loop.time, lambda _: None)

@@ -90,14 +90,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:  # type: ignore[override]
+    ) -> asyncio.TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:  # type: ignore[override]
+    ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._timers, (when, next(self._numbers), handle))
         return handle
@@ -162,7 +162,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            process = handle._context.get(_PROCESS)
+            process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]
             if process is not None and process.holds_back(handle):
                 continue
             self.steps += 1
@@ -180,6 +180,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 gc.collect()
         finally:
             sys.unraisablehook = before
+
+
+def virtual_loop() -> VirtualLoop:
+    """A new one. Of what an event loop can do it has the part that schedulers and agents use."""
+    return VirtualLoop()  # type: ignore[abstract]
 
 
 class _Job:

@@ -5,7 +5,7 @@ The rules are the promises of the design. For every submission that was accepted
     lost             it ended
     accepted_twice   it became one task
     ended_twice      its task ended once
-    foreign          every end that was counted for it came from a process of its own
+    foreign          every end that was counted for it came from a process of its own, and so did all of its output
     needless         a process of it whose end was not counted, or that was stopped, had a reason (below)
     overlap          two attempts ran at once only under `rerun`, and only while the first one's node was cut off
     gpu_twice        no GPU had two processes at once (suspended ones have none)
@@ -51,6 +51,8 @@ class Run:
     ended_at: float = NEVER
     how: str = ""
     exit_code: int | None = None
+    output_of: str = ""
+    """Whose output its file begins with."""
     off: list[list[float]] = field(default_factory=list)
     """When it was suspended."""
 
@@ -97,6 +99,8 @@ class Submission:
     """The number it was told."""
     excused: bool = False
     """The journal that knew of it was put away."""
+    cancelled: bool = False
+    """Somebody asked for its end."""
 
 
 class Ledger:
@@ -158,6 +162,13 @@ class Book:
     def trouble(self, kind: str, where: str, begin: float, end: float) -> None:
         self.troubles.append(Trouble(kind, where, begin, end))
 
+    def excuse_open(self) -> None:
+        """A second scheduler knows the same tasks: those that it may run are excused from now on."""
+        tokens = tokens_of(self.facts)
+        for number in self.open:
+            if (token := tokens.get(number)) in self.submissions:
+                self.submissions[token].excused = True
+
     def restore(self, length: int) -> None:
         """The journal goes back to where it had so many facts: who is in the others is excused from now on."""
         gone, self.facts = self.facts[length:], self.facts[:length]
@@ -201,7 +212,7 @@ def spoken(event: fact.Event) -> str:
 
 
 def token_in(spec: Any) -> str:
-    return dict(spec.env).get("FAULTS_TOKEN", "")
+    return str(dict(spec.env).get("FAULTS_TOKEN", ""))
 
 
 def tokens_of(facts: Iterable[tuple[float, Entry]]) -> dict[int, str]:
@@ -246,8 +257,10 @@ class Judge:
         said = event.message.removeprefix("token ") if event.message.startswith("token ") else token
         if token and said != token:
             self._say("foreign", token, f"task {task}.{attempt} got the end of {said} at {at:.1f}")
-        if token and event.outcome in {Outcome.SUCCEEDED, Outcome.FAILED} and not any(
-            run.token == token and run.how == "exit" for run in self._runs
+        if (
+            token
+            and event.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
+            and not any(run.token == token and run.how == "exit" for run in self._runs)
         ):
             self._say("foreign", token, f"task {task}.{attempt} ended at {at:.1f}, and no process of it did")
 
@@ -261,6 +274,9 @@ class Judge:
         for token, runs in by_token.items():
             self._check_runs(self._book.submissions[token], runs)
         self._check_gpus()
+        for run in self._runs:
+            if run.output_of != run.token:
+                self._say("foreign", run.token, f"the output of {run.attempt} on {run.hardware} is of {run.output_of}")
         return self.wrongs
 
     def _check_submission(self, submission: Submission) -> None:
@@ -292,13 +308,15 @@ class Judge:
                 where = [part.hardware for part in parts]
                 self._say("overlap", token, f"attempt {first.key.task}.{first.key.attempt} was started on {where}")
             was_stopped = any(part.how == "stopped" for part in parts)
-            if first.attempt not in self._counted or was_stopped:
+            if (first.attempt not in self._counted or was_stopped) and not submission.cancelled:
                 until = max(part.ended_at for part in parts)
                 until = min([max([until, *later[:1]]), self._ended_at])
                 if not self._has_reason(submission, parts, until):
                     how = ", ".join(f"{part.how or 'runs'} on {part.hardware}" for part in parts)
                     name = f"{first.key.task}.{first.key.attempt}"
-                    self._say("needless", token, f"{submission.on_lost} attempt {name} of {first.started_at:.1f}: {how}")
+                    self._say(
+                        "needless", token, f"{submission.on_lost} attempt {name} of {first.started_at:.1f}: {how}"
+                    )
             for others in ordered[place + 1 :]:
                 self._check_overlap(submission, parts, others)
 

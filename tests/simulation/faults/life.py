@@ -21,8 +21,9 @@ from gpuyard.domain import commands as command
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
-from tests.simulation.faults.event_loop import VirtualLoop, one_seed
-from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong
+from gpuyard.journal.records import Entry
+from tests.simulation.faults.event_loop import VirtualLoop, one_seed, virtual_loop
+from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
 from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, Work
 from tests.simulation.faults.scheduler import Disk, SchedulerMachine
@@ -61,7 +62,7 @@ def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_co
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    loop = VirtualLoop()
+    loop = virtual_loop()
     try:
         with one_seed(seed) as chance:
             return loop.run(Life(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
@@ -93,11 +94,13 @@ class Life:
         self.network = Network(loop, random.Random(f"network {seed}"))
         self.works: dict[str, Work] = {}
         self._keeps_exit_codes = keeps_exit_codes
+        self.addresses = (MAIN, OTHER) if chance.random() < 0.3 or "scheduler_copied" in only else (MAIN,)
         self.scheduler = SchedulerMachine(loop, self.network, MAIN, Disk(self.book.hear))
         self.machines = [self._machine(f"node-{number}") for number in range(1, chance.randint(2, 4) + 1)]
         self.twins: list[Machine] = []
         self._twin_number = 0
-        self.backups: list[tuple[int, Disk]] = []
+        self.rival: SchedulerMachine | None = None
+        """A second scheduler on a copy of the journal."""
         self.busy: set[str] = set()
         """What a fault is being done to: machines, and the scheduler."""
         self.over = False
@@ -110,7 +113,7 @@ class Life:
             name,
             gpus or self.chance.choice((1, 2, 4)),
             Link(self.network),
-            (MAIN,),
+            self.addresses,
             self._folder / (hardware or name),
             self.ledger,
             self.works.__getitem__,
@@ -130,7 +133,8 @@ class Life:
         self.scheduler.start()
         for machine in self.machines:
             machine.start_agent()
-        beside = [self.loop.create_task(it) for it in (self._watch_over(), self._load(), self._suspend_some())]
+        works = (self._watch_over(), self._load(), self._suspend_some(), self._cancel_some())
+        beside = [self.loop.create_task(work) for work in works]
         await asyncio.sleep(self.chance.uniform(5.0, 20.0))
         names = [name for name in FAULTS if not self._only or name in self._only]
         weights = [FAULTS[name][0] for name in names]
@@ -200,12 +204,16 @@ class Life:
             self._restart_the_dead()
 
     def _restart_the_dead(self) -> None:
-        if (error := self.scheduler.failed) is not None:
-            self.trace(f"  died  the scheduler: {error!r}"[:300])
-            self.outcome.wrongs.append(Wrong("died", "", f"the scheduler: {error!r}"[:300]))
+        if why := self.scheduler.ended_alone:
+            self.trace(f"  died  the scheduler: {why}"[:300])
             self.scheduler.kill(lambda: True)
-            if len(self.outcome.wrongs) < 50:
-                self.scheduler.start()
+            if self.rival is None:  # one that was deposed is right to end, and is started again when that is settled
+                self.outcome.wrongs.append(Wrong("died", "", f"the scheduler: {why}"[:300]))
+                if len(self.outcome.wrongs) < 50:
+                    self.scheduler.start()
+        if self.rival is not None and (why := self.rival.ended_alone):
+            self.trace(f"  died  the second scheduler: {why}"[:300])
+            self.rival.kill(lambda: True)
         for machine in (*self.machines, *self.twins):
             if (error := machine.agent_failed) is not None:
                 self.trace(f"  died  the agent of {machine.hardware}: {error!r}"[:300])
@@ -244,6 +252,7 @@ class Life:
             env=((TOKEN, token),),
             on_lost=on_lost,
             retries=retries,
+            timeout_seconds=chance.uniform(20.0, 120.0) if chance.random() < 0.1 else None,
         )
         submission = self.book.submissions[token] = Submission(token, on_lost, nodes, retries)
         self._waiting.add(token)
@@ -275,19 +284,33 @@ class Life:
 
         answer = await self.scheduler.ask(ask)
         if not quiet:
-            self.trace(f"  asked {what}: {'refused' if isinstance(answer, Refusal) else 'done' if answer else answer!r}")
+            self.trace(
+                f"  asked {what}: {'refused' if isinstance(answer, Refusal) else 'done' if answer else answer!r}"
+            )
         return answer
 
     async def _suspend_some(self) -> None:
         while not self.over:
             await asyncio.sleep(self.chance.expovariate(1 / 60.0))
             yard = self.scheduler.yard
-            running = [] if yard is None else [it.id for it in yard.views.tasks.values() if it.status is TaskStatus.RUNNING]
+            running = (
+                [] if yard is None else [it.id for it in yard.views.tasks.values() if it.status is TaskStatus.RUNNING]
+            )
             if running:
                 task = self.chance.choice(running)
                 await self.tell(command.SuspendTask(task), f"suspend task {task}")
                 await asyncio.sleep(self.chance.uniform(1.0, 40.0))
                 await self.tell(command.ResumeTask(task), f"resume task {task}")
+
+    async def _cancel_some(self) -> None:
+        while not self.over:
+            await asyncio.sleep(self.chance.expovariate(1 / 120.0))
+            known = [it for it in self.book.submissions.values() if it.task in self.book.open]
+            if known:
+                submission = self.chance.choice(known)
+                submission.cancelled = True
+                assert submission.task is not None
+                await self.tell(command.CancelTask(TaskId(submission.task)), f"cancel task {submission.task}")
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -432,7 +455,42 @@ async def backup_restored(life: Life) -> str | None:
         life.book.restore(length)
         scheduler.disk = backup
         await asyncio.sleep(life.chance.choice((1.0, 20.0)))
-        scheduler.start()
+        scheduler.start(take_over=True)
+        life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+
+    return await _with_scheduler(life, do)
+
+
+async def scheduler_copied(life: Life) -> str | None:
+    """A second scheduler is started on a copy of the data folder, at an address that the agents try as well."""
+    if OTHER not in life.addresses:
+        return None
+
+    async def do() -> None:
+        scheduler = life.scheduler
+        away = life.chance.choice((0.0, 20.0))
+        began = life.began(f"a second scheduler starts on a copy; the first one is away for {away:.0f} s")
+
+        def told(entries: Sequence[Entry]) -> None:
+            for said in filter(None, (spoken(it.fact) for it in entries)):
+                life.trace(f"  copy  {said}")
+
+        rival = life.rival = SchedulerMachine(life.loop, life.network, OTHER, scheduler.disk.copy(told))
+        rival.disk.journal.full = False
+        life.book.excuse_open()
+        rival.start()
+        if away:
+            scheduler.kill(life.coin)
+            await asyncio.sleep(away)
+            scheduler.start()
+        await asyncio.sleep(life.chance.uniform(10.0, 60.0))
+        life.trace("  copy  ends")
+        rival.kill(life.coin)
+        life.book.excuse_open()
+        scheduler.kill(life.coin)
+        await asyncio.sleep(1.0)
+        life.rival = None
+        scheduler.start(take_over=True)
         life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
 
     return await _with_scheduler(life, do)
@@ -597,6 +655,7 @@ FAULTS: dict[str, tuple[float, Fault]] = {
     "disk_slow": (1.0, disk_slow),
     "disk_full": (0.7, disk_full),
     "backup_restored": (0.3, backup_restored),
+    "scheduler_copied": (0.5, scheduler_copied),
     "agent_killed": (3.0, agent_killed),
     "agent_stopped": (1.5, agent_stopped),
     "agent_paused": (1.0, agent_paused),

@@ -28,7 +28,7 @@ OK = grpc.StatusCode.OK
 
 def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
     """How a call fails at its caller."""
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details, None)
 
 
 class Network:
@@ -215,7 +215,9 @@ class Connection:
 class Call:
     """A call as its caller sees it: a stream of words each way."""
 
-    def __init__(self, connection: Connection, serialize: Callable[[Any], bytes], parse: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self, connection: Connection, serialize: Callable[[Any], bytes], parse: Callable[[bytes], Any]
+    ) -> None:
         self._connection, self._serialize, self._parse = connection, serialize, parse
         self._answers: deque[bytes] = deque()
         self._end: grpc.aio.AioRpcError | None = None
@@ -433,9 +435,7 @@ class Server:
         if deadline is not None:
             self.network.loop.call_at(deadline, task.cancel, context=OUTSIDE)
 
-    async def _answer(
-        self, connection: Connection, call: Call, path: str, metadata: Sequence[tuple[str, str]]
-    ) -> None:
+    async def _answer(self, connection: Connection, call: Call, path: str, metadata: Sequence[tuple[str, str]]) -> None:
         context = ServerContext(metadata)
         method: Any = self._handler.service(Details(path, metadata))  # type: ignore[arg-type]
         parse, serialize = method.request_deserializer, method.response_serializer
@@ -463,4 +463,4 @@ class Server:
         if connection.server_alive:
             connection.down.send(lambda: call.fail(None if code is OK else failed(code, details)))
         if (task := call.task) in connection.served:
-            connection.served.remove(task)  # type: ignore[arg-type]
+            connection.served.remove(task)

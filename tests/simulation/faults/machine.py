@@ -164,14 +164,14 @@ class Machine:
         """Which machine it really is: a twin has the same name and is another one."""
         self.ledger, self.works, self.chance = ledger, works, chance
         self.keeps_exit_codes = keeps_exit_codes
-        self.cards = tuple(
-            Card(index, f"GPU-{name}-{index}", "RTX4090", 24_576, virtual=True) for index in range(gpus)
-        )
+        self.cards = tuple(Card(index, f"GPU-{name}-{index}", "RTX4090", 24_576, virtual=True) for index in range(gpus))
         self.clock = MachineClock(loop)
         self.boot = 1
         self.notes: dict[said.Key, Note] = {}
         self.lease_end = 0.0
         self.running: dict[int, Running] = {}
+        self.outputs: dict[str, str] = {}
+        """Which submission wrote into a file, the first one of all."""
         self.supervisor: Supervisor | None = None
         self.agent: Agent | None = None
         self.process: Process | None = None
@@ -192,6 +192,7 @@ class Machine:
         devices = launch.env["CUDA_VISIBLE_DEVICES"]
         gpus = tuple(int(it) for it in devices.split(",")) if devices else ()
         run = self.ledger.started(token, launch.key, self.hardware, self.name, gpus)
+        run.output_of = self.outputs.setdefault(launch.output, token)  # what is there stays: files are appended to
         running = self.running[pid] = Running(self, pid, launch, run, self.works(token))
         return running
 
@@ -248,9 +249,7 @@ class Machine:
             )
 
             async def heartbeat() -> pb.Heartbeat:
-                return pb.Heartbeat(
-                    at=self.clock.wall(), gpus=[pb.GpuUse(index=card.index) for card in self.cards]
-                )
+                return pb.Heartbeat(at=self.clock.wall(), gpus=[pb.GpuUse(index=card.index) for card in self.cards])
 
             self.agent = agent = Agent(
                 node,

@@ -74,7 +74,7 @@ class NoSecrets:
     def get(self, task: TaskId) -> dict[str, str]:  # noqa: ARG002
         return {}
 
-    def put(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:
+    def put(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:  # noqa: ARG002
         raise AssertionError
 
     def drop(self, tasks: Iterable[TaskId]) -> None:
@@ -134,6 +134,7 @@ class SchedulerMachine:
         self.process: Process | None = None
         self.disk_seconds = 0.0
         self.starts = 0
+        self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -141,16 +142,17 @@ class SchedulerMachine:
         return self.process is not None and self.process.alive
 
     @property
-    def failed(self) -> BaseException | None:
-        """Why it ended by itself."""
-        if not self.is_up or self._task is None or not self._task.done() or self._task.cancelled():
-            return None
-        return self._task.exception()
+    def ended_alone(self) -> str:
+        """Why it ended although nobody told it to; empty: it did not."""
+        if not self.is_up or self._stopping or self._task is None or not self._task.done():
+            return ""
+        return "cancelled" if self._task.cancelled() else repr(self._task.exception())
 
-    def start(self) -> None:
-        """Start it, unless it runs."""
+    def start(self, *, take_over: bool = False) -> None:  # noqa: ARG002
+        """Start it, unless it runs. An operator who restored a backup says that it is to take over all the same."""
         if self.is_up:
             return
+        self._stopping = False
         self.starts += 1
         process = self.process = self.clock.process = Process(self.loop, f"{self.address}/{self.starts}")
         process.disk_seconds = self.disk_seconds
@@ -202,7 +204,7 @@ class SchedulerMachine:
         if process is None or yard is None or task is None or not process.alive:
             self.kill(lambda: True)
             return
-        self.yard = None
+        self.yard, self._stopping = None, True
         process.start(yard.stop(PATIENCE_SECONDS))
         for _ in range(2_000):
             if task.done() or not process.alive:
@@ -237,7 +239,11 @@ class SchedulerMachine:
                 answered.set_result(result)
 
         process.start(answer())
-        gone = lambda: answered.done() or answered.set_result(None)  # noqa: E731
+
+        def gone() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
         process.on_kill.append(gone)
         try:
             async with asyncio.timeout(seconds):
