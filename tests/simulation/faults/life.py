@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ class Outcome:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
 
 
-Fault = Callable[["Life"], Awaitable[str | None]]
+Fault = Callable[["Life", random.Random], Awaitable[str | None]]
+"""Does it, from chances of its own: the faults of a seed are the same whatever they do to the yard. None: not now."""
 
 
 def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_codes: bool = False) -> Outcome:
@@ -91,7 +93,7 @@ class Life:
         self._folder, self._faults, self._only = folder, faults, only
         self.book = Book(loop.time, self.trace)
         self.ledger = Ledger(loop.time, self.trace)
-        self.network = Network(loop, random.Random(f"network {seed}"))
+        self.network = Network(loop, self._chances("network"))
         self.works: dict[str, Work] = {}
         self._keeps_exit_codes = keeps_exit_codes
         self.addresses = (MAIN, OTHER) if chance.random() < 0.3 or "scheduler_copied" in only else (MAIN,)
@@ -107,6 +109,10 @@ class Life:
         self._waiting: set[str] = set()
         self._under_way: list[asyncio.Task[Any]] = []
 
+    def _chances(self, *what: object) -> random.Random:
+        """Of one thing alone: what happens to others does not change them."""
+        return random.Random(f"{self.outcome.seed} {' '.join(map(str, what))}")
+
     def _machine(self, name: str, hardware: str = "", gpus: int = 0) -> Machine:
         return Machine(
             self.loop,
@@ -117,7 +123,7 @@ class Life:
             self._folder / (hardware or name),
             self.ledger,
             self.works.__getitem__,
-            random.Random(f"{hardware or name} {self.outcome.seed}"),
+            self._chances(hardware or name),
             hardware=hardware,
             keeps_exit_codes=self._keeps_exit_codes,
         )
@@ -141,7 +147,8 @@ class Life:
         pace = self.chance.choice((3.0, 8.0, 25.0))
         while sum(outcome.faults.values()) < self._faults:
             name = self.chance.choices(names, weights)[0]
-            self._under_way.append(self.loop.create_task(self._fault(name)))
+            chance = self._chances("fault", len(self._under_way))
+            self._under_way.append(self.loop.create_task(self._fault(name, chance)))
             await asyncio.sleep(self.chance.expovariate(1 / pace) if self.chance.random() < 0.95 else 90.0)
         await asyncio.gather(*self._under_way)
         self.over = True
@@ -226,17 +233,16 @@ class Life:
 
     async def _load(self) -> None:
         gpus = sum(len(machine.cards) for machine in self.machines)
-        pause = 70.0 / gpus
-        number = 0
+        pause, number, chance = 70.0 / gpus, 0, self._chances("load")
         while not self.over:
             if len(self._waiting) + len(self.book.open) < 3 * gpus:  # in a long outage others come later
                 number += 1
                 self.loop.create_task(self._submit(number))
-            await asyncio.sleep(self.chance.expovariate(1 / pause))
+            await asyncio.sleep(chance.expovariate(1 / pause))
 
     async def _submit(self, number: int) -> None:
         """Until it is accepted, as a client with a key does."""
-        chance, token = self.chance, f"t{number}"
+        token, chance = f"t{number}", self._chances("task", number)
         seconds = chance.expovariate(1 / 40.0) if chance.random() < 0.8 else chance.uniform(60.0, 400.0)
         exit_code = 0 if chance.random() < 0.85 else 1
         self.works[token] = Work(seconds, exit_code, chance.choice((0.05, 0.5, 8.0, 30.0)))
@@ -256,10 +262,10 @@ class Life:
         )
         submission = self.book.submissions[token] = Submission(token, on_lost, nodes, retries)
         self._waiting.add(token)
-        await self._ask_until_accepted(submission, spec)
+        await self._ask_until_accepted(submission, spec, chance)
         self._waiting.discard(token)
 
-    async def _ask_until_accepted(self, submission: Submission, spec: TaskSpec) -> None:
+    async def _ask_until_accepted(self, submission: Submission, spec: TaskSpec, chance: random.Random) -> None:
         token = submission.token
         while True:
             answer = await self.scheduler.ask(
@@ -274,7 +280,7 @@ class Life:
                 return
             if self.over and answer is None and self.scheduler.yard is not None:
                 return
-            await asyncio.sleep(self.chance.uniform(0.5, 3.0))
+            await asyncio.sleep(chance.uniform(0.5, 3.0))
 
     async def tell(self, asked: command.Command, what: str, *, quiet: bool = False) -> Any:
         """An operator asks for something."""
@@ -290,32 +296,34 @@ class Life:
         return answer
 
     async def _suspend_some(self) -> None:
+        chance = self._chances("suspend")
         while not self.over:
-            await asyncio.sleep(self.chance.expovariate(1 / 60.0))
+            await asyncio.sleep(chance.expovariate(1 / 60.0))
             yard = self.scheduler.yard
             running = (
                 [] if yard is None else [it.id for it in yard.views.tasks.values() if it.status is TaskStatus.RUNNING]
             )
             if running:
-                task = self.chance.choice(running)
+                task = chance.choice(running)
                 await self.tell(command.SuspendTask(task), f"suspend task {task}")
-                await asyncio.sleep(self.chance.uniform(1.0, 40.0))
+                await asyncio.sleep(chance.uniform(1.0, 40.0))
                 await self.tell(command.ResumeTask(task), f"resume task {task}")
 
     async def _cancel_some(self) -> None:
+        chance = self._chances("cancel")
         while not self.over:
-            await asyncio.sleep(self.chance.expovariate(1 / 120.0))
+            await asyncio.sleep(chance.expovariate(1 / 120.0))
             known = [it for it in self.book.submissions.values() if it.task in self.book.open]
             if known:
-                submission = self.chance.choice(known)
+                submission = chance.choice(known)
                 submission.cancelled = True
                 assert submission.task is not None
                 await self.tell(command.CancelTask(TaskId(submission.task)), f"cancel task {submission.task}")
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
-    async def _fault(self, name: str) -> None:
-        done = await FAULTS[name][1](self)
+    async def _fault(self, name: str, chance: random.Random) -> None:
+        done = await FAULTS[name][1](self, chance)
         if done is not None:
             self.outcome.faults[name] += 1
 
@@ -323,17 +331,18 @@ class Life:
         self.trace(f"FAULT {what}")
         return self.loop.time()
 
-    def pick(self) -> Machine | None:
+    def pick(self, chance: random.Random) -> Machine | None:
         """A machine that nothing is being done to."""
         free = [machine for machine in self.machines if machine.name not in self.busy]
-        return self.chance.choice(free) if free else None
-
-    def coin(self) -> bool:
-        return self.chance.random() < 0.5
+        return chance.choice(free) if free else None
 
     def _remove_twin(self, twin: Machine) -> None:
         self.trace(f"  twin  {twin.hardware} goes")
         twin.power_off()
+
+
+def coin(chance: random.Random) -> bool:
+    return chance.random() < 0.5
 
 
 async def _with_scheduler(life: Life, do: Callable[[], Awaitable[None]]) -> str | None:
@@ -348,8 +357,8 @@ async def _with_scheduler(life: Life, do: Callable[[], Awaitable[None]]) -> str 
     return "done"
 
 
-async def _with_machine(life: Life, do: Callable[[Machine], Awaitable[None]]) -> str | None:
-    machine = life.pick()
+async def _with_machine(life: Life, chance: random.Random, do: Callable[[Machine], Awaitable[None]]) -> str | None:
+    machine = life.pick(chance)
     if machine is None:
         return None
     life.busy.add(machine.name)
@@ -360,11 +369,11 @@ async def _with_machine(life: Life, do: Callable[[Machine], Awaitable[None]]) ->
     return "done"
 
 
-async def scheduler_killed(life: Life) -> str | None:
+async def scheduler_killed(life: Life, chance: random.Random) -> str | None:
     async def do() -> None:
-        seconds = life.chance.choice(OUTAGES) * life.chance.uniform(0.8, 1.2)
+        seconds = chance.choice(OUTAGES) * chance.uniform(0.8, 1.2)
         began = life.began(f"scheduler killed for {seconds:.1f} s")
-        life.scheduler.kill(life.coin)
+        life.scheduler.kill(partial(coin, chance))
         await asyncio.sleep(seconds)
         life.scheduler.start()
         life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
@@ -372,9 +381,9 @@ async def scheduler_killed(life: Life) -> str | None:
     return await _with_scheduler(life, do)
 
 
-async def scheduler_stopped(life: Life) -> str | None:
+async def scheduler_stopped(life: Life, chance: random.Random) -> str | None:
     async def do() -> None:
-        seconds = life.chance.choice((1.0, 5.0, 20.0, 40.0))
+        seconds = chance.choice((1.0, 5.0, 20.0, 40.0))
         began = life.began(f"scheduler stopped as planned for {seconds:.0f} s")
         good = not life.scheduler.disk.journal.full and life.scheduler.yard is not None
         await life.scheduler.stop()
@@ -386,9 +395,9 @@ async def scheduler_stopped(life: Life) -> str | None:
     return await _with_scheduler(life, do)
 
 
-async def scheduler_paused(life: Life) -> str | None:
+async def scheduler_paused(life: Life, chance: random.Random) -> str | None:
     async def do() -> None:
-        seconds = life.chance.choice((1.0, 8.0, 20.0, 40.0, 120.0))
+        seconds = chance.choice((1.0, 8.0, 20.0, 40.0, 120.0))
         process = life.scheduler.process
         began = life.began(f"scheduler stands still for {seconds:.0f} s")
         if process is not None and not process.stopped:
@@ -400,39 +409,39 @@ async def scheduler_paused(life: Life) -> str | None:
     return await _with_scheduler(life, do)
 
 
-async def clock_jumps(life: Life) -> str | None:
+async def clock_jumps(life: Life, chance: random.Random) -> str | None:
     clocks = [life.scheduler.clock, *(machine.clock for machine in life.machines)]
-    place = life.chance.choice([0, 0, *range(1, len(clocks))])
+    place = chance.choice([0, 0, *range(1, len(clocks))])
     clock = clocks[place]
     if clock.ahead:
         clock.ahead = 0.0
         life.began(f"clock {place} is put right")
     else:
-        clock.ahead = life.chance.choice((-28_800.0, -60.0, -5.0, 5.0, 60.0, 3_600.0, 28_800.0))
+        clock.ahead = chance.choice((-28_800.0, -60.0, -5.0, 5.0, 60.0, 3_600.0, 28_800.0))
         life.began(f"clock {place} jumps by {clock.ahead:.0f} s")
     return "done"
 
 
-async def disk_slow(life: Life) -> str | None:
+async def disk_slow(life: Life, chance: random.Random) -> str | None:
     async def do() -> None:
-        seconds = life.chance.choice((0.3, 1.3, 3.0))
+        seconds = chance.choice((0.3, 1.3, 3.0))
         began = life.began(f"disk takes {seconds} s")
         life.scheduler.set_disk(seconds)
-        await asyncio.sleep(life.chance.uniform(5.0, 60.0))
+        await asyncio.sleep(chance.uniform(5.0, 60.0))
         life.scheduler.set_disk(0.0)
         life.book.trouble("slow", SCHEDULER, began, life.loop.time())
 
     return await _with_scheduler(life, do)
 
 
-async def disk_full(life: Life) -> str | None:
+async def disk_full(life: Life, chance: random.Random) -> str | None:
     async def do() -> None:
         began = life.began("disk is full")
         life.scheduler.set_full(True)
-        await asyncio.sleep(life.chance.choice((2.0, 20.0, 60.0)))
-        if life.coin():
+        await asyncio.sleep(chance.choice((2.0, 20.0, 60.0)))
+        if coin(chance):
             life.trace("  and   the scheduler is killed")
-            life.scheduler.kill(life.coin)
+            life.scheduler.kill(partial(coin, chance))
             await asyncio.sleep(1.0)
             life.scheduler.set_full(False)
             life.scheduler.start()
@@ -442,33 +451,33 @@ async def disk_full(life: Life) -> str | None:
     return await _with_scheduler(life, do)
 
 
-async def backup_restored(life: Life) -> str | None:
+async def backup_restored(life: Life, chance: random.Random) -> str | None:
     """An operator puts back a copy of the data folder that was made some time ago."""
 
     async def do() -> None:
         scheduler = life.scheduler
         length, backup = len(life.book.facts), scheduler.disk.copy()
         life.began("backup made")
-        await asyncio.sleep(life.chance.uniform(2.0, 60.0))
+        await asyncio.sleep(chance.uniform(2.0, 60.0))
         began = life.began(f"backup of {length} facts restored")
-        scheduler.kill(life.coin)
+        scheduler.kill(partial(coin, chance))
         life.book.restore(length)
         scheduler.disk = backup
-        await asyncio.sleep(life.chance.choice((1.0, 20.0)))
+        await asyncio.sleep(chance.choice((1.0, 20.0)))
         scheduler.start(take_over=True)
         life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
 
     return await _with_scheduler(life, do)
 
 
-async def scheduler_copied(life: Life) -> str | None:
+async def scheduler_copied(life: Life, chance: random.Random) -> str | None:
     """A second scheduler is started on a copy of the data folder, at an address that the agents try as well."""
     if OTHER not in life.addresses:
         return None
 
     async def do() -> None:
         scheduler = life.scheduler
-        away = life.chance.choice((0.0, 20.0))
+        away = chance.choice((0.0, 20.0))
         began = life.began(f"a second scheduler starts on a copy; the first one is away for {away:.0f} s")
 
         def told(entries: Sequence[Entry]) -> None:
@@ -480,14 +489,14 @@ async def scheduler_copied(life: Life) -> str | None:
         life.book.excuse_open()
         rival.start()
         if away:
-            scheduler.kill(life.coin)
+            scheduler.kill(partial(coin, chance))
             await asyncio.sleep(away)
             scheduler.start()
-        await asyncio.sleep(life.chance.uniform(10.0, 60.0))
+        await asyncio.sleep(chance.uniform(10.0, 60.0))
         life.trace("  copy  ends")
-        rival.kill(life.coin)
+        rival.kill(partial(coin, chance))
         life.book.excuse_open()
-        scheduler.kill(life.coin)
+        scheduler.kill(partial(coin, chance))
         await asyncio.sleep(1.0)
         life.rival = None
         scheduler.start(take_over=True)
@@ -496,21 +505,21 @@ async def scheduler_copied(life: Life) -> str | None:
     return await _with_scheduler(life, do)
 
 
-async def agent_killed(life: Life) -> str | None:
+async def agent_killed(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        seconds = life.chance.choice((0.5, 5.0, 8.0, 30.0))
+        seconds = chance.choice((0.5, 5.0, 8.0, 30.0))
         began = life.began(f"agent of {machine.name} killed for {seconds} s")
         machine.kill_agent()
         await asyncio.sleep(seconds)
         machine.start_agent()
         life.book.trouble("agent_down", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def agent_stopped(life: Life) -> str | None:
+async def agent_stopped(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        seconds = life.chance.choice((1.0, 10.0, 30.0, 50.0))
+        seconds = chance.choice((1.0, 10.0, 30.0, 50.0))
         began = life.began(f"agent of {machine.name} stopped as planned for {seconds:.0f} s")
         told = is_connected(life, machine)
         await machine.stop_agent()
@@ -519,7 +528,7 @@ async def agent_stopped(life: Life) -> str | None:
         kind = "agent_planned" if told else "agent_down"
         life.book.trouble(kind, machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
 def is_connected(life: Life, machine: Machine) -> bool:
@@ -531,9 +540,9 @@ def is_connected(life: Life, machine: Machine) -> bool:
     return session is not None and session.connected and not session.closed and not machine.link.is_cut
 
 
-async def agent_paused(life: Life) -> str | None:
+async def agent_paused(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        seconds = life.chance.choice((1.0, 8.0, 20.0, 60.0))
+        seconds = chance.choice((1.0, 8.0, 20.0, 60.0))
         process = machine.process
         began = life.began(f"agent of {machine.name} stands still for {seconds:.0f} s")
         if process is not None:
@@ -542,84 +551,84 @@ async def agent_paused(life: Life) -> str | None:
             process.go_on()
         life.book.trouble("agent_stopped", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def supervisor_killed(life: Life) -> str | None:
+async def supervisor_killed(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         began = life.began(f"supervisor of {machine.name} killed")
         machine.kill_supervisor()
         if not life._keeps_exit_codes:
             life.book.trouble("supervisor", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def node_rebooted(life: Life) -> str | None:
+async def node_rebooted(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        seconds = life.chance.choice((5.0, 40.0, 120.0))
+        seconds = chance.choice((5.0, 40.0, 120.0))
         began = life.began(f"{machine.name} loses power for {seconds:.0f} s")
         machine.power_off()
         await asyncio.sleep(seconds)
         machine.power_on()
         life.book.trouble("power", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def line_cut(life: Life) -> str | None:
+async def line_cut(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        seconds = life.chance.choice((2.0, 7.0, 14.0, 20.0, 60.0))
-        up, down = life.chance.choice(((True, True), (True, False), (False, True)))
+        seconds = chance.choice((2.0, 7.0, 14.0, 20.0, 60.0))
+        up, down = chance.choice(((True, True), (True, False), (False, True)))
         which = "both ways" if up and down else "up" if up else "down"
         began = life.began(f"line of {machine.name} cut {which} for {seconds:.0f} s")
-        machine.link.keepalive = life.chance.random() < 0.8
+        machine.link.keepalive = chance.random() < 0.8
         machine.link.cut(up, down)
         await asyncio.sleep(seconds)
         machine.link.mend()
         life.book.trouble("cut", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def line_broken(life: Life) -> str | None:
+async def line_broken(life: Life, chance: random.Random) -> str | None:
     """A connection breaks at one side, and the other side does not know: the agent comes a second time."""
 
     async def do(machine: Machine) -> None:
-        client, server = life.chance.choice(((True, False), (False, True), (True, True)))
+        client, server = chance.choice(((True, False), (False, True), (True, True)))
         which = "at both ends" if client and server else "at the agent" if client else "at the scheduler"
         began = life.began(f"connection of {machine.name} breaks {which}")
         machine.link.reset(client, server)
         await asyncio.sleep(6.0)  # the other side learns of it when it says something and is answered with a reset
         life.book.trouble("cut", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def line_slow(life: Life) -> str | None:
+async def line_slow(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         life.began(f"line of {machine.name} is slow")
-        machine.link.delay_seconds = (0.1, life.chance.choice((0.5, 2.0)))
-        await asyncio.sleep(life.chance.uniform(5.0, 60.0))
+        machine.link.delay_seconds = (0.1, chance.choice((0.5, 2.0)))
+        await asyncio.sleep(chance.uniform(5.0, 60.0))
         machine.link.mend()
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def twin_comes(life: Life) -> str | None:
+async def twin_comes(life: Life, chance: random.Random) -> str | None:
     """A second machine with the name of a node: with a copy of its folder, or with a new one."""
 
     async def do(machine: Machine) -> None:
         life._twin_number += 1
         hardware = f"{machine.name}-twin-{life._twin_number}"
-        copied = life.coin()
+        copied = coin(chance)
         began = life.began(f"{hardware} comes, with {'a copied' if copied else 'a new'} folder")
         twin = life._machine(machine.name, hardware, len(machine.cards))
         if copied:
             machine.clone_folder(twin.folder)
         life.twins.append(twin)
         twin.start_agent()
-        await asyncio.sleep(life.chance.uniform(10.0, 90.0))
+        await asyncio.sleep(chance.uniform(10.0, 90.0))
         if twin in life.twins:
             life.twins.remove(twin)
             life._remove_twin(twin)
@@ -628,23 +637,23 @@ async def twin_comes(life: Life) -> str | None:
         if sum(it.end - it.begin for it in reasons) >= 5.0:  # the right one was away, and its place was free
             life.book.trouble("removed", machine.name, began, life.loop.time() + 30.0)
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
-async def node_removed(life: Life) -> str | None:
+async def node_removed(life: Life, chance: random.Random) -> str | None:
     """A node is out of reach, counts as lost, is removed by an operator, and returns."""
 
     async def do(machine: Machine) -> None:
         began = life.began(f"{machine.name} is cut off, removed, and returns")
         machine.link.cut()
-        await asyncio.sleep(life.chance.uniform(20.0, 40.0))
+        await asyncio.sleep(chance.uniform(20.0, 40.0))
         await life.tell(command.RemoveNode(NodeId(machine.name)), f"remove {machine.name}")
-        await asyncio.sleep(life.chance.uniform(0.0, 30.0))
+        await asyncio.sleep(chance.uniform(0.0, 30.0))
         machine.link.mend()
         life.book.trouble("removed", machine.name, began, life.loop.time())
         life.book.trouble("cut", machine.name, began, life.loop.time())
 
-    return await _with_machine(life, do)
+    return await _with_machine(life, chance, do)
 
 
 FAULTS: dict[str, tuple[float, Fault]] = {
