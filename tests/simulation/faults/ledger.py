@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpuyard.domain import events as fact
+from gpuyard.domain.causes import Why
 from gpuyard.domain.values import OnLost, Outcome, TaskId
 from gpuyard.journal.records import Entry
 
@@ -231,6 +232,8 @@ class Judge:
             self._task_of[token].append(number)
         self._placed: dict[tuple[int, int], tuple[str, ...]] = {}
         self._counted: set[tuple[int, int]] = set()
+        self._asked_for: set[tuple[int, int]] = set()
+        """Attempts that were stopped because of a time-out or on request."""
         self._ended: dict[int, int] = defaultdict(int)
         self._merged: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self._read()
@@ -249,6 +252,10 @@ class Judge:
                     self._check_end(at, task, attempt, entry.fact)
                 case fact.MemberEnded(task, attempt):
                     self._check_end(at, task, attempt, entry.fact)
+                case fact.AttemptStopping(task, attempt, cause):
+                    if cause.why in {Why.TIMEOUT, Why.CANCELLED}:
+                        self._counted.add((task, attempt))
+                        self._asked_for.add((task, attempt))
                 case fact.TaskEnded(task):
                     self._ended[task] += 1
 
@@ -307,7 +314,7 @@ class Judge:
             if len(parts) > submission.nodes or len({part.hardware for part in parts}) < len(parts):
                 where = [part.hardware for part in parts]
                 self._say("overlap", token, f"attempt {first.key.task}.{first.key.attempt} was started on {where}")
-            was_stopped = any(part.how == "stopped" for part in parts)
+            was_stopped = first.attempt not in self._asked_for and any(part.how == "stopped" for part in parts)
             if (first.attempt not in self._counted or was_stopped) and not submission.cancelled:
                 until = max(part.ended_at for part in parts)
                 until = min([max([until, *later[:1]]), self._ended_at])

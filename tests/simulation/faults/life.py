@@ -171,7 +171,7 @@ class Life:
         return outcome
 
     def _open_tasks(self) -> bool:
-        return bool(self.book.open) or any(machine.running for machine in self.machines)
+        return bool(self.book.open or self._waiting) or any(machine.running for machine in self.machines)
 
     def _check_nodes(self) -> None:
         """When everything is well, every node is there."""
