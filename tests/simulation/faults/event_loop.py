@@ -13,6 +13,7 @@ import gc
 import os
 import random
 import sys
+import time
 import warnings
 from asyncio import events
 from collections import deque
@@ -298,6 +299,30 @@ class Process:
         self.lead += seconds
         if not self.in_job:
             self.pause(seconds)
+
+
+@contextmanager
+def clocks_watched() -> Iterator[set[str]]:
+    """Notice whoever asks the machine for the time, or sleeps, in place of the clock it was given."""
+    found: set[str] = set()
+    before = {name: getattr(time, name) for name in ("time", "monotonic", "perf_counter", "sleep")}
+
+    def watched(name: str) -> Callable[..., Any]:
+        def ask(*args: Any) -> Any:
+            caller = sys._getframe(1)
+            if (module := caller.f_globals.get("__name__", "")).startswith("gpuyard."):
+                found.add(f"{module}:{caller.f_lineno} calls time.{name}")
+            return before[name](*args)
+
+        return ask
+
+    for name in before:
+        setattr(time, name, watched(name))
+    try:
+        yield found
+    finally:
+        for name, real in before.items():
+            setattr(time, name, real)
 
 
 @contextmanager

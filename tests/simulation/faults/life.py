@@ -1,6 +1,7 @@
 """One life of a yard: nodes, a load, faults, and at the end everything mended and judged. All of it follows from a seed."""
 
 import asyncio
+import gc
 import hashlib
 import logging
 import random
@@ -23,7 +24,7 @@ from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
 from gpuyard.journal.records import Entry
-from tests.simulation.faults.event_loop import VirtualLoop, one_seed, virtual_loop
+from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
 from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, Work
@@ -65,11 +66,15 @@ def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_co
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     loop = virtual_loop()
+    gc.freeze()  # when the life is buried, only what belongs to it is looked at
     try:
-        with one_seed(seed) as chance:
-            return loop.run(Life(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
+        with one_seed(seed) as chance, clocks_watched() as asked:
+            outcome = loop.run(Life(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
+        outcome.wrongs += [Wrong("real_clock", "", f"{it}: such a life can not be repeated") for it in sorted(asked)]
+        return outcome
     finally:
         loop.bury()
+        gc.unfreeze()
         structlog.configure(**before)
         shutil.rmtree(folder, ignore_errors=True)
 
