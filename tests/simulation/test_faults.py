@@ -71,6 +71,10 @@ RECORDED = (
         "Two agents with one name and a copied folder are both let in, and launch the same tasks.",
     ),
     Recorded(
+        "twin_after_a_restart", 5, 3, ("twin_comes", "scheduler_killed"), "overlap",
+        "Which agent has a name is forgotten at a restart: a twin that was refused is let in if it comes first.",
+    ),
+    Recorded(
         "removed_node_returns", 0, 2, ("node_removed",), "gpu_twice",
         "A node that was removed brings attempts, and they take nothing.",
     ),
@@ -80,7 +84,10 @@ RECORDED = (
 NOT_MENDED = frozenset(it.name for it in RECORDED)
 """Those that still fail. A name goes from here with what mends it (a life that does not fail any more fails the test)."""
 
-SURVIVED = ("line_cut", "line_slow", "agent_killed", "supervisor_killed", "node_rebooted", "disk_slow", "disk_full")
+SURVIVED = (
+    "agent_killed", "disk_full", "disk_slow", "line_cut", "line_slow", "node_rebooted", "supervisor_killed",
+    "supervisor_paused",
+)  # fmt: skip
 """Kinds of faults that cost nothing, each taken alone."""
 
 

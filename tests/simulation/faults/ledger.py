@@ -28,6 +28,8 @@ from gpuyard.domain.values import OnLost, Outcome, TaskId
 from gpuyard.journal.records import Entry
 
 OUT_OF_REACH = frozenset({"cut", "agent_down", "agent_stopped"})
+NO_LEASE = frozenset({"agent_planned", "supervisor_stopped", "scheduler", "slow", "full"})
+"""What keeps a lease from being renewed although the node is within reach."""
 HARD = frozenset({"supervisor", "power", "removed"})
 SCHEDULER = "*"
 NEVER = float("inf")
@@ -314,7 +316,11 @@ class Judge:
             if len(parts) > submission.nodes or len({part.hardware for part in parts}) < len(parts):
                 where = [part.hardware for part in parts]
                 self._say("overlap", token, f"attempt {first.key.task}.{first.key.attempt} was started on {where}")
-            was_stopped = first.attempt not in self._asked_for and any(part.how == "stopped" for part in parts)
+            one_failed = any(
+                part.how == "exit" and part.exit_code for part in parts
+            )  # then the gang's others are stopped
+            asked_for = one_failed or first.attempt in self._asked_for
+            was_stopped = not asked_for and any(part.how == "stopped" for part in parts)
             if (first.attempt not in self._counted or was_stopped) and not submission.cancelled:
                 until = max(part.ended_at for part in parts)
                 until = min([max([until, *later[:1]]), self._ended_at])
@@ -389,7 +395,7 @@ class Judge:
         """When a node was out of reach, or its lease could not be renewed: trouble that follows closely is one."""
         kept = self._merged.get((node, what))
         if kept is None:
-            kinds = OUT_OF_REACH if what == "reach" else OUT_OF_REACH | {"agent_planned", "scheduler", "slow", "full"}
+            kinds = OUT_OF_REACH if what == "reach" else OUT_OF_REACH | NO_LEASE
             wheres = {node} if what == "reach" else {node, SCHEDULER}
             found = sorted((it.begin, it.end) for it in self._book.troubles if it.kind in kinds and it.where in wheres)
             kept = []

@@ -569,6 +569,22 @@ async def supervisor_killed(life: Life, chance: random.Random) -> str | None:
     return await _with_machine(life, chance, do)
 
 
+async def supervisor_paused(life: Life, chance: random.Random) -> str | None:
+    """It stands still: what ends there is told later, and the watcher of leases does not wait for it."""
+
+    async def do(machine: Machine) -> None:
+        seconds = chance.choice((1.0, 20.0, 60.0))
+        began = life.began(f"supervisor of {machine.name} stands still for {seconds:.0f} s")
+        if machine.supervisor is not None:
+            process = machine.supervisor.process
+            process.stop()
+            await asyncio.sleep(seconds)
+            process.go_on()
+        life.book.trouble("supervisor_stopped", machine.name, began, life.loop.time())
+
+    return await _with_machine(life, chance, do)
+
+
 async def node_rebooted(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         seconds = chance.choice((5.0, 40.0, 120.0))
@@ -674,6 +690,7 @@ FAULTS: dict[str, tuple[float, Fault]] = {
     "agent_stopped": (1.5, agent_stopped),
     "agent_paused": (1.0, agent_paused),
     "supervisor_killed": (1.0, supervisor_killed),
+    "supervisor_paused": (0.5, supervisor_paused),
     "node_rebooted": (0.7, node_rebooted),
     "line_cut": (2.0, line_cut),
     "line_broken": (2.0, line_broken),
