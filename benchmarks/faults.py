@@ -1,0 +1,122 @@
+"""Faults against the real scheduler and real agents in one process, under a virtual clock.
+
+    .venv/bin/python benchmarks/faults.py --seeds 0:100 [--faults 50] [--only KIND,...] [--workers 2] [--json FILE]
+    .venv/bin/python benchmarks/faults.py --seeds 17 --trace
+
+Each seed is one life of a small yard: nodes, tasks and faults are drawn from it. At the end of a life everything is
+mended, all tasks end, and what the tasks wrote down themselves is compared with what the journal says. A life in which
+something is wrong is printed with the command that repeats it; the same seed gives the same trace, to the byte.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.simulation.faults.life import FAULTS, Outcome, live  # noqa: E402
+
+SHOWN = 3
+"""Of what is wrong in a life; the rest is counted."""
+
+
+def main() -> int:
+    """Read the command line, run the lives, and say what was found."""
+    asked = parse()
+    first, _, last = asked.seeds.partition(":")
+    seeds = range(int(first), int(last) if last else int(first) + 1)
+    began, faults, wrongs = time.perf_counter(), Counter[str](), Counter[str]()
+    failed: list[dict[str, Any]] = []
+    tasks = runs = 0
+    seconds = 0.0
+    run = partial(live, faults=asked.faults, only=tuple(asked.only), keeps_exit_codes=asked.keeps_exit_codes)
+    if asked.workers > 1:
+        with ProcessPoolExecutor(asked.workers) as pool:
+            outcomes = pool.map(run, seeds)
+            lives = [summary(asked, outcome) for outcome in outcomes] if asked.trace else None
+            if lives is None:
+                lives = list(progress(asked, outcomes, len(seeds)))
+    else:
+        lives = list(progress(asked, map(run, seeds), len(seeds)))
+    for outcome in lives:
+        faults += outcome.faults
+        wrongs += Counter(wrong.kind for wrong in outcome.wrongs)
+        tasks, runs, seconds = tasks + outcome.tasks, runs + outcome.runs, seconds + outcome.seconds
+        if outcome.wrongs:
+            failed.append({"seed": outcome.seed, "digest": outcome.digest, "wrongs": outcome.wrongs})
+    report = {
+        "lives": len(lives),
+        "faults": sum(faults.values()),
+        "faults_by_kind": dict(faults.most_common()),
+        "tasks": tasks,
+        "processes": runs,
+        "virtual_hours": round(seconds / 3600, 1),
+        "seconds": round(time.perf_counter() - began, 1),
+        "failed_lives": len(failed),
+        "wrong": dict(wrongs.most_common()),
+        "failed": failed,
+    }
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(report, indent=2) + "\n")
+    print(
+        f"{report['lives']} lives, {report['faults']} faults, {tasks} tasks, {runs} processes, "
+        f"{report['virtual_hours']} virtual hours in {report['seconds']} s: "
+        f"{len(failed)} lives failed{', ' + str(report['wrong']) if failed else ''}"
+    )
+    return 1 if failed else 0
+
+
+def progress(asked: argparse.Namespace, outcomes: Any, count: int) -> Any:
+    """Each life as it ends; those that failed are printed."""
+    for done, outcome in enumerate(outcomes, start=1):
+        yield summary(asked, outcome)
+        if sys.stderr.isatty():
+            print(f"\r{done} of {count} lives", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def summary(asked: argparse.Namespace, outcome: Outcome) -> Outcome:
+    """Print what there is to say of a life."""
+    if asked.trace:
+        print("\n".join(outcome.trace))
+        print(f"seed {outcome.seed}: trace {outcome.digest}, {len(outcome.trace)} lines")
+    if outcome.wrongs:
+        kinds = dict(Counter(wrong.kind for wrong in outcome.wrongs))
+        again = f"python benchmarks/faults.py --seeds {outcome.seed} --faults {asked.faults}"
+        again += f" --only {','.join(asked.only)}" if asked.only else ""
+        again += " --keeps-exit-codes" if asked.keeps_exit_codes else ""
+        print(f"FAILED seed {outcome.seed} {kinds} trace {outcome.digest}: {again} --trace", flush=True)
+        for wrong in outcome.wrongs[:SHOWN]:
+            print(f"    {wrong.kind} {wrong.token}: {wrong.sentence}", flush=True)
+    if not asked.trace:
+        outcome.trace = [] if not outcome.wrongs else outcome.trace
+    return outcome
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0:20", help="one seed, or FIRST:LAST without the last (default 0:20)")
+    parser.add_argument("--faults", type=int, default=50, help="faults in each life (default 50)")
+    parser.add_argument("--only", default="", help=f"kinds of faults, of: {', '.join(FAULTS)}")
+    parser.add_argument("--workers", type=int, default=1, help="processes that run lives beside each other")
+    parser.add_argument("--trace", action="store_true", help="print everything that happened")
+    parser.add_argument("--json", default="", help="write the figures to this file")
+    parser.add_argument("--keeps-exit-codes", action="store_true", help="a killed supervisor costs no exit code")
+    asked = parser.parse_args()
+    asked.only = [name for name in asked.only.split(",") if name]
+    if unknown := [name for name in asked.only if name not in FAULTS]:
+        parser.error(f"unknown kinds of faults: {', '.join(unknown)}; choose from {', '.join(FAULTS)}")
+    return asked
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,288 @@
+"""What an agent may rely on when it speaks to its supervisor: the real one, and the twin in memory that faults are tried on."""
+
+import asyncio
+import os
+import random
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from gpuyard.agent.processes import Processes
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor.messages import Ended, Ending, Held, Holding, Key, Launch, Launched
+from tests.simulation.faults.event_loop import virtual_loop
+from tests.simulation.faults.ledger import Ledger
+from tests.simulation.faults.line import Link, Network
+from tests.simulation.faults.machine import TOKEN, Machine, MemoryProcesses, Work
+from tests.unit.agent.supervised import ENV, end_everything_of
+
+E = TypeVar("E", bound=said.Message)
+ONE, TWO = Key(1, 1), Key(2, 1)
+LONG = 60.0
+
+
+class Node(ABC):
+    """Where attempts run: really, or in memory."""
+
+    @abstractmethod
+    def run(self, story: Callable[[], Awaitable[None]]) -> None:
+        """Let a story happen."""
+
+    @abstractmethod
+    def processes(self) -> Processes:
+        """An agent's line to the supervisor."""
+
+    @abstractmethod
+    def launch(self, key: Key, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
+        """The launch of a command that takes so long."""
+
+    @abstractmethod
+    def kill(self, supervisor: int) -> None:
+        """Kill the supervisor."""
+
+
+class RealNode(Node):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def run(self, story: Callable[[], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await story()
+
+        asyncio.run(main())
+
+    def processes(self) -> Processes:
+        return Processes(self._folder)
+
+    def launch(self, key: Key, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
+        return Launch(key, shell=f"sleep {seconds}; exit {exit_code}", env=ENV, **how)
+
+    def kill(self, supervisor: int) -> None:
+        os.kill(supervisor, signal.SIGKILL)
+
+
+class MemoryNode(Node):
+    def __init__(self, folder: Path) -> None:
+        self._loop = virtual_loop()
+        self._works: dict[str, Work] = {}
+        link = Link(Network(self._loop, random.Random(0)))
+        ledger = Ledger(self._loop.time, lambda _: None)
+        works = self._works.__getitem__
+        self.machine = Machine(self._loop, "node-1", 2, link, (), folder, ledger, works, random.Random(0))
+
+    def run(self, story: Callable[[], Awaitable[None]]) -> None:
+        async def main() -> None:
+            await story()
+
+        self._loop.run(main())
+
+    def processes(self) -> Processes:
+        return MemoryProcesses(self.machine)
+
+    def launch(self, key: Key, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
+        self._works[str(key)] = Work(seconds, exit_code, 0.05)
+        return Launch(key, shell="work", env={TOKEN: str(key), "CUDA_VISIBLE_DEVICES": "0"}, **how)
+
+    def kill(self, supervisor: int) -> None:  # noqa: ARG002
+        self.machine.kill_supervisor()
+
+
+@pytest.fixture(params=["real", "memory"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+    folder = tmp_path / "work"
+    if request.param == "memory":
+        yield MemoryNode(folder)
+        return
+    yield RealNode(folder)
+    end_everything_of(folder)
+
+
+class Listener:
+    """Reads events, and keeps those that were not asked for yet."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._events = processes.events()
+        self._kept: list[said.Event] = []
+
+    async def hears(self, kind: type[E], key: Key | None = None) -> E:
+        async with asyncio.timeout(30.0):
+            while True:
+                for index, event in enumerate(self._kept):
+                    if isinstance(event, kind) and key in {None, getattr(event, "key", None)}:
+                        del self._kept[index]
+                        return event
+                self._kept += await anext(self._events)
+
+    async def holds(self, processes: Processes) -> dict[Key, Held]:
+        """What the supervisor says it holds."""
+        processes.send(said.List())
+        return {held.key: held for held in (await self.hears(Holding)).attempts}
+
+    async def close(self) -> None:
+        await self._events.aclose()  # type: ignore[attr-defined]
+
+
+Story = Callable[[Node, Processes, Listener, Holding], Awaitable[None]]
+
+
+def play(node: Node, story: Story) -> None:
+    async def whole() -> None:
+        async with node.processes() as processes:
+            listener = Listener(processes)
+            await story(node, processes, listener, await listener.hears(Holding))
+            await listener.close()
+
+    node.run(whole)
+
+
+def test_a_process_starts_and_its_exit_code_is_told(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, first: Holding) -> None:
+        assert first.attempts == ()
+        processes.send(node.launch(ONE, 0.05), node.launch(TWO, 0.05, exit_code=3))
+        assert (await listener.hears(Launched, ONE)).pid > 0
+        assert (await listener.hears(Ended, ONE)).ending is Ending.SUCCEEDED
+        end = await listener.hears(Ended, TWO)
+        assert (end.ending, end.exit_code) == (Ending.FAILED, 3)
+
+    play(node, story)
+
+
+def test_a_launch_that_is_repeated_starts_nothing(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG))
+        first = await listener.hears(Launched, ONE)
+        processes.send(node.launch(ONE, LONG))
+        assert await listener.hears(Launched, ONE) == first
+        processes.send(said.Stop(ONE, 0.0))
+        end = await listener.hears(Ended, ONE)
+        processes.send(node.launch(ONE, LONG))
+        assert await listener.hears(Ended, ONE) == end
+
+    play(node, story)
+
+
+def test_a_command_is_awaited_until_it_is_answered(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG))
+        assert processes.awaits(ONE)
+        await listener.hears(Launched, ONE)
+        assert not processes.awaits(ONE)
+        processes.send(said.Stop(ONE, 0.0))
+        await listener.hears(Ended, ONE)
+
+    play(node, story)
+
+
+def test_a_process_that_is_told_to_stop_ends_as_stopped(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG))
+        await listener.hears(Launched, ONE)
+        processes.send(said.Stop(ONE, 5.0))
+        assert (await listener.hears(Ended, ONE)).ending is Ending.STOPPED
+
+    play(node, story)
+
+
+def test_an_end_is_held_until_it_is_forgotten(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, 0.05))
+        end = await listener.hears(Ended, ONE)
+        assert (await listener.holds(processes))[ONE].end == end
+        processes.send(said.Forget((ONE,)))
+        assert await listener.holds(processes) == {}
+        processes.send(said.Stop(ONE))
+        await listener.hears(said.NotHeld, ONE)
+
+    play(node, story)
+
+
+def test_a_part_of_a_gang_waits_for_its_start(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG, wait=True))
+        assert (await listener.hears(said.Prepared, ONE)).port > 0
+        assert (await listener.holds(processes))[ONE].phase is said.Phase.WAITING
+        processes.send(said.Start(ONE, {"RANK": "0"}))
+        await listener.hears(Launched, ONE)
+        processes.send(said.Stop(ONE, 0.0))
+        await listener.hears(Ended, ONE)
+
+    play(node, story)
+
+
+def test_a_suspended_process_goes_on_when_it_is_resumed(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG))
+        await listener.hears(Launched, ONE)
+        processes.send(said.Suspend(ONE))
+        await listener.hears(said.SuspendedNow, ONE)
+        assert (await listener.holds(processes))[ONE].phase is said.Phase.SUSPENDED
+        processes.send(said.Resume(ONE))
+        await listener.hears(said.ResumedNow, ONE)
+        assert (await listener.holds(processes))[ONE].phase is said.Phase.RUNNING
+        processes.send(said.Stop(ONE, 0.0))
+        await listener.hears(Ended, ONE)
+
+    play(node, story)
+
+
+def test_nothing_fenced_runs_without_a_lease(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG, fence=True))
+        assert (await listener.hears(Ended, ONE)).ending is Ending.FENCED
+        processes.send(said.Renew(1.0), node.launch(TWO, LONG, fence=True))
+        await listener.hears(Launched, TWO)
+        assert (await listener.hears(Ended, TWO)).ending is Ending.FENCED
+
+    play(node, story)
+
+
+def test_a_time_out_ends_a_process(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(node.launch(ONE, LONG, timeout_seconds=0.2, grace_seconds=1.0))
+        assert (await listener.hears(Ended, ONE)).ending is Ending.TIMED_OUT
+
+    play(node, story)
+
+
+def test_an_agent_that_comes_back_is_told_everything(node: Node) -> None:
+    async def leaves() -> None:
+        async with node.processes() as processes:
+            listener = Listener(processes)
+            await listener.hears(Holding)
+            processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
+            await listener.hears(Launched, TWO)
+            await listener.hears(Ended, ONE)
+            await listener.close()
+
+    async def story(_: Node, processes: Processes, listener: Listener, first: Holding) -> None:
+        held = {it.key: it for it in first.attempts}
+        end = held[ONE].end
+        assert isinstance(end, Ended)
+        assert end.exit_code == 4
+        assert held[TWO].phase is said.Phase.RUNNING
+        processes.send(said.Stop(TWO, 0.0))
+        await listener.hears(Ended, TWO)
+
+    node.run(leaves)
+    play(node, story)
+
+
+def test_processes_outlive_a_supervisor_that_is_killed(node: Node) -> None:
+    async def story(node: Node, processes: Processes, listener: Listener, first: Holding) -> None:
+        processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
+        await listener.hears(Launched, TWO)
+        await listener.hears(Ended, ONE)
+        node.kill(first.pid)
+        held = {it.key: it for it in (await listener.hears(Holding)).attempts}
+        assert isinstance(held[ONE].end, Ended)
+        assert held[TWO].phase is said.Phase.RUNNING
+        processes.send(node.launch(TWO, LONG))
+        await listener.hears(Launched, TWO)
+        processes.send(said.Stop(TWO, 0.0))
+        assert (await listener.hears(Ended, TWO)).ending is Ending.STOPPED
+
+    play(node, story)

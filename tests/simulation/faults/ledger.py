@@ -1,0 +1,408 @@
+"""What the virtual processes wrote down, what the journal says, what was out of order when, and what that must add up to.
+
+The rules are the promises of the design. For every submission that was accepted:
+
+    lost             it ended
+    accepted_twice   it became one task
+    ended_twice      its task ended once
+    foreign          every end that was counted for it came from a process of its own, and so did all of its output
+    needless         a process of it whose end was not counted, or that was stopped, had a reason (below)
+    overlap          two attempts ran at once only under `rerun`, and only while the first one's node was cut off
+    gpu_twice        no GPU had two processes at once (suspended ones have none)
+
+A reason is trouble of the process's own node: it was out of reach for long enough to be given up, its supervisor was
+killed, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
+planned stop (of a scheduler or an agent) for less than a minute never is. For `wait` a node out of reach is none.
+A restored backup or a second scheduler on a copy of the journal excuses the submissions that it knows less about, but
+never `foreign` or `gpu_twice`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gpuyard.domain import events as fact
+from gpuyard.domain.causes import Why
+from gpuyard.domain.values import OnLost, Outcome, TaskId
+from gpuyard.journal.records import Entry
+
+OUT_OF_REACH = frozenset({"cut", "agent_down", "agent_stopped"})
+NO_LEASE = frozenset({"agent_planned", "supervisor_stopped", "scheduler", "slow", "full"})
+"""What keeps a lease from being renewed although the node is within reach."""
+HARD = frozenset({"supervisor", "power", "removed"})
+SCHEDULER = "*"
+NEVER = float("inf")
+GIVEN_UP_SECONDS = 9.0
+"""A node that is out of reach for longer may be given up: 15 s without a word, of which 5 may have passed before."""
+FENCE_SECONDS = 5.0
+"""The same for a lease of 12 s."""
+ROUND_A_START_SECONDS = 30.0
+"""A scheduler that has just started knows nobody yet: shorter trouble may look longer to it."""
+
+
+@dataclass
+class Run:
+    """One virtual process, from its start to its end."""
+
+    token: str
+    key: Any
+    hardware: str
+    node: str
+    gpus: tuple[int, ...]
+    started_at: float
+    ended_at: float = NEVER
+    how: str = ""
+    exit_code: int | None = None
+    output_of: str = ""
+    """Whose output its file begins with."""
+    off: list[list[float]] = field(default_factory=list)
+    """When it was suspended."""
+
+    @property
+    def attempt(self) -> tuple[int, int]:
+        return (int(self.key.task), int(self.key.attempt))
+
+    def busy(self) -> list[tuple[float, float]]:
+        """When it was on its GPUs."""
+        spans, since = [], self.started_at
+        for begin, end in self.off:
+            spans.append((since, begin))
+            since = end
+        spans.append((since, self.ended_at))
+        return spans
+
+
+class Trouble(NamedTuple):
+    """Something was out of order."""
+
+    kind: str
+    where: str
+    begin: float
+    end: float
+
+
+class Wrong(NamedTuple):
+    """Something that must not be."""
+
+    kind: str
+    token: str
+    sentence: str
+
+
+@dataclass
+class Submission:
+    """What a client asked for."""
+
+    token: str
+    on_lost: OnLost
+    nodes: int
+    retries: int
+    task: int | None = None
+    """The number it was told."""
+    excused: bool = False
+    """The journal that knew of it was put away."""
+    cancelled: bool = False
+    """Somebody asked for its end."""
+
+
+class Ledger:
+    """Written by the processes."""
+
+    def __init__(self, now: Callable[[], float], trace: Callable[[str], None]) -> None:
+        self.runs: list[Run] = []
+        self._now, self._trace = now, trace
+
+    def started(self, token: str, key: Any, hardware: str, node: str, gpus: tuple[int, ...]) -> Run:
+        run = Run(token, key, hardware, node, gpus, self._now())
+        self.runs.append(run)
+        self._trace(f"  run   {token} starts as {key.task}.{key.attempt} on {hardware} {list(gpus)}")
+        return run
+
+    def ended(self, run: Run, how: str, exit_code: int | None) -> None:
+        run.ended_at, run.how, run.exit_code = self._now(), how, exit_code
+        if run.off and run.off[-1][1] == NEVER:
+            run.off[-1][1] = self._now()
+        code = "" if exit_code is None else f" {exit_code}"
+        self._trace(f"  run   {run.token} of {run.key.task}.{run.key.attempt} on {run.hardware} ends: {how}{code}")
+
+    def suspended(self, run: Run) -> None:
+        run.off.append([self._now(), NEVER])
+
+    def resumed(self, run: Run) -> None:
+        run.off[-1][1] = self._now()
+
+
+class Book:
+    """All facts of a life that count, and all trouble."""
+
+    def __init__(self, now: Callable[[], float], trace: Callable[[str], None]) -> None:
+        self.submissions: dict[str, Submission] = {}
+        self.facts: list[tuple[float, Entry]] = []
+        self.troubles: list[Trouble] = []
+        self.open: set[int] = set()
+        """Tasks that have not ended."""
+        self.moved_at = 0.0
+        """When something was last said of a task."""
+        self._now, self._trace = now, trace
+
+    def hear(self, entries: Iterable[Entry]) -> None:
+        """Facts were committed."""
+        for entry in entries:
+            self.facts.append((self._now(), entry))
+            self._note(entry.fact)
+            if said := spoken(entry.fact):
+                self._trace(f"  fact  {said}")
+
+    def _note(self, event: fact.Event) -> None:
+        if hasattr(event, "task"):
+            self.moved_at = self._now()
+        if isinstance(event, fact.TaskSubmitted):
+            self.open.add(event.task)
+        elif isinstance(event, fact.TaskEnded):
+            self.open.discard(event.task)
+
+    def trouble(self, kind: str, where: str, begin: float, end: float) -> None:
+        self.troubles.append(Trouble(kind, where, begin, end))
+
+    def excuse_open(self) -> None:
+        """A second scheduler knows the same tasks: those that it may run are excused from now on."""
+        tokens = tokens_of(self.facts)
+        for number in self.open:
+            if (token := tokens.get(number)) in self.submissions:
+                self.submissions[token].excused = True
+
+    def restore(self, length: int) -> None:
+        """The journal goes back to where it had so many facts: who is in the others is excused from now on."""
+        gone, self.facts = self.facts[length:], self.facts[:length]
+        self.open = set()
+        for _, entry in self.facts:
+            self._note(entry.fact)
+        numbers = {int(it.fact.task) for _, it in gone if hasattr(it.fact, "task")}
+        tokens = tokens_of(self.facts) | tokens_of(gone)
+        for number in numbers:
+            if (token := tokens.get(number)) in self.submissions:
+                self.submissions[token].excused = True
+
+
+def spoken(event: fact.Event) -> str:
+    """A fact in a few words; empty: it does not matter here."""
+    name = type(event).__name__
+    match event:
+        case fact.TaskPlaced(task, attempt, placement):
+            where = ", ".join(f"{part.node}{list(part.gpus)}" for part in placement.slices)
+            return f"{name} {task}.{attempt} on {where}"
+        case fact.AttemptEnded(task, attempt, outcome, exit_code, _, message):
+            return f"{name} {task}.{attempt} {outcome} {exit_code} {message[:60]!r}"
+        case fact.MemberEnded(task, attempt, node, outcome, exit_code):
+            return f"{name} {task}.{attempt} on {node} {outcome} {exit_code}"
+        case fact.TaskEnded(task, status):
+            return f"{name} {task} {status}"
+        case fact.TaskRequeued(task, cause):
+            return f"{name} {task} {cause.why}"
+        case fact.NodeJoined(node):
+            return f"{name} {node.id}"
+        case fact.EpochBegan(epoch):
+            return f"{name} {epoch}"
+        case fact.TaskSubmitted(task, spec):
+            return f"{name} {task} {token_in(spec)} {spec.on_lost}"
+        case fact.GpuHealthChanged(node, gpu, health):
+            return f"{name} {node}[{gpu}] {health}"
+        case fact.ReservationMade() | fact.ReservationDropped() | fact.EstimateRevised():
+            return ""
+    what = [str(getattr(event, it)) for it in ("task", "attempt", "node") if hasattr(event, it)]
+    return " ".join([name, *what])
+
+
+def token_in(spec: Any) -> str:
+    return str(dict(spec.env).get("FAULTS_TOKEN", ""))
+
+
+def tokens_of(facts: Iterable[tuple[float, Entry]]) -> dict[int, str]:
+    return {int(it.fact.task): token_in(it.fact.spec) for _, it in facts if isinstance(it.fact, fact.TaskSubmitted)}
+
+
+class Judge:
+    """Looks at a whole life at its end."""
+
+    def __init__(self, book: Book, runs: list[Run], ended_at: float) -> None:
+        self.wrongs: list[Wrong] = []
+        self._book, self._runs, self._ended_at = book, runs, ended_at
+        self._task_of: dict[str, list[int]] = defaultdict(list)
+        self._token_of = tokens_of(book.facts)
+        for number, token in self._token_of.items():
+            self._task_of[token].append(number)
+        self._placed: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._counted: set[tuple[int, int]] = set()
+        self._asked_for: set[tuple[int, int]] = set()
+        """Attempts that were stopped because of a time-out or on request."""
+        self._ended: dict[int, int] = defaultdict(int)
+        self._merged: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        self._read()
+
+    def _say(self, kind: str, token: str, sentence: str) -> None:
+        self.wrongs.append(Wrong(kind, token, sentence))
+
+    def _read(self) -> None:
+        for at, entry in self._book.facts:
+            match entry.fact:
+                case fact.TaskPlaced(task, attempt, placement):
+                    self._placed[task, attempt] = tuple(placement.nodes)
+                case fact.AttemptEnded(task, attempt, outcome):
+                    if outcome not in {Outcome.LOST, Outcome.STOPPED}:
+                        self._counted.add((task, attempt))
+                    self._check_end(at, task, attempt, entry.fact)
+                case fact.MemberEnded(task, attempt):
+                    self._check_end(at, task, attempt, entry.fact)
+                case fact.AttemptStopping(task, attempt, cause):
+                    if cause.why in {Why.TIMEOUT, Why.CANCELLED}:
+                        self._counted.add((task, attempt))
+                        self._asked_for.add((task, attempt))
+                case fact.TaskEnded(task):
+                    self._ended[task] += 1
+
+    def _check_end(self, at: float, task: TaskId, attempt: int, event: Any) -> None:
+        token = self._token_of.get(task)
+        said = event.message.removeprefix("token ") if event.message.startswith("token ") else token
+        if token and said != token:
+            self._say("foreign", token, f"task {task}.{attempt} got the end of {said} at {at:.1f}")
+        if (
+            token
+            and event.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
+            and not any(run.token == token and run.how == "exit" for run in self._runs)
+        ):
+            self._say("foreign", token, f"task {task}.{attempt} ended at {at:.1f}, and no process of it did")
+
+    def judge(self) -> list[Wrong]:
+        """All that is wrong."""
+        for submission in self._book.submissions.values():
+            self._check_submission(submission)
+        by_token: dict[str, list[Run]] = defaultdict(list)
+        for run in self._runs:
+            by_token[run.token].append(run)
+        for token, runs in by_token.items():
+            self._check_runs(self._book.submissions[token], runs)
+        self._check_gpus()
+        for run in self._runs:
+            if run.output_of != run.token:
+                self._say("foreign", run.token, f"the output of {run.attempt} on {run.hardware} is of {run.output_of}")
+        return self.wrongs
+
+    def _check_submission(self, submission: Submission) -> None:
+        token, tasks = submission.token, self._task_of.get(submission.token, [])
+        if submission.excused:
+            return
+        if len(tasks) > 1:
+            self._say("accepted_twice", token, f"it became the tasks {tasks}")
+        if submission.task is not None and submission.task not in tasks:
+            self._say("lost", token, f"it was accepted as task {submission.task}, which is not there")
+        for task in tasks:
+            if not self._ended[task]:
+                self._say("lost", token, f"task {task} never ended")
+            elif self._ended[task] > 1:
+                self._say("ended_twice", token, f"task {task} ended {self._ended[task]} times")
+
+    def _check_runs(self, submission: Submission, runs: list[Run]) -> None:
+        if submission.excused:
+            return
+        attempts: dict[Any, list[Run]] = defaultdict(list)
+        for run in runs:
+            attempts[run.key].append(run)
+        token = submission.token
+        ordered = sorted(attempts.values(), key=lambda parts: parts[0].attempt)
+        for place, parts in enumerate(ordered):
+            later = [part.started_at for others in ordered[place + 1 :] for part in others]
+            first = parts[0]
+            if len(parts) > submission.nodes or len({part.hardware for part in parts}) < len(parts):
+                where = [part.hardware for part in parts]
+                self._say("overlap", token, f"attempt {first.key.task}.{first.key.attempt} was started on {where}")
+            one_failed = any(
+                part.how == "exit" and part.exit_code for part in parts
+            )  # then the gang's others are stopped
+            asked_for = one_failed or first.attempt in self._asked_for
+            was_stopped = not asked_for and any(part.how == "stopped" for part in parts)
+            if (first.attempt not in self._counted or was_stopped) and not submission.cancelled:
+                until = max(part.ended_at for part in parts)
+                until = min([max([until, *later[:1]]), self._ended_at])
+                if not self._has_reason(submission, parts, until):
+                    how = ", ".join(f"{part.how or 'runs'} on {part.hardware}" for part in parts)
+                    name = f"{first.key.task}.{first.key.attempt}"
+                    self._say(
+                        "needless", token, f"{submission.on_lost} attempt {name} of {first.started_at:.1f}: {how}"
+                    )
+            for others in ordered[place + 1 :]:
+                self._check_overlap(submission, parts, others)
+
+    def _check_overlap(self, submission: Submission, parts: list[Run], others: list[Run]) -> None:
+        for one in parts:
+            for other in others:
+                begin, end = max(one.started_at, other.started_at), min(one.ended_at, other.ended_at)
+                if begin >= end:
+                    continue
+                allowed = submission.on_lost is OnLost.RERUN and self._has_reason(submission, parts, begin)
+                allowed |= submission.on_lost is OnLost.WAIT and self._was_removed(one)
+                if not allowed:
+                    what = f"{one.key.task}.{one.key.attempt} on {one.hardware} and "
+                    what += f"{other.key.task}.{other.key.attempt} on {other.hardware}"
+                    self._say("overlap", submission.token, f"{submission.on_lost} {what} from {begin:.1f} to {end:.1f}")
+
+    def _check_gpus(self) -> None:
+        spans: dict[tuple[str, int], list[tuple[float, float, Run]]] = defaultdict(list)
+        for run in self._runs:
+            for gpu in run.gpus:
+                spans[run.hardware, gpu] += [(begin, end, run) for begin, end in run.busy()]
+        for (hardware, gpu), used in spans.items():
+            used.sort(key=lambda span: span[:2])
+            before = used[0]
+            for span in used[1:]:
+                if span[0] < before[1] - 1e-9 and span[2] is not before[2]:
+                    what = f"{before[2].token} and {span[2].token} on {hardware}[{gpu}] from {span[0]:.1f}"
+                    self._say("gpu_twice", span[2].token, f"{what} to {min(span[1], before[1]):.1f}")
+                before = max(before, span, key=lambda it: it[1])
+
+    # --- reasons ------------------------------------------------------------------------------------------------------
+
+    def _has_reason(self, submission: Submission, parts: list[Run], until: float) -> bool:
+        """Whether something happened to the nodes of an attempt that explains why it was not the one that counted."""
+        since = min(part.started_at for part in parts) - 20.0
+        nodes = {part.hardware for part in parts} | set(self._placed.get(parts[0].attempt, ()))
+        for trouble in self._book.troubles:
+            if trouble.kind in HARD and trouble.where in nodes and trouble.begin <= until and trouble.end >= since:
+                return True
+        if submission.on_lost is OnLost.WAIT:
+            return False
+        for node in nodes:
+            for begin, end in self._spans(node, "reach"):
+                if begin <= until and end >= since:
+                    starts = [it for it in self._book.troubles if it.kind == "scheduler" and it.where == SCHEDULER]
+                    near = any(begin - ROUND_A_START_SECONDS <= it.end <= end + 5.0 for it in starts)
+                    if end - begin >= (3.0 if near else GIVEN_UP_SECONDS):
+                        return True
+            if submission.on_lost is OnLost.FENCE:
+                for begin, end in self._spans(node, "lease"):
+                    if begin <= until and end >= since and end - begin >= FENCE_SECONDS:
+                        return True
+        return False
+
+    def _was_removed(self, run: Run) -> bool:
+        """Whether an operator decided that what runs there is over."""
+        return any(
+            it.kind == "removed" and it.where == run.hardware and it.begin <= run.ended_at and it.end >= run.started_at
+            for it in self._book.troubles
+        )
+
+    def _spans(self, node: str, what: str) -> list[tuple[float, float]]:
+        """When a node was out of reach, or its lease could not be renewed: trouble that follows closely is one."""
+        kept = self._merged.get((node, what))
+        if kept is None:
+            kinds = OUT_OF_REACH if what == "reach" else OUT_OF_REACH | NO_LEASE
+            wheres = {node} if what == "reach" else {node, SCHEDULER}
+            found = sorted((it.begin, it.end) for it in self._book.troubles if it.kind in kinds and it.where in wheres)
+            kept = []
+            for begin, end in found:
+                if kept and begin - kept[-1][1] < 8.0:
+                    kept[-1] = (kept[-1][0], max(kept[-1][1], end))
+                else:
+                    kept.append((begin, end))
+            self._merged[node, what] = kept
+        return kept

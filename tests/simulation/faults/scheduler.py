@@ -1,0 +1,255 @@
+"""A scheduler's machine in memory: the real `Yard` on a disk that is slow or full when told to, killed and restarted.
+
+What the journal was given survives a kill, and nothing else does. A backup is a copy of the disk.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuyard import __version__
+from gpuyard.control_plane import server
+from gpuyard.control_plane.archive import Row, SubmitKey
+from gpuyard.control_plane.recovery import found, recover
+from gpuyard.control_plane.yard import Yard
+from gpuyard.domain import commands as command
+from gpuyard.domain.errors import StorageFull
+from gpuyard.domain.refusals import Refusal
+from gpuyard.domain.settings import Settings
+from gpuyard.domain.tenant import QuotaMode, Split
+from gpuyard.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.journal.records import Entry, Position
+from gpuyard.journal.stores.memory import MemoryJournal
+from gpuyard.wire.rpc import agents_handler
+from tests.simulation.faults.event_loop import Process, VirtualLoop
+from tests.simulation.faults.line import Network
+from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock
+
+PATIENCE_SECONDS = server.PATIENCE_SECONDS
+APPLIED = (
+    command.ChangeSettings(Settings()),
+    command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)),
+)
+"""What a scheduler makes facts of at its first start."""
+
+
+class MemoryArchive:
+    """Ended tasks, as far as the yard asks for them."""
+
+    note = None
+
+    def __init__(self) -> None:
+        self.rows: dict[TaskId, Row] = {}
+        self.keys: dict[tuple[TenantId, str], SubmitKey] = {}
+        self.seq = 0
+
+    def add(self, rows: Sequence[Row], seq: int) -> None:
+        self.rows |= {row.id: row for row in rows}
+        self.seq = max(self.seq, seq)
+
+    def get(self, task: TaskId) -> bytes | None:
+        row = self.rows.get(task)
+        return None if row is None else row.answer
+
+    def statuses(self, tasks: Iterable[TaskId]) -> dict[TaskId, TaskStatus]:
+        return {task: self.rows[task].status for task in tasks if task in self.rows}
+
+    def remember(self, keys: Sequence[SubmitKey]) -> None:
+        self.keys |= {(key.tenant, key.key): key for key in keys}
+
+    def lookup(self, tenant: TenantId, key: str) -> SubmitKey | None:
+        return self.keys.get((tenant, key))
+
+    def retain(self, finished_since: float, step: int = 500) -> int:  # noqa: ARG002
+        return 0
+
+    def forget_keys(self, before: float, step: int = 500) -> int:  # noqa: ARG002
+        return 0
+
+
+class NoSecrets:
+    """No task of these lives has any."""
+
+    def get(self, task: TaskId) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    def put(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:  # noqa: ARG002
+        raise AssertionError
+
+    def drop(self, tasks: Iterable[TaskId]) -> None:
+        """There are none."""
+
+    def sweep(self, open_tasks: Collection[TaskId]) -> int:  # noqa: ARG002
+        return 0
+
+
+class DiskJournal(MemoryJournal):
+    """A journal on a disk that may be slow or full."""
+
+    def __init__(self, told: Callable[[Sequence[Entry]], None]) -> None:
+        super().__init__()
+        self.full = False
+        self.process: Process | None = None
+        """Who writes it."""
+        self._told = told
+
+    def append(self, batch: Sequence[Entry]) -> Position:
+        if self.process is not None and self.process.disk_seconds:
+            self.process.blocks(self.process.disk_seconds)
+        if self.full:
+            raise StorageFull("There is no space left for the journal.")
+        head = super().append(batch)
+        self._told(batch)
+        return head
+
+
+class Disk:
+    """What survives."""
+
+    def __init__(self, told: Callable[[Sequence[Entry]], None]) -> None:
+        self._told = told
+        self.journal = DiskJournal(told)
+        self.archive = MemoryArchive()
+        self.applied = False
+
+    def copy(self, told: Callable[[Sequence[Entry]], None] | None = None) -> "Disk":
+        """A backup of it."""
+        other = Disk(told or self._told)
+        for name in ("_retired", "_rows", "_head", "_snapshots"):
+            setattr(other.journal, name, copy.copy(getattr(self.journal, name)))
+        other.archive.rows, other.archive.keys = dict(self.archive.rows), dict(self.archive.keys)
+        other.archive.seq, other.applied = self.archive.seq, self.applied
+        return other
+
+
+class SchedulerMachine:
+    """Where a scheduler runs, or does not."""
+
+    def __init__(self, loop: VirtualLoop, network: Network, address: str, disk: Disk) -> None:
+        self.loop, self.network, self.address, self.disk = loop, network, address, disk
+        self.clock = MachineClock(loop)
+        self.yard: Yard | None = None
+        """While it is ready."""
+        self.process: Process | None = None
+        self.disk_seconds = 0.0
+        self.starts = 0
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def ended_alone(self) -> str:
+        """Why it ended although nobody told it to; empty: it did not."""
+        if not self.is_up or self._stopping or self._task is None or not self._task.done():
+            return ""
+        return "cancelled" if self._task.cancelled() else repr(self._task.exception())
+
+    def start(self, *, take_over: bool = False) -> None:  # noqa: ARG002
+        """Start it, unless it runs. An operator who restored a backup says that it is to take over all the same."""
+        if self.is_up:
+            return
+        self._stopping = False
+        self.starts += 1
+        process = self.process = self.clock.process = Process(self.loop, f"{self.address}/{self.starts}")
+        process.disk_seconds = self.disk_seconds
+        self.disk.journal.process = process
+        self._task = process.start(self._run(process))
+
+    async def _run(self, process: Process) -> None:
+        """As `server.serve` does it."""
+        journal, archive = self.disk.journal, self.disk.archive
+        engine, views = recover(journal)
+        found(engine, journal, views, self.clock.wall())
+        server._catch_up(archive, views)  # type: ignore[arg-type]
+        yard = Yard(
+            journal,  # type: ignore[arg-type]
+            engine,
+            views,
+            archive,  # type: ignore[arg-type]
+            NoSecrets(),  # type: ignore[arg-type]
+            join_token=JOIN_TOKEN,
+            request_key=b"key",
+            clock=self.clock,
+        )
+        running = asyncio.create_task(yard.run(__version__))
+        while not yard.ready and not running.done():
+            await asyncio.sleep(0.001)
+        if not running.done():
+            if not self.disk.applied:
+                for order in APPLIED:
+                    answer = await yard.loop.tell(order, "settings")
+                    assert not isinstance(answer, Refusal)
+                self.disk.applied = True
+            self.yard = yard
+            process.on_kill.append(self._gone)
+            self.network.listen(self.address, process, agents_handler(yard.agents))
+        await running
+
+    def _gone(self) -> None:
+        self.yard = None
+
+    def kill(self, finished: Callable[[], bool]) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill(finished)
+        self.yard = None
+
+    async def stop(self) -> None:
+        """SIGTERM: it says good-bye to the nodes."""
+        process, yard, task = self.process, self.yard, self._task
+        if process is None or yard is None or task is None or not process.alive:
+            self.kill(lambda: True)
+            return
+        self.yard, self._stopping = None, True
+        process.start(yard.stop(PATIENCE_SECONDS))
+        for _ in range(2_000):
+            if task.done() or not process.alive:
+                break
+            await asyncio.sleep(0.01)
+        self.network.hang_up(self.address)
+        process.kill()
+
+    def set_disk(self, seconds: float) -> None:
+        """Its disk takes so long for a commit."""
+        self.disk_seconds = seconds
+        if self.process is not None:
+            self.process.disk_seconds = seconds
+
+    def set_full(self, full: bool) -> None:
+        """Its disk has no space left, or has some again."""
+        self.disk.journal.full = full
+
+    async def ask(self, make: Callable[[Yard], Any], seconds: float = 10.0) -> Any:
+        """What a client asks over HTTP: answered inside the scheduler; None if the line broke or nobody answered."""
+        process, yard = self.process, self.yard
+        if process is None or yard is None or not process.alive:
+            return None
+        answered: asyncio.Future[Any] = self.loop.create_future()
+
+        async def answer() -> None:
+            try:
+                result = await make(yard)
+            except Exception as error:  # an answer with a status of 500 or 503
+                result = error
+            if not answered.done():
+                answered.set_result(result)
+
+        process.start(answer())
+
+        def gone() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        process.on_kill.append(gone)
+        try:
+            async with asyncio.timeout(seconds):
+                return await answered
+        except TimeoutError:
+            return None
+        finally:
+            if gone in process.on_kill:
+                process.on_kill.remove(gone)
