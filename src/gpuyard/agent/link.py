@@ -24,6 +24,7 @@ import grpc.aio
 import structlog
 
 from gpuyard import __version__
+from gpuyard.agent import peer
 from gpuyard.agent.actuals import Actuals
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
@@ -33,6 +34,7 @@ from gpuyard.domain.errors import GpuyardError
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire import proof
 from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
+from gpuyard.wire.local import is_loopback_address
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
 FENCE_PART = 0.8
@@ -179,7 +181,7 @@ class Agent:
         retry_seconds: float = 2.0,
         max_retry_seconds: float = 30.0,
         away_seconds: float = 300.0,
-        check_peer: Callable[[str, Memory], str] = lambda _address, _memory: "",
+        uid_of_listener: Callable[[str], int | None] = lambda _: None,
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
@@ -202,7 +204,7 @@ class Agent:
         self._retry_seconds = retry_seconds
         self._max_retry_seconds = max_retry_seconds
         self._away_seconds = away_seconds
-        self._check_peer = check_peer
+        self._uid_of_listener = uid_of_listener
         self._clock = clock
         self._uniform = uniform
         self._open_channel = open_channel or self._grpc_channel
@@ -367,6 +369,15 @@ class Agent:
                 wait = self._retry_seconds
                 self._was_welcome = False
 
+    async def _listener(self, address: str) -> int | None:
+        """The user who listens there, if that is on this machine. Nobody else than before is spoken to."""
+        if not is_loopback_address(address):
+            return None
+        uid = await asyncio.to_thread(self._uid_of_listener, address)
+        if sentence := peer.refused(uid, address, self._witness.memory):
+            raise NotWelcome(sentence)
+        return uid
+
     def _in_time(self, seconds: float, tries: int = 1) -> float:
         """Not longer than leaves time to come back before the scheduler gives this node up, whatever is set here."""
         told = self._witness.memory.offline_after_seconds
@@ -374,12 +385,13 @@ class Agent:
 
     async def _connect(self, address: str) -> None:
         """Register at one address and stay until the line breaks."""
-        if sentence := self._check_peer(address, self._witness.memory):
-            raise NotWelcome(sentence)
+        uid = await self._listener(address)
         async with self._open_channel(address) as channel:
             stub = AgentsStub(channel)
             left = self._clock.boot()
             welcome = await self._register(stub, address)
+            if uid is not None:
+                self._witness.memory.scheduler_uid = uid
             self._was_welcome = True
             self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
             self._extend_lease(left + self._fence_seconds)

@@ -16,7 +16,7 @@ import psutil
 import structlog
 
 from gpuyard import __version__
-from gpuyard.agent import outputs, telemetry
+from gpuyard.agent import outputs, peer, telemetry
 from gpuyard.agent.identity import Identities
 from gpuyard.agent.inventory import Card, Chosen, detect
 from gpuyard.agent.kitchen import Kitchen
@@ -187,6 +187,7 @@ class Node:
             retry_seconds=float(scheduler.retry_interval),
             max_retry_seconds=float(scheduler.max_retry_interval),
             away_seconds=float(settings.agent.away_timeout),
+            uid_of_listener=peer.uid_of_listener,
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
         return agent

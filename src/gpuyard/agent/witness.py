@@ -56,10 +56,14 @@ class Witness:
         self.save()
 
     def belong_to(self, yard: str) -> None:
-        """The node moves to another yard, because its administrator says so. What it remembers of the old one is void."""
+        """The node moves to another yard, because its administrator says so. What it remembers of the old one is void.
+
+        Of its own yard it forgets only who ran the scheduler.
+        """
         if self.memory.yard != yard:
             self.memory = Memory(self.memory.instance, yard)
-            self.save()
+        self.memory.scheduler_uid = None
+        self.save()
 
     def save(self) -> None:
         """Write it if something changed, so that it survives a power loss.

@@ -1,12 +1,13 @@
 """An agent tells its secrets to nobody, obeys only the scheduler of its own yard, and comes back in time."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
-from gpuyard.agent import link
+from gpuyard.agent import link, peer
 from gpuyard.agent.witness import Memory, Witness
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire import proof
@@ -149,3 +150,32 @@ def test_nonces_are_good_once_for_a_minute_and_for_one_agent() -> None:
     assert not proof.Nonces().is_good(nonce, mine, now=101.0)
     nonces.use(nonce, now=101.0)
     assert not nonces.is_good(nonce, mine, now=101.0)
+
+
+def test_a_process_of_another_user_on_the_schedulers_port_is_not_spoken_to(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent):
+            await scheduler.heartbeats.get()
+            memory = agent._witness.memory
+            memory.scheduler_uid = 998
+            agent._uid_of_listener = lambda _: 65534
+            heard = len(scheduler.registrations)
+            sentence = await _is_refused_by(scheduler, agent, agent._addresses[0])
+            assert "--accept-yard yard" in sentence
+            assert len(scheduler.registrations) == heard
+            assert peer.refused(998, "a:1", memory) == peer.refused(0, "a:1", memory) == ""
+            assert peer.refused(os.geteuid(), "a:1", memory) == peer.refused(None, "a:1", memory) == ""
+            agent._witness.belong_to("yard")
+            assert memory.scheduler_uid is None
+
+    asyncio.run(story())
+
+
+def test_the_kernel_says_who_listens_on_this_machine(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent):
+            await scheduler.heartbeats.get()
+            assert await asyncio.to_thread(peer.uid_of_listener, agent._addresses[0]) == os.geteuid()
+        assert await asyncio.to_thread(peer.uid_of_listener, "127.0.0.1:1") is None
+
+    asyncio.run(story())
