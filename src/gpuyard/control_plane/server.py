@@ -25,7 +25,7 @@ import structlog
 from gpuyard import __version__
 from gpuyard.backends.command import CommandProvider
 from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_addresses
+from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.archive import Archive, SubmitKey
@@ -44,6 +44,7 @@ from gpuyard.control_plane.settings import (
     ServerSettings,
     engine_settings_of,
     pool_of,
+    refuse_unsafe_addresses,
     split_of,
     tenants_of,
 )

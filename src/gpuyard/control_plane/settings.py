@@ -527,6 +527,11 @@ def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
             yield key, f"what {key} asks for here is not supported yet; take it out of the settings."
 
 
+def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
+    """Why a scheduler must not listen where it is told to, or nothing."""
+    return next((sentence for _, sentence in _unsafe(settings)), None)
+
+
 def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
     """An address that strangers reach, without a login or without encryption."""
     key = "server.http_address" if settings.server.http_address is not None else "system.host"

@@ -4,8 +4,8 @@ from socket import gethostname
 
 import pytest
 
-from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address, refuse_unsafe_addresses
-from gpuyard.control_plane.settings import Auth, Server, ServerSettings, Tls
+from gpuyard.control_plane.access.origin import Doorplate, refuse_unsafe_address
+from gpuyard.control_plane.settings import Auth, Server, ServerSettings, Tls, refuse_unsafe_addresses
 from gpuyard.wire.config import Address
 
 

@@ -17,7 +17,6 @@ from socket import gethostname
 from urllib.parse import urlsplit
 
 from gpuyard.control_plane.access.who import Denied
-from gpuyard.control_plane.settings import ServerSettings
 from gpuyard.wire.local import is_loopback, is_loopback_address
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
@@ -85,17 +84,6 @@ def refuse_plain_address(key: str, address: str) -> str | None:
         "tokens and secrets would cross the network in plain text. Set server.tls.cert and server.tls.key, or set "
         "server.plain: true to allow it."
     )
-
-
-def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
-    """Why a scheduler must not listen where it is told to, or nothing."""
-    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
-        return sentence
-    if settings.server.tls.cert or settings.server.plain:
-        return None
-    addresses = {"server.http_address": settings.http_address, "server.grpc_address": settings.grpc_address}
-    sentences = (refuse_plain_address(key, str(address)) for key, address in addresses.items())
-    return next((sentence for sentence in sentences if sentence), None)
 
 
 def _split(host: str) -> tuple[str, int | None] | None:
