@@ -290,3 +290,16 @@ def test_what_is_sent_as_a_form_by_curl_is_read_as_the_json_it_is(quiet: RestYar
     sent = json.dumps({"gpu_count": -1}).encode()
     reply = quiet.ask("POST", TASKS, sent, Content_Type="application/x-www-form-urlencoded")
     assert reply.error["field"] == "gpu_count"
+
+
+def test_a_task_that_waits_says_why_in_the_answer_to_its_submission(yard: RestYard) -> None:
+    task = yard.submit(gpu_count=8)
+    assert (task["reason_code"], task["reason"][:16]) == ("NodeTooSmall", "The task needs 8")
+
+
+def test_a_task_that_has_its_gpus_and_is_not_reported_to_run_yet_is_starting(yard: RestYard) -> None:
+    task = yard.submit(gpu_count=1)
+    assert (task["status"], task["reason"], task["reason_code"]) == ("pending", None, "Starting")
+    assert task["allocated_gpus"] == ["n1/0"]
+    yard.tell(ReportStarted(TaskId(1), 1))
+    assert yard.get("/api/v1/tasks/task-1")["reason_code"] is None

@@ -32,6 +32,10 @@ BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_
 """A task that ends for one of these ended when its process did."""
 
 
+STARTING = "Starting"
+"""The reason code of a task that is pending although it has its GPUs."""
+
+
 class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """One task, as far as it is committed."""
 
@@ -100,10 +104,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
         """What the API tells; `reason` is why it waits, where somebody asked the engine."""
         before, code_before = self.reason()
-        if reason is None and before is None and self.is_starting:
-            reason, reason_code = "It has its GPUs and is being started.", "Starting"
-        elif reason is None:
-            reason, reason_code = before, code_before
+        if reason is None:
+            reason, reason_code = before, STARTING if self.is_starting else code_before
         elif before is not None:
             reason = f"{before} {reason}"
         return answer_of(

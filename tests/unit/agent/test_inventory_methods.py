@@ -156,3 +156,16 @@ def test_a_node_may_have_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_an_unknown_way_is_refused_with_the_known_ones() -> None:
     with pytest.raises(NoSuchInventory, match=r"'magic'.*auto, nvml, nvidia-smi, virtual"):
         detect("magic", node="a")
+
+
+def test_a_command_that_only_draws_a_table_is_told_of_virtual_gpus(tmp_path: Path) -> None:
+    """As the script that 003 ships for trying it out does."""
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text('#!/bin/sh\necho "NVIDIA-SMI 550.54.15    Driver Version: 550.54.15"\necho "+------+"\n')
+    fake.chmod(0o755)
+    with pytest.raises(NoSuchInventory) as wrong:
+        NvidiaSmi(str(fake))
+    sentence = str(wrong.value)
+    assert "it began with: NVIDIA-SMI 550.54.15" in sentence
+    assert sentence.endswith('set gpu.detection_method: virtual and gpu.virtual: "4:V100:32" instead.')
+    assert "+---" not in sentence
