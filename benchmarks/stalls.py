@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -229,10 +230,8 @@ async def with_many_waiting(bench: Bench, waiting: int) -> None:
     await bench.measure(f"second snapshot {said}", yard._save_snapshot)
     for place in (150, waiting // 2, waiting):
         path = f"{TASKS}/task-{place}"
-        await bench.measure(
-            f"explain task {place:,} {said}", lambda path=path: bench.ask("GET", f"{path}/explain", count=20)
-        )
-        await bench.measure(f"GET task {place:,} {said}", lambda path=path: bench.ask("GET", path, count=20))
+        await bench.measure(f"explain task {place:,} {said}", partial(bench.ask, "GET", f"{path}/explain", count=20))
+        await bench.measure(f"GET task {place:,} {said}", partial(bench.ask, "GET", path, count=20))
     await bench.measure(f"list of 100 {said}", lambda: bench.ask("GET", f"{TASKS}?status=pending", count=20))
     await bench.measure(f"list by name {said}", lambda: bench.ask("GET", f"{TASKS}?name=x1", count=20))
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,6 +34,11 @@ async def lives(yard: Yard, count: int) -> None:
             await yard._archive_now()
 
 
+def still_open(state: dict[str, Any]) -> dict[str, Any]:
+    """Without the tasks that ended: they leave for the archive at any moment."""
+    return {**state, "tasks": [task for task in state["tasks"] if "finished_at" not in task]}
+
+
 def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
@@ -44,7 +50,8 @@ def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> No
                 assert newest is not None
                 assert newest.position == yard.journal.head
                 expected["engine"]["now"] = newest.state["engine"]["now"]  # the loop's is later than its last fact
-                assert newest.state == expected
+                assert still_open(newest.state) == still_open(expected)
+                assert len(newest.state["tasks"]) <= len(newest.state["engine"]["tasks"]) + 1
             assert len(list(tmp_path.glob("journal/snapshot-*.json"))) == 2
 
     run(story)
@@ -56,10 +63,9 @@ def test_a_yard_comes_back_from_such_a_snapshot(tmp_path: Path) -> None:
             await lives(yard, 10)
             await yard._save_snapshot()
             await submit(yard, spec(name="later"))
-            before = picture_of(yard.loop.engine.state, yard.views)
-            journal = yard.journal
-            engine, views = recover(journal)
-            assert picture_of(engine.state, views) == before
+            before = still_open(picture_of(yard.loop.engine.state, yard.views))
+            engine, views = recover(yard.journal)
+            assert still_open(picture_of(engine.state, views)) == before
 
     run(story)
 

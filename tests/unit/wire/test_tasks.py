@@ -1,5 +1,7 @@
 """What a task request means, what it can not mean, and how a task is told."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -8,7 +10,16 @@ from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.domain.values import Link, NodeId, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.task_answers import TaskAnswer, answer_of
-from gpuyard.wire.tasks import MOST_BYTES, TaskRequest, parse_task_id, read_batch, read_task, specs_of, spoken_priority
+from gpuyard.wire.tasks import (
+    MOST_BYTES,
+    TaskRequest,
+    parse_task_id,
+    read_batch,
+    read_large_batch,
+    read_task,
+    specs_of,
+    spoken_priority,
+)
 
 
 def spec(**fields: object) -> TaskSpec:
@@ -221,3 +232,26 @@ def test_no_answer_carries_the_value_of_a_secret() -> None:
     told = answer(spec(secrets={"TOKEN": "hidden"}))
     assert told.secrets == ["TOKEN"]
     assert b"hidden" not in msgspec.json.encode(told)
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [{"command": "true", "gpu_count": 2, "depends_on": ["tasks[1]"]}, {"command": ["a", "b"], "array": {"count": 3}}],
+        [{"command": "true"}, {"command": "true", "gpu_count": "two"}],
+        [{"command": "true"}, {"command": "tr\0ue"}],
+        [{"command": "true", "colour": "red"}],
+        [],
+    ],
+)  # fmt: skip
+def test_a_large_batch_is_read_task_by_task_with_the_same_result(tasks: list[object]) -> None:
+    body = json.dumps({"tasks": tasks}).encode()
+    try:
+        expected: object = read_batch(body).tasks
+    except WrongRequest as wrong:
+        expected = (wrong.code, wrong.message, wrong.field)
+    try:
+        told: object = read_large_batch(body)
+    except WrongRequest as wrong:
+        told = (wrong.code, wrong.message, wrong.field)
+    assert told == expected

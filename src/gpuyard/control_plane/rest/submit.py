@@ -25,7 +25,7 @@ from gpuyard.engine.state import State
 from gpuyard.placement.shape import Shape
 from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.task_answers import TaskAnswer
-from gpuyard.wire.tasks import TaskRequest, check_counts, places_of, read_batch, read_task, specs_of
+from gpuyard.wire.tasks import TaskRequest, check_counts, places_of, read_batch, read_large_batch, read_task, specs_of
 
 LONGEST_KEY = 255
 LARGE_BODY = 32 * 1024
@@ -76,7 +76,7 @@ def _read_one(body: bytes) -> TaskRequest:
 
 
 def _read_many(body: bytes) -> list[TaskRequest]:
-    requests = read_batch(body).tasks
+    requests = read_batch(body).tasks if len(body) < LARGE_BODY else read_large_batch(body)
     check_counts(requests)
     return requests
 
