@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.acceptance.live import Cluster, cluster
 from tests.acceptance.waiting import until
+from tests.unit.agent.supervised import parent_of
 
 
 def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_used_again(tmp_path: Path) -> None:
@@ -67,6 +68,20 @@ def test_a_killed_supervisor_loses_no_task(tmp_path: Path) -> None:
         task = client.submit("sleep 3", gpu_count=1)
         until(lambda: client.task(task.id).status == "running")
         yard.kill(yard.supervisor("node-1"))
+        ended = client.wait(task, timeout=60)
+        assert ended.status == "success"
+        assert ended.attempts == 1, "its keeper knows how it ended"
+
+
+def test_a_supervisor_killed_with_its_keeper_loses_no_task(tmp_path: Path) -> None:
+    with cluster(tmp_path, nodes=1, gpus=2) as yard:
+        client = yard.client()
+        task = client.submit("sleep 3", gpu_count=1)
+        until(lambda: client.task(task.id).status == "running")
+        supervisor = yard.supervisor("node-1")
+        assert supervisor is not None
+        yard.kill(parent_of(supervisor))
+        yard.kill(supervisor)
         ended = client.wait(task, timeout=60)
         assert ended.status == "success"
         assert ended.attempts == 2, "nobody knows how the first one ended, so it was tried again"
