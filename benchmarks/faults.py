@@ -39,10 +39,7 @@ def main() -> int:
     run = partial(live, faults=asked.faults, only=tuple(asked.only), keeps_exit_codes=asked.keeps_exit_codes)
     if asked.workers > 1:
         with ProcessPoolExecutor(asked.workers) as pool:
-            outcomes = pool.map(run, seeds)
-            lives = [summary(asked, outcome) for outcome in outcomes] if asked.trace else None
-            if lives is None:
-                lives = list(progress(asked, outcomes, len(seeds)))
+            lives = list(progress(asked, pool.map(run, seeds), len(seeds)))
     else:
         lives = list(progress(asked, map(run, seeds), len(seeds)))
     for outcome in lives:
