@@ -350,7 +350,6 @@ class Agent:
         wait, place = self._retry_seconds, 0
         while True:
             address = self._addresses[place % len(self._addresses)]
-            began = self._clock.monotonic()
             try:
                 await self._connect(address)
                 log.info("scheduler_gone", address=address)
@@ -358,16 +357,14 @@ class Agent:
                 log.error("not_welcome", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 log.warning("scheduler_out_of_reach", address=address, message=_words(error))
-            if self._clock.monotonic() - began > 2 * self._max_retry_seconds:
-                wait = self._retry_seconds  # it was there for a while: begin anew
+            if self._was_welcome:
+                wait = self._retry_seconds  # it was there: look for it soon
+                self._was_welcome = False
             place += 1
             if place % len(self._addresses) == 0:
                 wait = self._in_time(wait)
                 await asyncio.sleep(wait * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
                 wait = min(2 * wait, self._max_retry_seconds)
-            if self._was_welcome:
-                wait = self._retry_seconds
-                self._was_welcome = False
 
     async def _listener(self, address: str) -> int | None:
         """The user who listens there, if that is on this machine. Nobody else than before is spoken to."""

@@ -47,6 +47,8 @@ def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Re
     found = Reconciled()
     ours = state.on_node.get(node, {})
     for task in ours.values():
+        if node in (task.members or {}):
+            continue  # its part of a gang is over, and we know
         key = AttemptRef(task.id, task.attempts, task.origin)
         _compare(found, task, key, there.get(key, pb.Attempt.UNKNOWN), node)
     for key, told in there.items():

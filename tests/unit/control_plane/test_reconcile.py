@@ -1,7 +1,5 @@
 """What a node that comes back is told."""
 
-import pytest
-
 from gpuyard.control_plane.reconcile import reconcile
 from gpuyard.domain import commands as command
 from gpuyard.domain.node import Gpu, NodeSpec
@@ -30,7 +28,6 @@ def gang_on_two_nodes() -> Engine:
     return engine
 
 
-@pytest.mark.xfail(reason="reconcile does not look at the parts that are over", raises=AssertionError, strict=True)
 def test_a_part_of_a_gang_that_is_over_is_not_launched_again() -> None:
     engine = gang_on_two_nodes()
     engine.handle(command.ReportStarted(TASK, 1, ONE), 1.0)
