@@ -203,3 +203,8 @@ def test_the_queue_and_the_open_tasks_of_a_tenant_have_limits(tmp_path: Path) ->
     assert tenant_of(settings, "lab").max_open_tasks == 20
     assert tenant_of(settings, "other").max_open_tasks is None
     assert engine_settings_of(settings).max_open_tasks == 100_000
+
+
+def test_a_heartbeat_timeout_that_no_heartbeat_could_keep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongSettings, match=r"agent\.heartbeat_timeout is 1 s; it must be at least 3 s"):
+        load(tmp_path, "agent: {heartbeat_timeout: 1s}")
