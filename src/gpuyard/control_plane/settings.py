@@ -537,13 +537,14 @@ def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
 def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
     """An address that strangers reach, without a login or without encryption."""
     key = "server.http_address" if settings.server.http_address is not None else "system.host"
-    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+    closed = settings.server.tls.cert or settings.server.plain
+    sentence = refuse_unsafe_address(str(settings.http_address), settings.auth.enabled)
+    if not sentence and not closed:
+        sentence = refuse_plain_address(key, str(settings.http_address))
+    if sentence:
         yield key, sentence
-    if settings.server.tls.cert or settings.server.plain:
-        return
-    for name, address in ((key, settings.http_address), ("server.grpc_address", settings.grpc_address)):
-        if sentence := refuse_plain_address(name, str(address)):
-            yield name, sentence
+    if not closed and (sentence := refuse_plain_address("server.grpc_address", str(settings.grpc_address))):
+        yield "server.grpc_address", sentence
 
 
 def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:

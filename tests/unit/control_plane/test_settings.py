@@ -103,14 +103,14 @@ def test_retired_facts_are_dropped_unless_a_folder_is_named_for_them() -> None:
 
 
 def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_003 + LOGIN)
+    settings = load(tmp_path, FILE_OF_003.replace("server: {", "server: {plain: true, ") + LOGIN)
     assert settings.http_address.host == "0.0.0.0"
     assert settings.grpc_address.port == 19090
     assert settings.snapshot_dir == Path("state")
 
 
 def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_002 + "auth: {enabled: true}")
+    settings = load(tmp_path, FILE_OF_002 + "auth: {enabled: true}\nserver: {plain: true}")
     assert settings.http_address == "0.0.0.0:8080"
     assert settings.schedule_seconds == 0.5
     assert settings.task_timeout_seconds == 3600
