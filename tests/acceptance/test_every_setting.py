@@ -30,7 +30,7 @@ from tests.acceptance.waiting import until
 
 FOLDER, PORT, CERT, KEY, SCHEDULER = "(folder)", "(port)", "(certificate)", "(key)", "(scheduler)"
 """Filled in when the test runs."""
-ADMIN = {"username": "ada", "password": "a long one", "tenant_id": "lab", "role": "admin"}
+ADMIN = {"username": "ada", "password": "a long one", "tenant_id": "lab", "role": "admin", "system_user": "nobody"}
 TLS = {"server.tls.cert": CERT, "server.tls.key": KEY}
 POOL = {"pool.kind": "spare", "pool.gpus": "2:H100:80", "pool.boot_command": "true", "pool.release_command": "true"}
 
