@@ -87,7 +87,9 @@ def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> N
             await scheduler.heartbeats.get()
             twin.origin = 8
             assert "--take-over" in await _is_refused_by(twin, agent, address)
-            assert twin.registrations == []
+            assert agent._witness.memory.origin == scheduler.origin
+            (shown,) = twin.registrations
+            assert (shown.epoch, shown.origin) == (1, scheduler.origin), "it is shown whom the node obeys"
 
     asyncio.run(story())
 

@@ -12,14 +12,17 @@ from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import has_same_cards, is_same_card
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.validation import check_node
-from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Preemption
-from gpuyard.engine.attempts import finish_lost
+from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption
+from gpuyard.engine.attempts import finish_lost, part_ended
 from gpuyard.engine.endings import is_ending
 from gpuyard.engine.ledger import Ledger
 from gpuyard.engine.phases import Placed, Running, Suspended, Waiting
 from gpuyard.engine.preemption import will_be_cleared
+from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
+
+NOT_THERE = "The node does not know this attempt any more."
 
 
 def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
@@ -41,6 +44,8 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
     else:
         _replace(ledger, host, asked)
     _take_back(ledger, spec.id, asked.running)
+    if asked.complete:
+        _give_up_missing(ledger, asked)
     _take_unknown(ledger, spec.id, asked)
     return None
 
@@ -72,12 +77,40 @@ def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) ->
             ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
 
 
+def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
+    """What should be on a node and is not is lost, before its GPUs are counted as free.
+
+    An attempt that was placed and is not there is launched again, under the same name, by the scheduler that placed it.
+    A later one can not know whether it ran already: its journal may be an old copy. Neither is it launched where
+    something unknown runs.
+    """
+    state, node = ledger.state, asked.node.id
+    there = {*asked.attempts, *asked.over}
+    taken = {gpu for ref, part in asked.parts if not _is_ours(state, node, ref) for gpu in part.gpus}
+    for task in list(state.on_node[node].values()):
+        if node in (task.members or {}) or AttemptRef(task.id, task.attempts, task.origin) in there:
+            continue
+        phase = task.phase
+        if isinstance(phase, Placed) and task.origin == state.origin:
+            part = next(part for part in phase.placement.slices if part.node == node)
+            if not taken.intersection(part.gpus):
+                continue
+        lost = command.ReportEnded(
+            task.id, task.attempts, Outcome.LOST, node=node, message=NOT_THERE, origin=task.origin
+        )
+        part_ended(ledger, task, lost)
+
+
+def _is_ours(state: State, node: NodeId, ref: AttemptRef) -> bool:
+    ours = state.on_node[node].get(ref.task)
+    return ours is not None and (ours.attempts, ours.origin) == ref[1:]
+
+
 def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
     """What a node has that we do not know of, or know as over, holds GPUs all the same."""
     state = ledger.state
     for ref, part in asked.parts:
-        ours = state.on_node[node].get(ref.task)
-        if ours is not None and (ours.attempts, ours.origin) == ref[1:]:
+        if _is_ours(state, node, ref):
             continue
         if part.node == node and ref not in state.remains.get(node, {}) and (free := state.index.free_of(part)):
             _drop_holds_on(ledger, node)
