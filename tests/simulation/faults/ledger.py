@@ -25,13 +25,15 @@ from typing import Any, NamedTuple
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.values import OnLost, Outcome, TaskId
-from gpuyard.journal.records import Entry
+from gpuyard.journal.records import Record
 
 OUT_OF_REACH = frozenset({"cut", "agent_down", "agent_stopped"})
 NO_LEASE = frozenset({"agent_planned", "supervisor_stopped", "scheduler", "slow", "full"})
 """What keeps a lease from being renewed although the node is within reach."""
 HARD = frozenset({"supervisor", "power", "removed"})
 SCHEDULER = "*"
+Attempt = tuple[int, int, int]
+"""Task, attempt, and which scheduler placed it."""
 NEVER = float("inf")
 GIVEN_UP_SECONDS = 9.0
 """A node that is out of reach for longer may be given up: 15 s without a word, of which 5 may have passed before."""
@@ -60,8 +62,8 @@ class Run:
     """When it was suspended."""
 
     @property
-    def attempt(self) -> tuple[int, int]:
-        return (int(self.key.task), int(self.key.attempt))
+    def attempt(self) -> Attempt:
+        return (int(self.key.task), int(self.key.attempt), int(self.key.origin))
 
     def busy(self) -> list[tuple[float, float]]:
         """When it was on its GPUs."""
@@ -138,7 +140,7 @@ class Book:
 
     def __init__(self, now: Callable[[], float], trace: Callable[[str], None]) -> None:
         self.submissions: dict[str, Submission] = {}
-        self.facts: list[tuple[float, Entry]] = []
+        self.facts: list[tuple[float, Record]] = []
         self.troubles: list[Trouble] = []
         self.open: set[int] = set()
         """Tasks that have not ended."""
@@ -146,7 +148,7 @@ class Book:
         """When something was last said of a task."""
         self._now, self._trace = now, trace
 
-    def hear(self, entries: Iterable[Entry]) -> None:
+    def hear(self, entries: Iterable[Record]) -> None:
         """Facts were committed."""
         for entry in entries:
             self.facts.append((self._now(), entry))
@@ -218,7 +220,7 @@ def token_in(spec: Any) -> str:
     return str(dict(spec.env).get("FAULTS_TOKEN", ""))
 
 
-def tokens_of(facts: Iterable[tuple[float, Entry]]) -> dict[int, str]:
+def tokens_of(facts: Iterable[tuple[float, Record]]) -> dict[int, str]:
     return {int(it.fact.task): token_in(it.fact.spec) for _, it in facts if isinstance(it.fact, fact.TaskSubmitted)}
 
 
@@ -232,9 +234,10 @@ class Judge:
         self._token_of = tokens_of(book.facts)
         for number, token in self._token_of.items():
             self._task_of[token].append(number)
-        self._placed: dict[tuple[int, int], tuple[str, ...]] = {}
-        self._counted: set[tuple[int, int]] = set()
-        self._asked_for: set[tuple[int, int]] = set()
+        self._origins: dict[tuple[int, int], int] = {}
+        self._placed: dict[Attempt, tuple[str, ...]] = {}
+        self._counted: set[Attempt] = set()
+        self._asked_for: set[Attempt] = set()
         """Attempts that were stopped because of a time-out or on request."""
         self._ended: dict[int, int] = defaultdict(int)
         self._merged: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -244,22 +247,30 @@ class Judge:
         self.wrongs.append(Wrong(kind, token, sentence))
 
     def _read(self) -> None:
+        origin = 0
         for at, entry in self._book.facts:
             match entry.fact:
+                case fact.EpochBegan():
+                    origin = entry.fact.origin
                 case fact.TaskPlaced(task, attempt, placement):
-                    self._placed[task, attempt] = tuple(placement.nodes)
+                    self._origins[task, attempt] = origin
+                    self._placed[task, attempt, origin] = tuple(placement.nodes)
                 case fact.AttemptEnded(task, attempt, outcome):
                     if outcome not in {Outcome.LOST, Outcome.STOPPED}:
-                        self._counted.add((task, attempt))
+                        self._counted.add(self._attempt(task, attempt))
                     self._check_end(at, task, attempt, entry.fact)
                 case fact.MemberEnded(task, attempt):
                     self._check_end(at, task, attempt, entry.fact)
                 case fact.AttemptStopping(task, attempt, cause):
                     if cause.why in {Why.TIMEOUT, Why.CANCELLED}:
-                        self._counted.add((task, attempt))
-                        self._asked_for.add((task, attempt))
+                        self._counted.add(self._attempt(task, attempt))
+                        self._asked_for.add(self._attempt(task, attempt))
                 case fact.TaskEnded(task):
                     self._ended[task] += 1
+
+    def _attempt(self, task: TaskId, attempt: int) -> Attempt:
+        """The attempt of that number that was placed last."""
+        return (task, attempt, self._origins.get((task, attempt), 0))
 
     def _check_end(self, at: float, task: TaskId, attempt: int, event: Any) -> None:
         token = self._token_of.get(task)
