@@ -699,6 +699,7 @@ def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:
         tuple((attempt_of(it), _part(spec, it)) for it in open_ones if it.state != pb.Attempt.SUSPENDED),
         request.instance[:128],
         request.boot[:128],
+        tuple(attempt_of(it) for it in request.attempts if it.state == pb.Attempt.ENDED),
     )
 
 

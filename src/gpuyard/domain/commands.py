@@ -172,6 +172,8 @@ class JoinNode(Command, frozen=True):
     """What each of them holds, as its agent says: taken where the attempt is not known here."""
     instance: str = ""
     boot: str = ""
+    ended: tuple[AttemptRef, ...] = ()
+    """Attempts that are over there and whose ends are still to be reported."""
 
 
 class StopNode(Command, frozen=True):

@@ -10,10 +10,11 @@ from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import has_same_cards, is_same_card
+from gpuyard.domain.placement import Slice
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.validation import check_node
-from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Preemption
-from gpuyard.engine.attempts import finish_lost
+from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption
+from gpuyard.engine.attempts import finish_lost, part_ended
 from gpuyard.engine.endings import is_ending
 from gpuyard.engine.ledger import Ledger
 from gpuyard.engine.phases import Placed, Running, Suspended, Waiting
@@ -73,15 +74,36 @@ def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) ->
 
 
 def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
-    """What a node has that we do not know of, or know as over, holds GPUs all the same."""
-    state = ledger.state
+    """What a node has that we do not know of, or know as over, holds GPUs all the same.
+
+    Where the journal is behind, others count as being there: what runs there now comes before them.
+    """
+    state, busy = ledger.state, set[int]()
     for ref, part in asked.parts:
         ours = state.on_node[node].get(ref.task)
-        if ours is not None and (ours.attempts, ours.origin) == ref[1:]:
+        if part.node != node or (ours is not None and (ours.attempts, ours.origin) == ref[1:]):
             continue
-        if part.node == node and ref not in state.remains.get(node, {}) and (free := state.index.free_of(part)):
+        busy.update(part.gpus)
+        free = state.index.free_of(part)
+        if ref not in state.remains.get(node, {}) and (free or part.gpus):
             _drop_holds_on(ledger, node)
-            ledger.emit(fact.RemainsFound(node, *ref, free))
+            wanted = None if free == part else part
+            ledger.emit(fact.RemainsFound(node, *ref, free or Slice(node), wanted))
+    if busy:
+        _take_from_the_placed(ledger, node, asked, busy)
+
+
+def _take_from_the_placed(ledger: Ledger, node: NodeId, asked: command.JoinNode, busy: set[int]) -> None:
+    """Attempts that the node has never heard of do not start on GPUs that are in use there."""
+    for task in list(ledger.state.on_node[node].values()):
+        ref = AttemptRef(task.id, task.attempts, task.origin)
+        if not isinstance(task.phase, Placed) or ref in asked.attempts or ref in asked.ended:
+            continue
+        here = next(part.gpus for part in task.phase.placement.slices if part.node == node)
+        if node not in (task.members or {}) and busy.intersection(here):
+            message = "An attempt that this scheduler does not know of runs on its GPUs."
+            lost = command.ReportEnded(*ref[:2], Outcome.LOST, node=node, message=message, origin=task.origin)
+            part_ended(ledger, task, lost)
 
 
 def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
