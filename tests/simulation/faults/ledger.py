@@ -39,6 +39,8 @@ GIVEN_UP_SECONDS = 9.0
 """A node that is out of reach for longer may be given up: 15 s without a word, of which 5 may have passed before."""
 FENCE_SECONDS = 5.0
 """The same for a lease of 12 s."""
+PATIENCE_SECONDS = 50.0
+"""Nodes are asked to be patient for a minute, less a margin: planned stops that follow each other within seconds add up."""
 ROUND_A_START_SECONDS = 30.0
 """A scheduler that has just started knows nobody yet: shorter trouble may look longer to it."""
 
@@ -393,6 +395,9 @@ class Judge:
                 for begin, end in self._spans(node, "lease"):
                     if begin <= until and end >= since and end - begin >= FENCE_SECONDS:
                         return True
+                for begin, end in self._spans(node, "patience"):
+                    if begin <= until and end >= since and end - begin >= PATIENCE_SECONDS:
+                        return True
         return False
 
     def _was_removed(self, run: Run) -> bool:
@@ -407,6 +412,8 @@ class Judge:
         kept = self._merged.get((node, what))
         if kept is None:
             kinds = OUT_OF_REACH if what == "reach" else OUT_OF_REACH | NO_LEASE
+            if what == "patience":
+                kinds |= {"scheduler_planned"}
             wheres = {node} if what == "reach" else {node, SCHEDULER}
             found = sorted((it.begin, it.end) for it in self._book.troubles if it.kind in kinds and it.where in wheres)
             kept = []

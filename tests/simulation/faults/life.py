@@ -394,8 +394,8 @@ async def scheduler_stopped(life: Life, chance: random.Random) -> str | None:
         await life.scheduler.stop()
         await asyncio.sleep(seconds)
         life.scheduler.start()
-        if not good:
-            life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+        kind = "scheduler_planned" if good else "scheduler"
+        life.book.trouble(kind, SCHEDULER, began, life.loop.time() + 1.0)
 
     return await _with_scheduler(life, do)
 
