@@ -159,7 +159,7 @@ class Book:
                 self._trace(f"  fact  {said}")
 
     def _note(self, event: fact.Event) -> None:
-        if hasattr(event, "task"):
+        if hasattr(event, "task") and not isinstance(event, fact.ReservationMade | fact.ReservationDropped):
             self.moved_at = self._now()
         if isinstance(event, fact.TaskSubmitted):
             self.open.add(event.task)
