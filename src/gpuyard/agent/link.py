@@ -438,8 +438,7 @@ class Agent:
             }:
                 raise NotWelcome(error.details() or "") from error
             raise
-        if (welcome.yard, welcome.epoch) != (answer.yard, answer.epoch):
-            _check_epoch(memory, welcome.epoch, welcome.origin)  # it took over from a later one meanwhile
+        _check_epoch(memory, welcome.epoch, welcome.origin)  # it may have taken over from a later one meanwhile
         memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
@@ -462,7 +461,7 @@ class Agent:
                 f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
                 f"is to move there, start this agent once with --accept-yard {answer.yard}."
             )
-        if answer.epoch == memory.epoch:
+        if answer.epoch == memory.epoch and not answer.take_over:
             _check_epoch(memory, answer.epoch, answer.origin)
 
     def _registration(self) -> pb.Registration:

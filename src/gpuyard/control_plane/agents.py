@@ -209,6 +209,7 @@ class Agents:
             epoch=state.epoch,
             origin=state.origin,
             version=__version__,
+            take_over=self._take_over,
         )
         answer.proof = proof.scheduler_proof(self._join_token, request.nonce, request.node, answer)
         return answer

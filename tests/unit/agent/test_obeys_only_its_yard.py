@@ -92,6 +92,24 @@ def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> N
     asyncio.run(story())
 
 
+def test_a_scheduler_that_takes_over_is_told_of_the_other_one_of_its_epoch(work_dir: Path) -> None:
+    """Only then can it begin an epoch above both."""
+
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent), played() as (twin, address):
+            await scheduler.heartbeats.get()
+            twin.origin, twin.take_over = 8, True
+            assert "--take-over" in await _is_refused_by(twin, agent, address), "it has not begun another epoch"
+            (told,) = twin.registrations
+            assert (told.epoch, told.origin) == (1, 7)
+            twin.epoch = 2
+            connecting = asyncio.create_task(agent._connect(address))
+            await twin.heartbeats.get()
+            connecting.cancel()
+
+    asyncio.run(story())
+
+
 def test_what_an_agent_has_of_an_attempt_is_told_with_its_origin_and_its_gpus(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):

@@ -14,7 +14,8 @@ from gpuyard.domain.task import Resources
 from gpuyard.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.testing.played import PlayedNode, enter
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import AgentsStub
+from gpuyard.wire import proof
+from gpuyard.wire.rpc import PROTOCOL, AgentsStub
 from tests.unit.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
 
 KEY = b"the yard's own"
@@ -334,6 +335,23 @@ def test_two_schedulers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
                 await until(lambda: other.stopping)
                 assert one.ready
                 await hand.leaves()
+
+    run(story)
+
+
+def test_a_scheduler_that_takes_over_says_so_and_proves_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        asked = pb.ChallengeRequest(protocol=PROTOCOL, node="n", nonce=proof.new_nonce())
+        for take_over in (False, True):
+            async with (
+                open_yard(tmp_path, yard_key=KEY, take_over=take_over) as (_, address),
+                grpc.aio.insecure_channel(address) as channel,
+            ):
+                answer = await AgentsStub(channel).challenge(asked)
+                assert answer.take_over is take_over
+                assert answer.proof == proof.scheduler_proof(TOKEN, asked.nonce, "n", answer)
+                answer.take_over = not take_over
+                assert answer.proof != proof.scheduler_proof(TOKEN, asked.nonce, "n", answer)
 
     run(story)
 
