@@ -330,7 +330,7 @@ class Judge:
                 where = [part.hardware for part in parts]
                 self._say("overlap", token, f"attempt {first.key.task}.{first.key.attempt} was started on {where}")
             one_failed = any(
-                part.how == "exit" and part.exit_code for part in parts
+                part.how == "timed_out" or (part.how == "exit" and part.exit_code) for part in parts
             )  # then the gang's others are stopped
             asked_for = one_failed or first.attempt in self._asked_for
             was_stopped = not asked_for and any(part.how == "stopped" for part in parts)
