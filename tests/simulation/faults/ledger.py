@@ -10,8 +10,8 @@ The rules are the promises of the design. For every submission that was accepted
     overlap          two attempts ran at once only under `rerun`, and only while the first one's node was cut off
     gpu_twice        no GPU had two processes at once (suspended ones have none)
 
-A reason is trouble of the process's own node: it was out of reach for long enough to be given up, its supervisor was
-killed, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
+A reason is trouble of the process's own node: it was out of reach for long enough to be given up, it had to register
+again over a line that takes seconds, its supervisor was killed and nothing kept exit codes, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
 planned stop (of a scheduler or an agent) for less than a minute never is. For `wait` a node out of reach is none.
 A restored backup or a second scheduler on a copy of the journal excuses the submissions that it knows less about, but
 never `foreign` or `gpu_twice`.
@@ -30,6 +30,8 @@ from gpuyard.journal.records import Record
 OUT_OF_REACH = frozenset({"cut", "agent_down", "agent_stopped"})
 NO_LEASE = frozenset({"agent_planned", "supervisor_stopped", "scheduler", "slow", "full"})
 """What keeps a lease from being renewed although the node is within reach."""
+RECONNECTS = OUT_OF_REACH | {"agent_planned", "scheduler", "scheduler_planned", "full"}
+"""After what an agent has to register again."""
 HARD = frozenset({"supervisor", "power", "removed"})
 SCHEDULER = "*"
 Attempt = tuple[int, int, int]
@@ -391,6 +393,8 @@ class Judge:
                     near = any(begin - ROUND_A_START_SECONDS <= it.end <= end + 5.0 for it in starts)
                     if end - begin >= (3.0 if near else GIVEN_UP_SECONDS):
                         return True
+            if self._could_not_return(node, since, until):
+                return True
             if submission.on_lost is OnLost.FENCE:
                 for begin, end in self._spans(node, "lease"):
                     if begin <= until and end >= since and end - begin >= FENCE_SECONDS:
@@ -398,6 +402,16 @@ class Judge:
                 for begin, end in self._spans(node, "patience"):
                     if begin <= until and end >= since and end - begin >= PATIENCE_SECONDS:
                         return True
+        return False
+
+    def _could_not_return(self, node: str, since: float, until: float) -> bool:
+        """Whether a node had to register over a line that took longer than its agent waits for an answer."""
+        for slow in self._book.troubles:
+            if slow.kind == "line_slow" and slow.where == node and slow.begin <= until and slow.end >= since:
+                began = slow.begin - ROUND_A_START_SECONDS
+                others = (it for it in self._book.troubles if it.kind in RECONNECTS and it.where in {node, SCHEDULER})
+                if any(it.begin <= slow.end and it.end >= began for it in others):
+                    return True
         return False
 
     def _was_removed(self, run: Run) -> bool:

@@ -628,10 +628,11 @@ async def line_broken(life: Life, chance: random.Random) -> str | None:
 
 async def line_slow(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        life.began(f"line of {machine.name} is slow")
+        began = life.began(f"line of {machine.name} is slow")
         machine.link.delay_seconds = (0.1, chance.choice((0.5, 2.0)))
         await asyncio.sleep(chance.uniform(5.0, 60.0))
         machine.link.mend()
+        life.book.trouble("line_slow", machine.name, began, life.loop.time())
 
     return await _with_machine(life, chance, do)
 

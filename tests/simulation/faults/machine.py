@@ -184,7 +184,7 @@ class Machine:
         self.clock = MachineClock(loop, self.hardware)
         self.boot = 1
         self.notes: dict[said.Key, Note] = {}
-        self.lease_end = 0.0
+        self.lease_end = self.shortened_at = 0.0
         self.running: dict[int, Running] = {}
         self.kept: dict[int, Running] = {}
         """Processes that are over, until a supervisor has noted how: what outlives it keeps their exit codes."""
@@ -214,14 +214,27 @@ class Machine:
         running = self.running[pid] = Running(self, pid, launch, run, self.works(token))
         return running
 
-    def renew(self, until: float) -> None:
-        """Fenced processes may live until then, on the boot clock. A watcher sees to it, supervisor or not."""
-        if until > self.lease_end:
-            self.lease_end = until
-            self.later(max(0.0, until - self.clock.boot()), self._strike)
+    def renew(self, made_at: float, seconds: float) -> None:
+        """Fenced processes may live for so long, on the boot clock. A watcher sees to it, supervisor or not."""
+        if made_at >= self.shortened_at and made_at + seconds > self.lease_end:
+            self._set_lease(made_at + seconds)
+
+    def shorten(self, made_at: float, seconds: float) -> None:
+        """They may live for no longer than this."""
+        self.shortened_at = made_at
+        if made_at + seconds < self.lease_end:
+            self._set_lease(made_at + seconds)
+
+    def _set_lease(self, until: float) -> None:
+        self.lease_end = until
+        self.later(max(0.0, until - self.clock.boot()), self._strike)
+
+    @property
+    def lease_is_over(self) -> bool:
+        return self.lease_end <= self.clock.boot() + 1e-6
 
     def _strike(self) -> None:
-        if self.lease_end > self.clock.boot() + 1e-6:
+        if not self.lease_is_over:
             return
         for running in [it for it in self.running.values() if it.fence]:
             note = self.notes.get(running.key)
@@ -330,7 +343,7 @@ class Machine:
         """It boots."""
         self.boot += 1
         self.clock.booted_at = self.loop.time()
-        self.lease_end = 0.0
+        self.lease_end = self.shortened_at = 0.0
         self.kept.clear()
         self.link.mend()
         self.start_agent()
@@ -404,7 +417,10 @@ class Supervisor:
                 self._launch(command)
             case said.Renew():
                 boot = self._machine.clock.boot()
-                self._machine.renew(min(command.made_at, boot) + command.seconds)
+                self._machine.renew(min(command.made_at, boot), command.seconds)
+            case said.Shorten():
+                boot = self._machine.clock.boot()
+                self._machine.shorten(min(command.made_at, boot), command.seconds)
             case said.Forget(keys):
                 for key in keys:
                     if (note := self._notes.get(key)) is not None and note.end is not None:
@@ -436,7 +452,7 @@ class Supervisor:
         phase = said.Phase.WAITING if launch.wait else said.Phase.RUNNING
         note = self._notes[launch.key] = Note(launch, machine.boot, machine.clock.wall(), phase)
         note.seconds_left = launch.timeout_seconds or None
-        if launch.fence and machine.lease_end <= machine.clock.boot():
+        if launch.fence and machine.lease_is_over:
             self._finish(note, said.Ending.FENCED, message="The lease of its node has run out.")
         elif launch.wait:
             note.port = 20_000 + len(self._notes)
@@ -465,7 +481,7 @@ class Supervisor:
             case said.Start(_, env):
                 if note.phase is not said.Phase.WAITING:
                     self._say_again(note)
-                elif note.launch.fence and self._machine.lease_end <= self._machine.clock.boot():
+                elif note.launch.fence and self._machine.lease_is_over:
                     self._finish(note, said.Ending.FENCED, message="The lease of its node has run out.")
                 else:
                     note.launch = msgspec.structs.replace(note.launch, env=note.launch.env | env)
@@ -611,11 +627,10 @@ class MemoryProcesses(Processes):
         self._flush()
 
     def send(self, *commands: said.Command) -> None:
-        """As the real one; the instants on them are of the machine's own clock."""
-        boot = self._machine.clock.boot()
+        """As the real one; the instants on them are of the machine's own clock, unless they are of its start."""
+        boot, timed = self._machine.clock.boot(), said.Renew | said.Shorten | said.Extend
         stamped = [
-            msgspec.structs.replace(it, made_at=boot) if isinstance(it, said.Renew | said.Extend) else it
-            for it in commands
+            msgspec.structs.replace(it, made_at=boot) if isinstance(it, timed) and it.made_at else it for it in commands
         ]
         super().send(*stamped)
 
