@@ -240,6 +240,21 @@ def test_nothing_fenced_runs_without_a_lease(node: Node) -> None:
     play(node, story)
 
 
+def test_a_long_lease_can_be_shortened(node: Node) -> None:
+    """Also by words that overtake the renewal: the agent that made that one is gone."""
+
+    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+        processes.send(said.Renew(600.0), node.launch(ONE, LONG, fence=True))
+        await listener.hears(Launched, ONE)
+        renewed = said.Renew(600.0, made_at=0.0)
+        processes.send(said.Shorten(0.3), renewed)
+        assert (await listener.hears(Ended, ONE)).ending is Ending.FENCED
+        processes.send(said.Shorten(600.0), node.launch(TWO, LONG, fence=True))
+        assert (await listener.hears(Ended, TWO)).ending is Ending.FENCED, "it was not renewed"
+
+    play(node, story)
+
+
 def test_a_time_out_ends_a_process(node: Node) -> None:
     async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG, timeout_seconds=0.2, grace_seconds=1.0))

@@ -13,10 +13,14 @@ from gpuyard.domain.events import (
     TaskRequeued,
 )
 from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.placement import Slice
 from gpuyard.domain.refusals import GangsElsewhere, NodeChangedInUse, NodeInUse, Refusal
+from gpuyard.domain.task import NewTask
+from gpuyard.domain.tenant import QuotaMode, Split
 from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
 from gpuyard.engine import snapshot
 from gpuyard.engine.engine import Engine
+from gpuyard.engine.phases import Placed, Waiting
 from gpuyard.testing import ClusterStory, gang, node, task
 
 
@@ -332,3 +336,56 @@ def test_a_gang_ends_with_the_exit_code_of_the_part_that_failed_first(cluster: C
     assert (ended.outcome, ended.exit_code, ended.signal, ended.message) == (Outcome.FAILED, 42, None, "Out of memory.")
     (over,) = [event for event in cluster.facts_of("train") if isinstance(event, TaskEnded)]
     assert over.cause == Cause(Why.MEMBER_FAILED, node=NodeId(first))
+
+
+# --- what a node has that the journal does not know -------------------------------------------------------------------
+
+STRAY = AttemptRef(TaskId(77), 1, 5)
+
+
+def comes_with_a_stray(cluster: ClusterStory, *gpus: int, still_has: tuple[AttemptRef, ...] = ()) -> None:
+    """Node a registers again: it runs an attempt on these GPUs that nobody here has placed."""
+    part = (STRAY, Slice(NodeId("a"), gpus))
+    cluster.tells(command.JoinNode(node("a", gpus=2), (STRAY, *still_has), (STRAY, *still_has), (part,)))
+
+
+def test_a_stray_takes_the_gpu_of_an_attempt_that_turns_out_to_be_gone(cluster: ClusterStory) -> None:
+    """The journal is an old copy: it thinks that a task runs where another one came later."""
+    cluster.has_node(node("a", gpus=2))
+    cluster.submits(task("old"))
+    assert cluster.gpus_of("old") == [("a", (0,))]
+    old = AttemptRef(cluster.numbers["old"], 1)
+    comes_with_a_stray(cluster, 0, still_has=(old,))
+    cluster.tells(command.ReportEnded(old.task, 1, Outcome.LOST, node=NodeId("a")))
+    cluster.passes(10)
+    assert cluster.gpus_of("old") == [("a", (1,))]
+    loaded = Engine(snapshot.load(snapshot.dump(cluster.state))).state
+    assert loaded.remains == cluster.state.remains
+    cluster.tells(command.ReportEnded(STRAY.task, 1, Outcome.SUCCEEDED, node=NodeId("a"), origin=STRAY.origin))
+    assert not cluster.state.remains
+
+
+def test_a_stray_waits_for_all_it_holds_until_the_last_of_it_is_free(cluster: ClusterStory) -> None:
+    cluster.has_node(node("a", gpus=2))
+    cluster.submits(task("one"), task("two"))
+    refs = [AttemptRef(cluster.numbers[name], 1) for name in ("one", "two")]
+    comes_with_a_stray(cluster, 0, 1, still_has=tuple(refs))
+    for ref in refs:
+        cluster.tells(command.ReportEnded(ref.task, 1, Outcome.SUCCEEDED, 0, NodeId("a")))
+        cluster.submits(task(f"after {ref.task}"))
+    assert cluster.running() == []
+    assert cluster.state.remains[NodeId("a")][STRAY].part.gpus == (0, 1)
+
+
+def test_an_attempt_the_node_never_heard_of_does_not_start_where_a_stray_runs() -> None:
+    """It is placed in the journal only: the launch that reconciling would say comes where something runs."""
+    engine = Engine()
+    engine.handle(command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)), 0.0)
+    spec = node("a", gpus=2)
+    engine.handle(command.JoinNode(spec, complete=True), 0.0)
+    engine.handle(command.SubmitTasks((NewTask(TaskId(1), task("one", gpus=2).spec),)), 0.0)
+    engine.decide(0.0)
+    assert isinstance(engine.state.tasks[TaskId(1)].phase, Placed)
+    engine.handle(command.JoinNode(spec, (STRAY,), (STRAY,), ((STRAY, Slice(spec.id, (1,))),)), 1.0)
+    engine.decide(100.0)
+    assert isinstance(engine.state.tasks[TaskId(1)].phase, Waiting)

@@ -224,6 +224,7 @@ class Agent:
         self._fence_seconds = 0.0
         self._replaced = False
         self._was_welcome = False
+        self._is_back = False
         self._is_silent = False
 
     async def run(self) -> None:
@@ -419,6 +420,7 @@ class Agent:
             asked = pb.ChallengeRequest(protocol=PROTOCOL, node=self._node.id, nonce=nonce)
             answer = await stub.challenge(asked, timeout=seconds, wait_for_ready=False)
             self._check_scheduler(answer, nonce, address)
+            await self._end_absence(seconds)
             body = self._registration().SerializeToString()
             signed = pb.SignedRegistration(
                 protocol=PROTOCOL,
@@ -445,6 +447,20 @@ class Agent:
         self._note_position(welcome.seq, welcome.hash)
         self._witness.save()
         return welcome
+
+    async def _end_absence(self, seconds: float) -> None:
+        """From the registration on the scheduler counts again how long it has not heard of this node.
+
+        What an earlier agent was allowed when it said good-bye ends with that, and before: the supervisor has to know of it.
+        """
+        if self._is_back:
+            return
+        lease_seconds = FENCE_PART * (self._witness.memory.offline_after_seconds or 15.0)
+        self.listed.clear()
+        self._processes.send(said.Shorten(lease_seconds), said.List())
+        async with asyncio.timeout(seconds):
+            await self.listed.wait()
+        self._is_back = True
 
     def _check_scheduler(self, answer: pb.ChallengeAnswer, nonce: bytes, address: str) -> None:
         """Whether whoever answered is the scheduler of this node's yard. Nothing is said to anybody else."""

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -53,8 +53,9 @@ class SupervisorDoesNotStart(GpuyardError):
 class Processes:
     """The supervisor of one folder, as the agent sees it. One reader, any number of senders, one event loop."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, boot: Callable[[], float] = now) -> None:
         self.folder = folder.absolute()
+        self._boot = boot
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.StreamReader | None = None
         self._queue: list[said.Command] = []
@@ -101,13 +102,13 @@ class Processes:
     def ping(self) -> None:
         """Ask the supervisor whether it is there; `silent_seconds` says what came of it."""
         if self._unanswered_since is None:
-            self._unanswered_since = now()
+            self._unanswered_since = self._boot()
             self.send(said.Ping())
 
     @property
     def silent_seconds(self) -> float:
         """How long it has not answered; 0: it has answered all that it was asked."""
-        return 0.0 if self._unanswered_since is None else now() - self._unanswered_since
+        return 0.0 if self._unanswered_since is None else self._boot() - self._unanswered_since
 
     async def events(self) -> AsyncIterator[list[said.Event]]:
         """What the supervisor says, in batches, until `close`. A broken line is mended, if need be with a new supervisor."""

@@ -1,6 +1,6 @@
 """What an agent remembers about its yard, so that a wrong or an old scheduler is noticed."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -39,7 +39,7 @@ class Memory(msgspec.Struct):
 class Witness:
     """The memory, on disk."""
 
-    def __init__(self, folder: Path, machine_start: str = "") -> None:
+    def __init__(self, folder: Path, machine_start: str = "", writer: Executor | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / "agent.json"
         found = folder.stat()
@@ -51,7 +51,7 @@ class Witness:
             self.memory = Memory(token_hex(16))
         self._saved = b""
         self._identity = ""
-        self._writer = ThreadPoolExecutor(1, "witness")
+        self._writer = writer or ThreadPoolExecutor(1, "witness")
         self._writing: Future[bool] | None = None
         self.save()
 

@@ -9,6 +9,7 @@
     stopping          nothing           it is over
     running           it runs           remind the agent which GPUs it holds
     ended, or later   it runs           stop it: the task went on elsewhere
+    part given up     it has it         stop it: its gang does not go on
     never heard of    it runs           hold it and report it; somebody may have restored an old journal
 
 An attempt that the node says has ended needs nothing: its report is on the way until we have received it.
@@ -47,9 +48,11 @@ def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Re
     found = Reconciled()
     ours = state.on_node.get(node, {})
     for task in ours.values():
-        if node in (task.members or {}):
-            continue  # its part of a gang is over, and we know
         key = AttemptRef(task.id, task.attempts, task.origin)
+        if node in (task.members or {}):  # its part of a gang is over, and we know
+            if there.get(key, pb.Attempt.UNKNOWN) not in {pb.Attempt.UNKNOWN, pb.Attempt.ENDED}:
+                found.stop.append(key)  # it was given up with its node, and did not end there
+            continue
         _compare(found, task, key, there.get(key, pb.Attempt.UNKNOWN), node)
     for key, told in there.items():
         held = ours.get(key.task)

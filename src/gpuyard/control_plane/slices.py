@@ -8,7 +8,6 @@ for item in many:
 """
 
 import asyncio
-import time
 
 SLICE_SECONDS = 0.004
 """How long one piece of work may hold the event loop."""
@@ -17,16 +16,17 @@ SLICE_SECONDS = 0.004
 class Turns:
     """Counts the time since the last turn of others."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("_now", "_until")
 
     def __init__(self) -> None:
-        self._until = time.perf_counter() + SLICE_SECONDS
+        self._now = asyncio.get_running_loop().time
+        self._until = self._now() + SLICE_SECONDS
 
     def due(self) -> bool:
         """Whether others should get their turn now."""
-        return time.perf_counter() > self._until
+        return self._now() > self._until
 
     async def give(self) -> None:
         """Let everything run that is ready."""
         await asyncio.sleep(0)
-        self._until = time.perf_counter() + SLICE_SECONDS
+        self._until = self._now() + SLICE_SECONDS

@@ -488,13 +488,13 @@ class Yard:
         if filters == Filters(statuses=filters.statuses, tenant=filters.tenant):
             return self.views.open_tasks(filters.statuses, filters.tenant)
         before = self._counted.get(filters)
-        if before is not None and (before[1] > time.monotonic() or not before[0].done()):
+        if before is not None and (before[1] > self._clock.monotonic() or not before[0].done()):
             return await asyncio.shield(before[0])
         if len(self._counted) >= MOST_COUNTS:
             self._counted.clear()
         keep_seconds = COUNT_SECONDS if len(self.views.tasks) > LOOKED_AT_ONCE else 0.0
         count = asyncio.create_task(self._count(wanted))
-        self._counted[filters] = (count, time.monotonic() + keep_seconds)
+        self._counted[filters] = (count, self._clock.monotonic() + keep_seconds)
         return await asyncio.shield(count)
 
     async def _count(self, wanted: Callable[[TaskView], bool]) -> int:
@@ -578,9 +578,9 @@ class Yard:
             await asyncio.sleep(max(self._snapshot_seconds, SNAPSHOT_PAUSES * took))
             try:
                 await self._archive_now()
-                began = time.monotonic()
+                began = self._clock.monotonic()
                 await self._save_snapshot()
-                took = time.monotonic() - began
+                took = self._clock.monotonic() - began
                 await self.lanes.snapshots.run(self._tidy)
             except Exception:  # a snapshot is a convenience: the journal has everything
                 log.exception("snapshot_failed")

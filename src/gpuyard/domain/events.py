@@ -276,6 +276,9 @@ class RemainsFound(Event, frozen=True):
     attempt: int
     origin: int
     part: Slice
+    """What of it was free."""
+    wanted: Slice | None = None
+    """All that it holds, where some of that counts as taken by others; it takes it when they end."""
 
 
 class RemainsEnded(Event, frozen=True):

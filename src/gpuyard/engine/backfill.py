@@ -117,7 +117,7 @@ def _holders(state: State, bay: Bay, at: float, side: Side) -> Iterator[tuple[fl
         if isinstance(phase, HOLDING):
             part = _part_on(phase.placement, node)
             yield expected_end(task, at, side), _held(bay, phase, part), part, task
-    for part, _ in state.remains.get(node, {}).values():
+    for part, _, _ in state.remains.get(node, {}).values():
         yield at + STOP_TAKES_SECONDS, _amount(bay, part), part, None
 
 

@@ -82,7 +82,7 @@ def _check_cards(state: State) -> None:
                 milli[card] += part.milli
                 memory[card] += part.gpu_memory_mib
     for node, left in state.remains.items():
-        for (task_id, _, _), (part, _) in left.items():
+        for (task_id, _, _), (part, _, _) in left.items():
             host_memory[node] += part.memory_mib
             cpus[node] += part.cpus
             for gpu in part.gpus:

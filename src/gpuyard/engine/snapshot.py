@@ -48,6 +48,7 @@ class RemainsRow(msgspec.Struct, omit_defaults=True):
     part: Slice
     origin: int = 0
     ran: bool = False
+    wanted: Slice | None = None
 
 
 class NodeRow(msgspec.Struct, omit_defaults=True):
@@ -145,7 +146,7 @@ def dump(state: State) -> dict[str, Any]:
                 host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
                 tuple(
-                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran)
+                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted)
                     for what, left in state.remains.get(host.spec.id, {}).items()
                 ),
                 tuple((model, bay.models[model]) for bay in host.bays for model in sorted(bay.models)),
@@ -252,7 +253,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
             state.index.warmth.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
         for left in row.remains:
             ref = AttemptRef(left.task, left.attempt, left.origin)
-            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran)
+            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted)
             state.index.take(Placement((left.part,)))
 
 

@@ -58,6 +58,8 @@ class Left(NamedTuple):
     part: Slice
     ran: bool = False
     """All of the attempt ran there when its node was lost: it can be taken back."""
+    wanted: Slice | None = None
+    """All that it holds, as its node says, where some of that counts as taken by others: it gets it when they end."""
 
 
 class Hold:
@@ -290,8 +292,20 @@ class State:
     def free(self, placement: Placement) -> None:
         """Its nodes gained room: the next pass looks there."""
         for part in placement.slices:
+            if part.node in self.remains:
+                self._take_wanted(part.node)
             for bay in self.index.hosts[part.node].bays:
                 self.freed[bay.number] = None
+
+    def _take_wanted(self, node: NodeId) -> None:
+        """What is free now on a node may be in use by attempts that it had when it came: they come before all others."""
+        for what, left in self.remains[node].items():
+            if left.wanted is not None:
+                self.index.give(Placement((left.part,)))
+                part = self.index.free_of(left.wanted) or Slice(node)
+                self.index.take(Placement((part,)))
+                self.remains[node][what] = left._replace(part=part, wanted=None if part == left.wanted else left.wanted)
+        self.place_holds()
 
     def book(self, tenant: TenantId) -> TenantBook:
         """A tenant's book; a tenant nobody has set gets one with the default limits."""

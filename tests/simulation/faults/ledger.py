@@ -10,8 +10,8 @@ The rules are the promises of the design. For every submission that was accepted
     overlap          two attempts ran at once only under `rerun`, and only while the first one's node was cut off
     gpu_twice        no GPU had two processes at once (suspended ones have none)
 
-A reason is trouble of the process's own node: it was out of reach for long enough to be given up, its supervisor was
-killed, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
+A reason is trouble of the process's own node: it was out of reach for long enough to be given up, it had to register
+again over a line that takes seconds, its supervisor was killed and nothing kept exit codes, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
 planned stop (of a scheduler or an agent) for less than a minute never is. For `wait` a node out of reach is none.
 A restored backup or a second scheduler on a copy of the journal excuses the submissions that it knows less about, but
 never `foreign` or `gpu_twice`.
@@ -25,18 +25,24 @@ from typing import Any, NamedTuple
 from gpuyard.domain import events as fact
 from gpuyard.domain.causes import Why
 from gpuyard.domain.values import OnLost, Outcome, TaskId
-from gpuyard.journal.records import Entry
+from gpuyard.journal.records import Record
 
 OUT_OF_REACH = frozenset({"cut", "agent_down", "agent_stopped"})
 NO_LEASE = frozenset({"agent_planned", "supervisor_stopped", "scheduler", "slow", "full"})
 """What keeps a lease from being renewed although the node is within reach."""
+RECONNECTS = OUT_OF_REACH | {"agent_planned", "scheduler", "scheduler_planned", "full"}
+"""After what an agent has to register again."""
 HARD = frozenset({"supervisor", "power", "removed"})
 SCHEDULER = "*"
+Attempt = tuple[int, int, int]
+"""Task, attempt, and which scheduler placed it."""
 NEVER = float("inf")
 GIVEN_UP_SECONDS = 9.0
 """A node that is out of reach for longer may be given up: 15 s without a word, of which 5 may have passed before."""
 FENCE_SECONDS = 5.0
 """The same for a lease of 12 s."""
+PATIENCE_SECONDS = 50.0
+"""Nodes are asked to be patient for a minute, less a margin: planned stops that follow each other within seconds add up."""
 ROUND_A_START_SECONDS = 30.0
 """A scheduler that has just started knows nobody yet: shorter trouble may look longer to it."""
 
@@ -60,8 +66,8 @@ class Run:
     """When it was suspended."""
 
     @property
-    def attempt(self) -> tuple[int, int]:
-        return (int(self.key.task), int(self.key.attempt))
+    def attempt(self) -> Attempt:
+        return (int(self.key.task), int(self.key.attempt), int(self.key.origin))
 
     def busy(self) -> list[tuple[float, float]]:
         """When it was on its GPUs."""
@@ -138,7 +144,7 @@ class Book:
 
     def __init__(self, now: Callable[[], float], trace: Callable[[str], None]) -> None:
         self.submissions: dict[str, Submission] = {}
-        self.facts: list[tuple[float, Entry]] = []
+        self.facts: list[tuple[float, Record]] = []
         self.troubles: list[Trouble] = []
         self.open: set[int] = set()
         """Tasks that have not ended."""
@@ -146,7 +152,7 @@ class Book:
         """When something was last said of a task."""
         self._now, self._trace = now, trace
 
-    def hear(self, entries: Iterable[Entry]) -> None:
+    def hear(self, entries: Iterable[Record]) -> None:
         """Facts were committed."""
         for entry in entries:
             self.facts.append((self._now(), entry))
@@ -155,7 +161,7 @@ class Book:
                 self._trace(f"  fact  {said}")
 
     def _note(self, event: fact.Event) -> None:
-        if hasattr(event, "task"):
+        if hasattr(event, "task") and not isinstance(event, fact.ReservationMade | fact.ReservationDropped):
             self.moved_at = self._now()
         if isinstance(event, fact.TaskSubmitted):
             self.open.add(event.task)
@@ -218,7 +224,7 @@ def token_in(spec: Any) -> str:
     return str(dict(spec.env).get("FAULTS_TOKEN", ""))
 
 
-def tokens_of(facts: Iterable[tuple[float, Entry]]) -> dict[int, str]:
+def tokens_of(facts: Iterable[tuple[float, Record]]) -> dict[int, str]:
     return {int(it.fact.task): token_in(it.fact.spec) for _, it in facts if isinstance(it.fact, fact.TaskSubmitted)}
 
 
@@ -232,9 +238,10 @@ class Judge:
         self._token_of = tokens_of(book.facts)
         for number, token in self._token_of.items():
             self._task_of[token].append(number)
-        self._placed: dict[tuple[int, int], tuple[str, ...]] = {}
-        self._counted: set[tuple[int, int]] = set()
-        self._asked_for: set[tuple[int, int]] = set()
+        self._origins: dict[tuple[int, int], int] = {}
+        self._placed: dict[Attempt, tuple[str, ...]] = {}
+        self._counted: set[Attempt] = set()
+        self._asked_for: set[Attempt] = set()
         """Attempts that were stopped because of a time-out or on request."""
         self._ended: dict[int, int] = defaultdict(int)
         self._merged: dict[tuple[str, str], list[tuple[float, float]]] = {}
@@ -244,22 +251,30 @@ class Judge:
         self.wrongs.append(Wrong(kind, token, sentence))
 
     def _read(self) -> None:
+        origin = 0
         for at, entry in self._book.facts:
             match entry.fact:
+                case fact.EpochBegan():
+                    origin = entry.fact.origin
                 case fact.TaskPlaced(task, attempt, placement):
-                    self._placed[task, attempt] = tuple(placement.nodes)
+                    self._origins[task, attempt] = origin
+                    self._placed[task, attempt, origin] = tuple(placement.nodes)
                 case fact.AttemptEnded(task, attempt, outcome):
                     if outcome not in {Outcome.LOST, Outcome.STOPPED}:
-                        self._counted.add((task, attempt))
+                        self._counted.add(self._attempt(task, attempt))
                     self._check_end(at, task, attempt, entry.fact)
                 case fact.MemberEnded(task, attempt):
                     self._check_end(at, task, attempt, entry.fact)
                 case fact.AttemptStopping(task, attempt, cause):
                     if cause.why in {Why.TIMEOUT, Why.CANCELLED}:
-                        self._counted.add((task, attempt))
-                        self._asked_for.add((task, attempt))
+                        self._counted.add(self._attempt(task, attempt))
+                        self._asked_for.add(self._attempt(task, attempt))
                 case fact.TaskEnded(task):
                     self._ended[task] += 1
+
+    def _attempt(self, task: TaskId, attempt: int) -> Attempt:
+        """The attempt of that number that was placed last."""
+        return (task, attempt, self._origins.get((task, attempt), 0))
 
     def _check_end(self, at: float, task: TaskId, attempt: int, event: Any) -> None:
         token = self._token_of.get(task)
@@ -317,7 +332,7 @@ class Judge:
                 where = [part.hardware for part in parts]
                 self._say("overlap", token, f"attempt {first.key.task}.{first.key.attempt} was started on {where}")
             one_failed = any(
-                part.how == "exit" and part.exit_code for part in parts
+                part.how == "timed_out" or (part.how == "exit" and part.exit_code) for part in parts
             )  # then the gang's others are stopped
             asked_for = one_failed or first.attempt in self._asked_for
             was_stopped = not asked_for and any(part.how == "stopped" for part in parts)
@@ -378,10 +393,25 @@ class Judge:
                     near = any(begin - ROUND_A_START_SECONDS <= it.end <= end + 5.0 for it in starts)
                     if end - begin >= (3.0 if near else GIVEN_UP_SECONDS):
                         return True
+            if self._could_not_return(node, since, until):
+                return True
             if submission.on_lost is OnLost.FENCE:
                 for begin, end in self._spans(node, "lease"):
                     if begin <= until and end >= since and end - begin >= FENCE_SECONDS:
                         return True
+                for begin, end in self._spans(node, "patience"):
+                    if begin <= until and end >= since and end - begin >= PATIENCE_SECONDS:
+                        return True
+        return False
+
+    def _could_not_return(self, node: str, since: float, until: float) -> bool:
+        """Whether a node had to register over a line that took longer than its agent waits for an answer."""
+        for slow in self._book.troubles:
+            if slow.kind == "line_slow" and slow.where == node and slow.begin <= until and slow.end >= since:
+                began = slow.begin - ROUND_A_START_SECONDS
+                others = (it for it in self._book.troubles if it.kind in RECONNECTS and it.where in {node, SCHEDULER})
+                if any(it.begin <= slow.end and it.end >= began for it in others):
+                    return True
         return False
 
     def _was_removed(self, run: Run) -> bool:
@@ -396,6 +426,8 @@ class Judge:
         kept = self._merged.get((node, what))
         if kept is None:
             kinds = OUT_OF_REACH if what == "reach" else OUT_OF_REACH | NO_LEASE
+            if what == "patience":
+                kinds |= {"scheduler_planned"}
             wheres = {node} if what == "reach" else {node, SCHEDULER}
             found = sorted((it.begin, it.end) for it in self._book.troubles if it.kind in kinds and it.where in wheres)
             kept = []

@@ -23,7 +23,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import Resources, TaskSpec
 from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
-from gpuyard.journal.records import Entry
+from gpuyard.journal.records import Record
 from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
 from tests.simulation.faults.line import Link, Network
@@ -60,7 +60,7 @@ Fault = Callable[["Life", random.Random], Awaitable[str | None]]
 """Does it, from chances of its own: the faults of a seed are the same whatever they do to the yard. None: not now."""
 
 
-def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_codes: bool = False) -> Outcome:
+def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_codes: bool = True) -> Outcome:
     """Live one life from its seed; the same seed gives the same life."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -102,7 +102,7 @@ class Life:
         self.works: dict[str, Work] = {}
         self._keeps_exit_codes = keeps_exit_codes
         self.addresses = (MAIN, OTHER) if chance.random() < 0.3 or "scheduler_copied" in only else (MAIN,)
-        self.scheduler = SchedulerMachine(loop, self.network, MAIN, Disk(self.book.hear))
+        self.scheduler = SchedulerMachine(loop, self.network, MAIN, Disk(self.book.hear, folder / "scheduler"))
         self.machines = [self._machine(f"node-{number}") for number in range(1, chance.randint(2, 4) + 1)]
         self.twins: list[Machine] = []
         self._twin_number = 0
@@ -394,8 +394,8 @@ async def scheduler_stopped(life: Life, chance: random.Random) -> str | None:
         await life.scheduler.stop()
         await asyncio.sleep(seconds)
         life.scheduler.start()
-        if not good:
-            life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+        kind = "scheduler_planned" if good else "scheduler"
+        life.book.trouble(kind, SCHEDULER, began, life.loop.time() + 1.0)
 
     return await _with_scheduler(life, do)
 
@@ -485,7 +485,7 @@ async def scheduler_copied(life: Life, chance: random.Random) -> str | None:
         away = chance.choice((0.0, 20.0))
         began = life.began(f"a second scheduler starts on a copy; the first one is away for {away:.0f} s")
 
-        def told(entries: Sequence[Entry]) -> None:
+        def told(entries: Sequence[Record]) -> None:
             for said in filter(None, (spoken(it.fact) for it in entries)):
                 life.trace(f"  copy  {said}")
 
@@ -628,10 +628,11 @@ async def line_broken(life: Life, chance: random.Random) -> str | None:
 
 async def line_slow(life: Life, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        life.began(f"line of {machine.name} is slow")
+        began = life.began(f"line of {machine.name} is slow")
         machine.link.delay_seconds = (0.1, chance.choice((0.5, 2.0)))
         await asyncio.sleep(chance.uniform(5.0, 60.0))
         machine.link.mend()
+        life.book.trouble("line_slow", machine.name, began, life.loop.time())
 
     return await _with_machine(life, chance, do)
 

@@ -10,10 +10,11 @@ import asyncio
 import random
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from tests.simulation.faults.event_loop import OUTSIDE, Process, VirtualLoop
 from tests.simulation.faults.ledger import Ledger, Run
 from tests.simulation.faults.line import Link, MemoryChannel
 
+T = TypeVar("T")
 JOIN_TOKEN = "join"
 TOKEN = "FAULTS_TOKEN"
 """The variable by which a process knows which submission it belongs to."""
@@ -41,8 +43,9 @@ NO_PID = 0
 class MachineClock:
     """The clocks of one machine, and of one process on it that may be in the middle of a call that takes time."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, machine: str) -> None:
         self._loop = loop
+        self._machine = machine
         self.ahead = 0.0
         """Of the true time; what a fault changes."""
         self.booted_at = loop.time() - 500.0
@@ -56,6 +59,18 @@ class MachineClock:
 
     def boot(self) -> float:
         return self._loop.time() - self.booted_at
+
+    def machine_start(self) -> str:
+        return f"{self._machine} at {self.booted_at}"
+
+
+class AtOnce(Executor):
+    """In place of a thread: what is submitted is done."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        done: Future[T] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
 
 
 @dataclass
@@ -117,6 +132,7 @@ class Running:
         machine.ledger.ended(self.run, how, exit_code)
         if machine.supervisor is not None:
             machine.supervisor.process.soon(machine.supervisor.reap, self)
+        machine.kept[self.pid] = self
 
 
 class Note(msgspec.Struct):
@@ -157,7 +173,7 @@ class Machine:
         chance: random.Random,
         *,
         hardware: str = "",
-        keeps_exit_codes: bool = False,
+        keeps_exit_codes: bool = True,
     ) -> None:
         self.loop, self.name, self.link, self.addresses, self.folder = loop, name, link, addresses, folder
         self.hardware = hardware or name
@@ -165,11 +181,13 @@ class Machine:
         self.ledger, self.works, self.chance = ledger, works, chance
         self.keeps_exit_codes = keeps_exit_codes
         self.cards = tuple(Card(index, f"GPU-{name}-{index}", "RTX4090", 24_576, virtual=True) for index in range(gpus))
-        self.clock = MachineClock(loop)
+        self.clock = MachineClock(loop, self.hardware)
         self.boot = 1
         self.notes: dict[said.Key, Note] = {}
-        self.lease_end = 0.0
+        self.lease_end = self.shortened_at = 0.0
         self.running: dict[int, Running] = {}
+        self.kept: dict[int, Running] = {}
+        """Processes that are over, until a supervisor has noted how: what outlives it keeps their exit codes."""
         self.outputs: dict[str, str] = {}
         """Which submission wrote into a file, the first one of all."""
         self.supervisor: Supervisor | None = None
@@ -196,14 +214,27 @@ class Machine:
         running = self.running[pid] = Running(self, pid, launch, run, self.works(token))
         return running
 
-    def renew(self, until: float) -> None:
-        """Fenced processes may live until then, on the boot clock. A watcher sees to it, supervisor or not."""
-        if until > self.lease_end:
-            self.lease_end = until
-            self.later(max(0.0, until - self.clock.boot()), self._strike)
+    def renew(self, made_at: float, seconds: float) -> None:
+        """Fenced processes may live for so long, on the boot clock. A watcher sees to it, supervisor or not."""
+        if made_at >= self.shortened_at and made_at + seconds > self.lease_end:
+            self._set_lease(made_at + seconds)
+
+    def shorten(self, made_at: float, seconds: float) -> None:
+        """They may live for no longer than this."""
+        self.shortened_at = made_at
+        if made_at + seconds < self.lease_end:
+            self._set_lease(made_at + seconds)
+
+    def _set_lease(self, until: float) -> None:
+        self.lease_end = until
+        self.later(max(0.0, until - self.clock.boot()), self._strike)
+
+    @property
+    def lease_is_over(self) -> bool:
+        return self.lease_end <= self.clock.boot() + 1e-6
 
     def _strike(self) -> None:
-        if self.lease_end > self.clock.boot() + 1e-6:
+        if not self.lease_is_over:
             return
         for running in [it for it in self.running.values() if it.fence]:
             note = self.notes.get(running.key)
@@ -232,6 +263,7 @@ class Machine:
         if self.process is not None and self.process.alive:
             return
         process = self.process = Process(self.loop, f"{self.hardware}/agent-{next(self._agents)}")
+        self.agent = None
         self._agent_task = process.start(self._run_agent(process))
 
     async def _run_agent(self, process: Process) -> None:
@@ -256,7 +288,7 @@ class Machine:
                 "127.0.0.1",
                 self.addresses,
                 JOIN_TOKEN,
-                Witness(self.folder),
+                Witness(self.folder, self.clock.machine_start(), AtOnce()),
                 processes,
                 kitchen,
                 heartbeat,
@@ -272,11 +304,17 @@ class Machine:
             self.process.kill()
 
     async def stop_agent(self) -> None:
-        """SIGTERM, as `agent.main` takes it: the agent is cancelled and closes its lines."""
-        task, process = self._agent_task, self.process
+        """SIGTERM, as `agent.main` takes it: the agent says good-bye, is cancelled and closes its lines."""
+        task, process, agent = self._agent_task, self.process, self.agent
         if task is None or process is None or not process.alive:
             return
-        process.soon(task.cancel)
+
+        async def leave() -> None:
+            if agent is not None:
+                await agent.say_goodbye()
+            task.cancel()
+
+        process.start(leave())
         for _ in range(1_000):
             if task.done() or not process.alive:
                 break
@@ -305,7 +343,8 @@ class Machine:
         """It boots."""
         self.boot += 1
         self.clock.booted_at = self.loop.time()
-        self.lease_end = 0.0
+        self.lease_end = self.shortened_at = 0.0
+        self.kept.clear()
         self.link.mend()
         self.start_agent()
 
@@ -331,13 +370,16 @@ class Supervisor:
         if note.end is not None:
             return
         alive = note.pid in self._machine.running
-        note.ours = note.ours and self._machine.keeps_exit_codes and alive
+        note.ours = note.ours and self._machine.keeps_exit_codes
+        kept = self._machine.kept.get(note.pid) if note.ours else None
         if note.boot != self._machine.boot:
             self._finish(note, said.Ending.LOST, message="Its machine was restarted.")
         elif note.launch.lease:
             self._set_timer(note)
         elif note.phase is said.Phase.WAITING:
             self._finish(note, said.Ending.LOST, message="Its supervisor was killed while it waited for its gang.")
+        elif kept is not None:
+            self.reap(kept)
         elif not alive:
             self._finish(note, note.stopping or said.Ending.LOST, message="Its supervisor was killed.")
         else:
@@ -354,6 +396,8 @@ class Supervisor:
                     client.is_subscribed |= isinstance(command, said.Subscribe)
                     attempts = tuple(note.held() for note in self._notes.values())
                     client.say([said.Holding(attempts, 1, __version__)])
+                elif isinstance(command, said.Ping):
+                    client.say([said.Pong()])
                 else:
                     self._handle(command)
         self._tell()
@@ -373,7 +417,10 @@ class Supervisor:
                 self._launch(command)
             case said.Renew():
                 boot = self._machine.clock.boot()
-                self._machine.renew(min(command.made_at, boot) + command.seconds)
+                self._machine.renew(min(command.made_at, boot), command.seconds)
+            case said.Shorten():
+                boot = self._machine.clock.boot()
+                self._machine.shorten(min(command.made_at, boot), command.seconds)
             case said.Forget(keys):
                 for key in keys:
                     if (note := self._notes.get(key)) is not None and note.end is not None:
@@ -405,7 +452,7 @@ class Supervisor:
         phase = said.Phase.WAITING if launch.wait else said.Phase.RUNNING
         note = self._notes[launch.key] = Note(launch, machine.boot, machine.clock.wall(), phase)
         note.seconds_left = launch.timeout_seconds or None
-        if launch.fence and machine.lease_end <= machine.clock.boot():
+        if launch.fence and machine.lease_is_over:
             self._finish(note, said.Ending.FENCED, message="The lease of its node has run out.")
         elif launch.wait:
             note.port = 20_000 + len(self._notes)
@@ -434,7 +481,7 @@ class Supervisor:
             case said.Start(_, env):
                 if note.phase is not said.Phase.WAITING:
                     self._say_again(note)
-                elif note.launch.fence and self._machine.lease_end <= self._machine.clock.boot():
+                elif note.launch.fence and self._machine.lease_is_over:
                     self._finish(note, said.Ending.FENCED, message="The lease of its node has run out.")
                 else:
                     note.launch = msgspec.structs.replace(note.launch, env=note.launch.env | env)
@@ -474,6 +521,7 @@ class Supervisor:
 
     def reap(self, running: Running) -> None:
         """A process is over."""
+        self._machine.kept.pop(running.pid, None)
         note = self._notes.get(running.key)
         if note is None or note.end is not None or note.pid != running.pid:
             return
@@ -566,7 +614,7 @@ class MemoryProcesses(Processes):
     """The agent's line to the supervisor of a machine in memory."""
 
     def __init__(self, machine: Machine, agent: Process | None = None) -> None:
-        super().__init__(Path("supervisor"))
+        super().__init__(Path("supervisor"), machine.clock.boot)
         self._machine, self._agent = machine, agent
 
     async def _connect(self) -> None:
@@ -579,17 +627,19 @@ class MemoryProcesses(Processes):
         self._flush()
 
     def send(self, *commands: said.Command) -> None:
-        """As the real one; the instants on them are of the machine's own clock."""
-        boot = self._machine.clock.boot()
+        """As the real one; the instants on them are of the machine's own clock, unless they are of its start."""
+        boot, timed = self._machine.clock.boot(), said.Renew | said.Shorten | said.Extend
         stamped = [
-            msgspec.structs.replace(it, made_at=boot) if isinstance(it, said.Renew | said.Extend) else it
-            for it in commands
+            msgspec.structs.replace(it, made_at=boot) if isinstance(it, timed) and it.made_at else it for it in commands
         ]
         super().send(*stamped)
 
 
 class AnyTenant:
     """Tasks of all tenants run as one user here."""
+
+    def look_up(self, *_: Any) -> None:
+        """Nothing has to be awaited."""
 
     def account(self, *_: Any) -> Account:
         return Account("task", "/", "/bin/sh")

@@ -5,11 +5,15 @@ What the journal was given survives a kill, and nothing else does. A backup is a
 
 import asyncio
 import copy
+import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 from gpuyard import __version__
 from gpuyard.control_plane import server
+from gpuyard.control_plane.agents import Deposed
 from gpuyard.control_plane.archive import Row, SubmitKey
 from gpuyard.control_plane.recovery import found, recover
 from gpuyard.control_plane.yard import Yard
@@ -19,13 +23,14 @@ from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.tenant import QuotaMode, Split
 from gpuyard.domain.values import TaskId, TaskStatus, TenantId
-from gpuyard.journal.records import Entry, Position
+from gpuyard.journal.records import Position, Record
 from gpuyard.journal.stores.memory import MemoryJournal
 from gpuyard.wire.rpc import agents_handler
 from tests.simulation.faults.event_loop import Process, VirtualLoop
 from tests.simulation.faults.line import Network
 from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock
 
+Told = Callable[[Sequence[Record]], None]
 PATIENCE_SECONDS = server.PATIENCE_SECONDS
 APPLIED = (
     command.ChangeSettings(Settings()),
@@ -87,35 +92,49 @@ class NoSecrets:
 class DiskJournal(MemoryJournal):
     """A journal on a disk that may be slow or full."""
 
-    def __init__(self, told: Callable[[Sequence[Entry]], None]) -> None:
+    def __init__(self, told: Told) -> None:
         super().__init__()
         self.full = False
         self.process: Process | None = None
         """Who writes it."""
         self._told = told
 
-    def append(self, batch: Sequence[Entry]) -> Position:
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
         if self.process is not None and self.process.disk_seconds:
             self.process.blocks(self.process.disk_seconds)
         if self.full:
             raise StorageFull("There is no space left for the journal.")
-        head = super().append(batch)
-        self._told(batch)
+        head = super().append_encoded(payloads)
+        first = head.seq - len(payloads) + 1
+        self._told([self._codec.decode(seq, payload) for seq, payload in enumerate(payloads, first)])
         return head
 
 
 class Disk:
     """What survives."""
 
-    def __init__(self, told: Callable[[Sequence[Entry]], None]) -> None:
+    def __init__(self, told: Told, folder: Path) -> None:
         self._told = told
+        self.folder = folder
+        """For the little that is kept beside the journal."""
+        folder.mkdir()
         self.journal = DiskJournal(told)
         self.archive = MemoryArchive()
+        self.yard_key = token_bytes(32)
         self.applied = False
+        self._copies = 0
 
-    def copy(self, told: Callable[[Sequence[Entry]], None] | None = None) -> "Disk":
+    @property
+    def clock_file(self) -> Path:
+        return self.folder / "clock.json"
+
+    def copy(self, told: Told | None = None) -> "Disk":
         """A backup of it."""
-        other = Disk(told or self._told)
+        self._copies += 1
+        other = Disk(told or self._told, self.folder.with_name(f"{self.folder.name}-{self._copies}"))
+        other.yard_key = self.yard_key
+        if self.clock_file.exists():
+            shutil.copy(self.clock_file, other.clock_file)
         for name in ("_retired", "_rows", "_head", "_snapshots"):
             setattr(other.journal, name, copy.copy(getattr(self.journal, name)))
         other.archive.rows, other.archive.keys = dict(self.archive.rows), dict(self.archive.keys)
@@ -128,7 +147,7 @@ class SchedulerMachine:
 
     def __init__(self, loop: VirtualLoop, network: Network, address: str, disk: Disk) -> None:
         self.loop, self.network, self.address, self.disk = loop, network, address, disk
-        self.clock = MachineClock(loop)
+        self.clock = MachineClock(loop, address)
         self.yard: Yard | None = None
         """While it is ready."""
         self.process: Process | None = None
@@ -148,7 +167,13 @@ class SchedulerMachine:
             return ""
         return "cancelled" if self._task.cancelled() else repr(self._task.exception())
 
-    def start(self, *, take_over: bool = False) -> None:  # noqa: ARG002
+    @property
+    def was_deposed(self) -> bool:
+        """Whether it ended because a node has obeyed a later scheduler."""
+        task = self._task
+        return task is not None and task.done() and not task.cancelled() and isinstance(task.exception(), Deposed)
+
+    def start(self, *, take_over: bool = False) -> None:
         """Start it, unless it runs. An operator who restored a backup says that it is to take over all the same."""
         if self.is_up:
             return
@@ -157,9 +182,9 @@ class SchedulerMachine:
         process = self.process = self.clock.process = Process(self.loop, f"{self.address}/{self.starts}")
         process.disk_seconds = self.disk_seconds
         self.disk.journal.process = process
-        self._task = process.start(self._run(process))
+        self._task = process.start(self._run(process, take_over))
 
-    async def _run(self, process: Process) -> None:
+    async def _run(self, process: Process, take_over: bool) -> None:
         """As `server.serve` does it."""
         journal, archive = self.disk.journal, self.disk.archive
         engine, views = recover(journal)
@@ -174,7 +199,10 @@ class SchedulerMachine:
             join_token=JOIN_TOKEN,
             request_key=b"key",
             clock=self.clock,
-        )
+            clock_file=self.disk.clock_file,
+            yard_key=self.disk.yard_key,
+            take_over=take_over,
+        )  # its origin is drawn at random, and all randomness comes from the seed
         running = asyncio.create_task(yard.run(__version__))
         while not yard.ready and not running.done():
             await asyncio.sleep(0.001)

@@ -8,6 +8,11 @@ from typing import Any
 import grpc.aio
 
 from gpuyard.agent import link, peer
+from gpuyard.agent.processes import Processes
+from gpuyard.agent.supervisor import messages as said
+from gpuyard.agent.supervisor import place
+from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.fence import Table
 from gpuyard.agent.witness import Memory, Witness
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire import proof
@@ -90,6 +95,40 @@ def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> N
             assert agent._witness.memory.origin == scheduler.origin
             (shown,) = twin.registrations
             assert (shown.epoch, shown.origin) == (1, scheduler.origin), "it is shown whom the node obeys"
+
+    asyncio.run(story())
+
+
+def test_a_scheduler_that_takes_over_is_told_of_the_other_one_of_its_epoch(work_dir: Path) -> None:
+    """Only then can it begin an epoch above both."""
+
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent), played() as (twin, address):
+            await scheduler.heartbeats.get()
+            twin.origin = 8
+            assert "--take-over" in await _is_refused_by(twin, agent, address), "it has not begun another epoch"
+            (told,) = twin.registrations
+            assert (told.epoch, told.origin) == (1, 7)
+            twin.epoch = 2
+            connecting = asyncio.create_task(agent._connect(address))
+            await twin.heartbeats.get()
+            connecting.cancel()
+
+    asyncio.run(story())
+
+
+def test_what_was_allowed_for_an_absence_ends_when_the_agent_is_back(work_dir: Path) -> None:
+    """The scheduler counts again from the registration on: no fenced attempt may outlive what it counts."""
+
+    async def story() -> None:
+        async with Processes(work_dir / "supervisor") as processes:
+            processes.send(said.Renew(295.0))  # as an agent does that says good-bye
+            table = Table(work_dir / "supervisor" / place.TABLE)
+            while table.lease_end < now() + 200.0:
+                await asyncio.sleep(0.01)
+        async with node(work_dir) as (scheduler, _):
+            await scheduler.heartbeats.get()
+            assert 0.0 < table.lease_end - now() <= 12.0
 
     asyncio.run(story())
 

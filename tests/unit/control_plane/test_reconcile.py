@@ -6,9 +6,10 @@ from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.task import NewTask, Resources, TaskSpec
 from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import NodeId, Outcome, TaskId, TenantId
+from gpuyard.domain.values import AttemptRef, NodeId, Outcome, TaskId, TenantId
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.state import State
+from gpuyard.wire import agents_pb2 as pb
 
 ONE, TWO = NodeId("node-1"), NodeId("node-2")
 TASK = TaskId(1)
@@ -33,3 +34,14 @@ def test_a_part_of_a_gang_that_is_over_is_not_launched_again() -> None:
     engine.handle(command.ReportStarted(TASK, 1, ONE), 1.0)
     engine.handle(command.ReportEnded(TASK, 1, Outcome.SUCCEEDED, 0, ONE), 2.0)
     assert reconcile(engine.state, ONE, {}).say == []  # the other part has not started yet
+
+
+def test_a_part_of_a_gang_that_was_given_up_and_is_still_there_is_stopped() -> None:
+    """Otherwise a part that waits for a start that never comes holds its GPU for ever."""
+    engine = gang_on_two_nodes()
+    engine.handle(command.LoseNode(TWO), 1.0)  # the part on the other node is being stopped
+    ref = AttemptRef(TASK, 1)
+    for phase in (pb.Attempt.PREPARED, pb.Attempt.RUNNING, pb.Attempt.SUSPENDED):
+        assert reconcile(engine.state, TWO, {ref: phase}).stop == [ref]
+    assert reconcile(engine.state, TWO, {ref: pb.Attempt.ENDED}).stop == []
+    assert reconcile(engine.state, TWO, {}).stop == []

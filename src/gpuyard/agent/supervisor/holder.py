@@ -99,6 +99,8 @@ class Holder:
         self.pidfds: dict[int, Attempt] = {}
         """Descriptors that tell of the end of adopted commands, for the server's selector."""
         self._exits = Exits(folder)
+        self._shortened_at = 0.0
+        """When the lease was cut last, on the boot clock."""
         self._unreported: dict[Key, float] = {}
         """Adopted commands that are over and whose keeper has not said how; until when to wait for that."""
         self._unwatched: list[Attempt] = []
@@ -281,11 +283,20 @@ class Holder:
                     self._extend(command)
                 case said.Renew():
                     made_at = min(command.made_at, now())
-                    self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
+                    if made_at >= self._shortened_at:
+                        self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
+                case said.Shorten():
+                    self._shorten(command)
                 case said.Forget():
                     self._forget(command.keys)
         if launches:
             self._launch(launches)
+
+    def _shorten(self, command: said.Shorten) -> None:
+        self._shortened_at = min(command.made_at, now())
+        self._table.lease_end = min(self._table.lease_end, self._shortened_at + command.seconds)
+        if self._watcher is not None:
+            self._watcher.ring()  # it sleeps until the lease that was
 
     def holding(self) -> said.Holding:
         """Everything that is held."""

@@ -125,6 +125,18 @@ class Renew(Message, frozen=True):
     """On the boot clock, which is the same in every process of a machine."""
 
 
+class Shorten(Message, frozen=True):
+    """Fenced attempts go on for no longer than this, whatever they were allowed before it was made.
+
+    An agent that is stopped on purpose leaves a long lease behind. When the next one is back the scheduler counts again,
+    and nothing may outlive what it counts.
+    """
+
+    seconds: float
+    made_at: float = msgspec.field(default_factory=now)
+    """On the boot clock; renewals that were made earlier and are read later have no effect."""
+
+
 class Forget(Message, frozen=True):
     """The ends of these attempts are durable elsewhere. What has not ended is not forgotten."""
 
@@ -147,7 +159,9 @@ class Replace(Message, frozen=True):
     """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
 
 
-Command = Launch | Start | Stop | Suspend | Resume | Extend | Renew | Forget | List | Subscribe | Ping | Replace
+Command = (
+    Launch | Start | Stop | Suspend | Resume | Extend | Renew | Shorten | Forget | List | Subscribe | Ping | Replace
+)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from gpuyard.domain import events as fact
 from gpuyard.domain import refusals as no
 from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.node import has_same_cards, is_same_card
+from gpuyard.domain.placement import Slice
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.validation import check_node
 from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption
@@ -85,7 +86,7 @@ def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
     something unknown runs.
     """
     state, node = ledger.state, asked.node.id
-    there = {*asked.attempts, *asked.over}
+    there = {*asked.attempts, *asked.ended}
     taken = {gpu for ref, part in asked.parts if not _is_ours(state, node, ref) for gpu in part.gpus}
     for task in list(state.on_node[node].values()):
         if node in (task.members or {}) or AttemptRef(task.id, task.attempts, task.origin) in there:
@@ -107,14 +108,19 @@ def _is_ours(state: State, node: NodeId, ref: AttemptRef) -> bool:
 
 
 def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
-    """What a node has that we do not know of, or know as over, holds GPUs all the same."""
+    """What a node has that we do not know of, or know as over, holds GPUs all the same.
+
+    Where the journal is behind, others count as being there: what runs there now comes before them.
+    """
     state = ledger.state
     for ref, part in asked.parts:
-        if _is_ours(state, node, ref):
+        if part.node != node or _is_ours(state, node, ref):
             continue
-        if part.node == node and ref not in state.remains.get(node, {}) and (free := state.index.free_of(part)):
+        free = state.index.free_of(part)
+        if ref not in state.remains.get(node, {}) and (free or part.gpus):
             _drop_holds_on(ledger, node)
-            ledger.emit(fact.RemainsFound(node, *ref, free))
+            wanted = None if free == part else part
+            ledger.emit(fact.RemainsFound(node, *ref, free or Slice(node), wanted))
 
 
 def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
