@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpuyard.sdk import Client, Unreachable, connect
+from gpuyard.sdk import Client, YardError, connect
 from tests.acceptance.waiting import until
 
 GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
@@ -42,9 +42,13 @@ class Cluster:
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
-    def start_server(self) -> None:
+    def start_server(self, *options: str) -> None:
         """Start the scheduler, or start it again."""
-        settings = {
+        self.server = self._popen("server", self._write("scheduler.yaml", self.server_settings()), *options)
+
+    def server_settings(self) -> dict[str, Any]:
+        """What the scheduler's file says."""
+        return {
             "server": {"http_address": f"127.0.0.1:{self.http}", "grpc_address": f"127.0.0.1:{self.grpc}"},
             "storage": {"data_dir": str(self.folder / "data")},
             "auth": {"join_token": self.join_token},
@@ -52,38 +56,44 @@ class Cluster:
             "logging": {"format": "text", "output": str(self.folder / "server.log")},
             **self._more,
         }
-        path = self._write("scheduler.yaml", settings)
-        self.server = self._popen("server", path)
 
     def start_agent(self, name: str, gpus: int = 4, *, kind: str = "RTX4090:24", **executor: Any) -> None:
         """Start an agent with so many virtual GPUs of a kind, or start it again."""
-        settings = {
+        settings = self.agent_settings(name, f"{gpus}:{kind}", executor)
+        self.agents[name] = self._popen("agent", self._write(f"{name}.yaml", settings))
+
+    def agent_settings(self, name: str, gpus: str, executor: dict[str, Any]) -> dict[str, Any]:
+        """What an agent's file says."""
+        return {
             "agent": {"id": name, "join_token": self.join_token, "address": "127.0.0.1"},
             "scheduler": {
                 "master_address": f"127.0.0.1:{self.grpc}",
                 "retry_interval": "200ms",
                 "max_retry_interval": "1s",
             },
-            "gpu": {"detection_method": "virtual", "virtual": f"{gpus}:{kind}"},
+            "gpu": {"detection_method": "virtual", "virtual": gpus},
             "executor": {"work_dir": str(self.folder / name), **executor},
             "logging": {"format": "text", "output": str(self.folder / f"{name}.log")},
         }
-        path = self._write(f"{name}.yaml", settings)
-        self.agents[name] = self._popen("agent", path)
+
+    def environment(self, name: str) -> dict[str, str]:  # noqa: ARG002 - for those who hurt one process only
+        """What a process finds in its environment; `name` is that of its file of settings."""
+        return dict(os.environ)
 
     def _write(self, name: str, settings: dict[str, Any]) -> Path:
         path = self.folder / name
         path.write_text(yaml.safe_dump(settings))
         return path
 
-    def _popen(self, verb: str, path: Path) -> "subprocess.Popen[bytes]":
+    def _popen(self, verb: str, path: Path, *options: str, within: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
         errors = (self.folder / f"{path.stem}.err").open("ab")
         with errors:
             return subprocess.Popen(
-                [*GPUYARD, verb, "--config", str(path)],
+                [*within, *GPUYARD, verb, "--config", str(path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
+                env=self.environment(path.stem),
                 start_new_session=True,
             )
 
@@ -96,7 +106,7 @@ class Cluster:
         client = self.client()
 
         def online() -> bool:
-            with suppress(Unreachable):
+            with suppress(YardError):
                 return sum(node.status == "online" for node in client.nodes().nodes) >= nodes
             return False
 
@@ -162,6 +172,15 @@ class Cluster:
         self.kill(self.server, signal.SIGCONT)
         self.kill(self.server, signal.SIGTERM)
         self.server.wait(20)
+
+    def kill_server(self) -> None:
+        """As the machine's end does."""
+        self.kill(self.server)
+
+    def stop_agent(self, name: str) -> None:
+        """On purpose: it says for how long it will be away."""
+        self.kill(self.agents[name], signal.SIGTERM)
+        self.agents[name].wait(20)
 
     def end(self) -> None:
         """Away with everything this cluster started."""

@@ -106,13 +106,19 @@ def test_a_members_task_under_the_schedulers_uid_is_not_started_and_with_consent
         "except r.HTTPError as e: print('REFUSED', e.code)\n"
     )
     wanted = {"command": [sys.executable, "-c", asks], "gpu_count": 1, "work_dir": str(yard.folder)}
-    refused = _ended(door, door.ask("POST", "/api/v1/tasks", wanted, alice)[1]["id"], alice)
-    assert refused["status"] == "failed"
-    assert "executor.shared_user: true" in refused["reason"]
+    until(lambda: door.ask("GET", "/api/v1/nodes", token=boss)[1]["nodes"], what="the node is there")
+    status, refused = door.ask("POST", "/api/v1/tasks", wanted, alice)
+    assert (status, refused["error"]["code"]) == (409, "NoSystemUser")
+    assert "executor.shared_user: true" in refused["error"]["message"]
 
     yard.kill(yard.agents["node-1"])
     yard.start_agent("node-1", 1, shared_user=True)
-    ran = _ended(door, door.ask("POST", "/api/v1/tasks", wanted, alice)[1]["id"], alice)
+
+    def accepted() -> str | None:
+        told = door.ask("POST", "/api/v1/tasks", wanted, alice)
+        return str(told[1]["id"]) if told[0] == 201 else None
+
+    ran = _ended(door, until(accepted, what="the node shares its user"), alice)
     assert ran["status"] == "success"
     assert door.ask("GET", f"/api/v1/tasks/{ran['id']}/logs", token=alice)[1].strip() == "REFUSED 401"
     assert door.ask("GET", "/api/v1/users", token=boss)[0] == 200

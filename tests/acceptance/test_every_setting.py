@@ -30,7 +30,7 @@ from tests.acceptance.waiting import until
 
 FOLDER, PORT, CERT, KEY, SCHEDULER = "(folder)", "(port)", "(certificate)", "(key)", "(scheduler)"
 """Filled in when the test runs."""
-ADMIN = {"username": "ada", "password": "a long one", "tenant_id": "lab", "role": "admin"}
+ADMIN = {"username": "ada", "password": "a long one", "tenant_id": "lab", "role": "admin", "system_user": "nobody"}
 TLS = {"server.tls.cert": CERT, "server.tls.key": KEY}
 POOL = {"pool.kind": "spare", "pool.gpus": "2:H100:80", "pool.boot_command": "true", "pool.release_command": "true"}
 
@@ -38,6 +38,9 @@ OF_SCHEDULER: dict[str, Any] = {
     "server.http_address": "localhost:0",
     "server.grpc_address": "localhost:0",
     "server.host_names": ["gpu.lab.example"],
+    "server.plain": True,
+    "server.max_connections": 100,
+    "server.max_connections_per_address": 50,
     "server.tls.cert": CERT,
     "server.tls.key": KEY,
     "server.tls.client_ca": CERT,
@@ -72,6 +75,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "storage.retired_dir": f"{FOLDER}/retired",
     "storage.shared_storage": f"{FOLDER}/shared",
     "storage.retention": "1d",
+    "storage.audit_retention": "2d",
     "prediction.enabled": False,
     "prediction.model": f"{FOLDER}/none.txt",
     **POOL,
@@ -88,6 +92,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "logging.format": "text",
     "logging.output": f"{FOLDER}/scheduler.log",
     "auth.enabled": True,
+    "auth.local_admin": True,
     "auth.token_lifetime": "1h",
     "auth.join_token": "another",
     "users": [ADMIN],
@@ -105,6 +110,7 @@ OF_SCHEDULER: dict[str, Any] = {
 }
 OF_TENANT: dict[str, Any] = {
     "max_gpus": 4,
+    "max_open_tasks": 50,
     "max_memory_per_gpu": 16000,
     "priority": 80,
     "class": "online",
@@ -121,6 +127,8 @@ OF_AGENT: dict[str, Any] = {
     "agent.join_token": "join",
     "agent.address": "127.0.0.1",
     "agent.labels": {"rack": "a1"},
+    "agent.away_timeout": "1m",
+    "scheduler.plain": True,
     "scheduler.master_address": SCHEDULER,
     "scheduler.standby_address": "127.0.0.1:1",
     "scheduler.addresses": ["127.0.0.1:2"],
@@ -136,6 +144,8 @@ OF_AGENT: dict[str, Any] = {
     "executor.work_dir": f"{FOLDER}/elsewhere",
     "executor.shared_user": True,
     "executor.users": {"somebody": "nobody"},
+    "executor.system_users": {"anna": "nobody"},
+    "executor.launch_timeout": 20,
     "executor.output_limit_mb": 5,
     "executor.grace": 1,
     "executor.control_groups": "never",

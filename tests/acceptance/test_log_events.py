@@ -13,7 +13,7 @@ Line = dict[str, Any]
 def test_the_log_says_what_happened_to_tasks_nodes_and_quota(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     with cluster(
-        tmp_path, gpus=2, logging={"format": "json", "output": str(path)}, agent={"heartbeat_timeout": "2s"}
+        tmp_path, gpus=2, logging={"format": "json", "output": str(path)}, agent={"heartbeat_timeout": "3s"}
     ) as yard:
         client = yard.client()
         good = client.wait(client.submit("true", gpu_count=1, tenant_id="lab"))

@@ -323,6 +323,14 @@ def test_output_of_an_ended_task_is_still_there(agent: tuple[RestYard, Agent]) -
     assert yard.ask("GET", f"{TASKS}/1/logs?follow=true").body == BINARY
 
 
+def test_output_of_a_task_that_started_and_ended_unheard_is_there(agent: tuple[RestYard, Agent]) -> None:
+    yard, _ = agent
+    yard.submit(priority="high")
+    yard.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))  # the report of its start was lost with a connection
+    until(lambda: 1 not in yard.yard.views.tasks)
+    assert yard.ask("GET", f"{TASKS}/1/logs").body == BINARY
+
+
 def test_following_waits_for_the_start_goes_on_with_the_next_attempt_and_ends_with_the_task(
     agent: tuple[RestYard, Agent],
 ) -> None:

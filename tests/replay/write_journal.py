@@ -18,6 +18,7 @@ from gpuyard.domain.causes import Cause, Why
 from gpuyard.domain.events import (
     AccessChanged,
     AttemptEnded,
+    AttemptRecovered,
     AttemptResumed,
     AttemptResuming,
     AttemptStarted,
@@ -37,9 +38,11 @@ from gpuyard.domain.events import (
     NodeLost,
     NodeRemoved,
     NodeReturned,
+    NodeStopped,
     NodeUncordoned,
     PriorityChanged,
     RemainsEnded,
+    RemainsFound,
     ReservationDropped,
     ReservationMade,
     SettingsChanged,
@@ -48,6 +51,7 @@ from gpuyard.domain.events import (
     TaskEnded,
     TaskExtended,
     TaskHeld,
+    TaskNumbersSkipped,
     TaskPlaced,
     TaskReleased,
     TaskRequeued,
@@ -81,6 +85,7 @@ from gpuyard.journal.stores.sqlite import SqliteJournal
 
 JOURNALS = Path(__file__).parent / "journals"
 
+ORIGIN = 4_711
 GANG, SHARED, SMALL, CUT_OFF, LONG, NOTEBOOK, LARGE, LATER, URGENT = (TaskId(number) for number in range(1, 10))
 NORTH, SOUTH, WEST = NodeId("north"), NodeId("south"), NodeId("west")
 
@@ -145,7 +150,7 @@ STORY: list[tuple[str, Event]] = [
     ("admin", YardFounded("lab")),
     ("", EpochBegan(1, "0.1.0")),
     ("", EpochEnded(1, 1060.0)),
-    ("", EpochBegan(2, "0.1.0")),
+    ("", EpochBegan(2, "0.1.0", origin=ORIGIN, offline_after_seconds=15.0)),
     ("root@127.0.0.1", AccessChanged("user_added", "alice")),
     ("admin", SettingsChanged(Settings(policy="fair_share", backfill=Backfill.CONSERVATIVE, retry_delay_seconds=4.0))),
     ("admin", SplitSet(Split(0.25, 0.75, QuotaMode.BORROW))),
@@ -205,8 +210,22 @@ STORY: list[tuple[str, Event]] = [
     ("", AttemptEnded(CUT_OFF, 1, Outcome.LOST, remains=(WEST,))),
     ("", TaskRequeued(CUT_OFF, Cause(Why.NODE_LOST, node=WEST), 0.0)),
     ("west", NodeChanged(NodeSpec(WEST, WEST_CARDS, cpus=32, memory_mib=65_536, labels=(("rack", "8"),)))),
-    ("west", NodeReturned(WEST, (AttemptRef(CUT_OFF, 1),))),
-    ("west", RemainsEnded(WEST, CUT_OFF, 1)),
+    ("west", NodeReturned(WEST, (AttemptRef(CUT_OFF, 1, ORIGIN),), "agent of west", "boot 1")),
+    ("west", RemainsEnded(WEST, CUT_OFF, 1, ORIGIN)),
+    # It is lost again and comes back with what it runs; its agent is stopped on purpose; it has something nobody knows.
+    ("", TaskPlaced(CUT_OFF, 2, Placement((Slice(WEST, (0,), cpus=4),)))),
+    ("west", AttemptStarted(CUT_OFF, 2, 1010.5)),
+    ("", NodeLost(WEST)),
+    ("", AttemptEnded(CUT_OFF, 2, Outcome.LOST, remains=(WEST,))),
+    ("", TaskRequeued(CUT_OFF, Cause(Why.NODE_LOST, node=WEST), 0.0)),
+    ("west", NodeReturned(WEST, (AttemptRef(CUT_OFF, 2, ORIGIN),))),
+    ("west", AttemptRecovered(CUT_OFF, 2, WEST)),
+    ("west", NodeStopped(WEST, 1300.0)),
+    ("west", NodeReturned(WEST)),
+    ("west", RemainsFound(WEST, TaskId(77), 1, 99, Slice(WEST, (1,)))),
+    ("west", RemainsEnded(WEST, TaskId(77), 1, 99)),
+    ("west", AttemptEnded(CUT_OFF, 2, Outcome.FAILED, 1, ended_at=1011.5)),
+    ("", TaskRequeued(CUT_OFF, Cause(Why.EXIT_CODE), 0.0)),
     ("admin", NodeCordoned(WEST)),
     ("admin", NodeRemoved(WEST)),
     # The end is in the middle of things: a victim is being stopped, one sleeps in host memory, one is promised a node.
@@ -224,6 +243,7 @@ STORY: list[tuple[str, Event]] = [
     ("bob", TaskSubmitted(URGENT, URGENT_SPEC)),
     ("", ReservationMade(URGENT, (SOUTH,), 1014.0, claim=True, tenant_key=1800.5)),
     ("", AttemptStopping(LONG, 1, Cause(Why.RECLAIMED, task=URGENT))),
+    ("west", TaskNumbersSkipped(TaskId(20))),
 ]
 
 

@@ -440,7 +440,7 @@ class Agent:
             }:
                 raise NotWelcome(error.details() or "") from error
             raise
-        _check_epoch(memory, welcome.epoch, welcome.origin)  # it may have taken over from a later one meanwhile
+        _check_epoch(memory, welcome.epoch, welcome.origin)  # one that is shown a later epoch stops, or goes above it
         memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
@@ -477,8 +477,6 @@ class Agent:
                 f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
                 f"is to move there, start this agent once with --accept-yard {answer.yard}."
             )
-        if answer.epoch == memory.epoch and not answer.take_over:
-            _check_epoch(memory, answer.epoch, answer.origin)
 
     def _registration(self) -> pb.Registration:
         memory = self._witness.memory
@@ -492,7 +490,10 @@ class Agent:
             epoch=memory.epoch,
             origin=memory.origin,
             epoch_proof=bytes.fromhex(memory.epoch_proof),
-            attempts=[self._attempt(key, held) for key, held in self.held.items()],
+            attempts=[
+                *(self._attempt(key, held) for key, held in self.held.items()),
+                *(self._launching(key) for key in self._processes.launching() if key not in self.held),
+            ],
             address=self._address,
             highest_task=memory.task,
             boot=self._witness.boot,
@@ -508,6 +509,17 @@ class Agent:
             port=held.port,
             gpus=[] if over else self._kitchen.gpus_of(key, held.pid),
             share=not over and self._kitchen.has_share(key),
+        )
+
+    def _launching(self, key: said.Key) -> pb.Attempt:
+        """An attempt that the supervisor was told of and has not answered for yet."""
+        return pb.Attempt(
+            task=key.task,
+            attempt=key.attempt,
+            origin=key.origin,
+            state=pb.Attempt.PREPARED,
+            gpus=self._kitchen.gpus_of(key, 0),
+            share=self._kitchen.has_share(key),
         )
 
     def _note_position(self, seq: int, digest: str) -> None:

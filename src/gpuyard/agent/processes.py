@@ -87,6 +87,14 @@ class Processes:
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
+    def launching(self) -> list[said.Key]:
+        """Attempts that the supervisor was told to launch and has not answered for."""
+        return [
+            key
+            for key, commands in self._unanswered.items()
+            if any(isinstance(command, said.Launch) for command in commands)
+        ]
+
     def awaits(self, key: said.Key) -> bool:
         """Whether something was said about an attempt that was not answered yet."""
         return key in self._unanswered

@@ -209,7 +209,6 @@ class Agents:
             epoch=state.epoch,
             origin=state.origin,
             version=__version__,
-            take_over=self._take_over,
         )
         answer.proof = proof.scheduler_proof(self._join_token, request.nonce, request.node, answer)
         return answer
@@ -285,7 +284,7 @@ class Agents:
         known = self._loop.engine.state.agents.get(node)
         if known is None or known == (instance, boot):
             return
-        silent = _now() - self._last_heard.get(node, float("-inf"))
+        silent = max(0.0, _now() - self._last_heard.get(node, float("-inf")))
         if silent < self._offline_after_seconds:
             same = (
                 "the same work folder on another machine or after a reboot" if known[0] == instance else "another one"
@@ -414,10 +413,11 @@ class Agents:
             return
         ref = launches.ref_of(task)
         gang = self._gangs.setdefault(ref, Gang(nodes))
-        for node in nodes:  # a part that runs already is as ready as one that waits
+        begun = {*(task.ready or ()), *(task.members or ())}
+        for node in nodes:  # a part that runs already, or is over, is as ready as one that waits
             session = self.sessions.get(node)
-            if session is not None and session.there.get(ref) == pb.Attempt.RUNNING:
-                gang.ports[node] = session.ports.get(ref, 0)
+            if node in begun or (session is not None and session.there.get(ref) == pb.Attempt.RUNNING):
+                gang.ports.setdefault(node, session.ports.get(ref, 0) if session is not None else 0)
 
     async def _read(self, session: Session, messages: AsyncIterator[pb.AgentMessage]) -> None:
         try:
@@ -546,7 +546,6 @@ class Agents:
         match report.WhichOneof("what"):
             case "ended":
                 it = report.ended
-                self._gangs.pop(ref, None)
                 return command.ReportEnded(
                     task,
                     attempt,
@@ -698,9 +697,10 @@ def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:
         tuple(attempt_of(it) for it in open_ones),
         tuple(attempt_of(it) for it in open_ones if it.state == pb.Attempt.RUNNING),
         tuple((attempt_of(it), _part(spec, it)) for it in open_ones if it.state != pb.Attempt.SUSPENDED),
-        request.instance[:128],
-        request.boot[:128],
         tuple(attempt_of(it) for it in request.attempts if it.state == pb.Attempt.ENDED),
+        complete=True,
+        instance=request.instance[:128],
+        boot=request.boot[:128],
     )
 
 

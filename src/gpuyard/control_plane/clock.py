@@ -88,6 +88,7 @@ def write_note(path: Path, note: Note) -> None:
     """Keep it. Without it the wall clock is asked at the next start, so failing to is no error."""
     beside = path.with_suffix(".new")
     try:
+        beside.touch(mode=0o600)
         beside.write_bytes(msgspec.json.encode(note))
         beside.replace(path)
     except OSError as error:

@@ -49,6 +49,7 @@ MOST_AT_ONCE = 5_000
 """Orders in one batch: a client that sends more than this waits for two commits."""
 LIGHT = 300
 """A batch that makes more facts than this is handled in a thread. Nobody else looks at the engine meanwhile."""
+HEAVY = LIGHT + 1
 HEARD_AT_ONCE = 300
 """Committed facts that are told to the views, the nodes and the streams in one go."""
 SWITCH_SECONDS = 0.001
@@ -147,7 +148,7 @@ class Loop:
         self._woken.set()
         return future
 
-    def look(self, question: Callable[[State, float], T]) -> "asyncio.Future[T]":
+    def look(self, question: Callable[[State, float], T], weight: int = 0) -> "asyncio.Future[T]":
         """Ask the engine's state; the answer comes when everything it rests on is durable, `StorageFull` if it can not be."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.full:
@@ -155,7 +156,7 @@ class Loop:
             return future
         self._looking.add(future)
         future.add_done_callback(self._looking.discard)
-        self._intake.append(_Asked(future, question=question))
+        self._intake.append(_Asked(future, question=question, weight=weight))
         self._woken.set()
         return future
 

@@ -70,6 +70,8 @@ PATIENCE_SECONDS = 60.0
 NOTE_USES_SECONDS = 60.0
 COLLECT_AFTER = (20_000, 20, 20)
 """New objects before a collection. A task makes hundreds and leaves no cycles behind; 700 would mean one for each task."""
+SHORT_TOKEN = 16
+"""Characters: whoever reaches the port gets a proof made with the token, and can try guesses against it at leisure."""
 JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
 GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
@@ -386,6 +388,9 @@ def _missing_keys(archive: Archive, views: Views) -> list[SubmitKey]:
 def join_token(settings: ServerSettings) -> str:
     """What agents must show: from the settings, or one drawn once and kept beside the journal for this machine's own."""
     if settings.join_token:
+        if len(settings.join_token) < SHORT_TOKEN:
+            message = "auth.join_token is short, so it can be guessed from what the scheduler proves. Use 24 random characters."
+            log.warning("join_token_is_short", message=message)
         return settings.join_token
     return _drawn(settings.data_dir / JOIN_TOKEN_FILE)
 

@@ -72,6 +72,8 @@ ALGORITHMS: dict[str, Settings] = {
 """What `scheduler.algorithm` means. 002's `round_robin` serves tenants in turn, which fair share does by what they used;
 its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
 
+LEAST_TIMEOUT_SECONDS = 3.0
+"""Nodes that send heartbeats three times as often would have little else to do below it."""
 MOST_OPEN_TASKS = 100_000
 """Tasks that have not ended of a tenant whose file sets no max_open_tasks."""
 
@@ -535,13 +537,14 @@ def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
 def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
     """An address that strangers reach, without a login or without encryption."""
     key = "server.http_address" if settings.server.http_address is not None else "system.host"
-    if sentence := refuse_unsafe_address(str(settings.http_address), settings.auth.enabled):
+    closed = settings.server.tls.cert or settings.server.plain
+    sentence = refuse_unsafe_address(str(settings.http_address), settings.auth.enabled)
+    if not sentence and not closed:
+        sentence = refuse_plain_address(key, str(settings.http_address))
+    if sentence:
         yield key, sentence
-    if settings.server.tls.cert or settings.server.plain:
-        return
-    for name, address in ((key, settings.http_address), ("server.grpc_address", settings.grpc_address)):
-        if sentence := refuse_plain_address(name, str(address)):
-            yield name, sentence
+    if not closed and (sentence := refuse_plain_address("server.grpc_address", str(settings.grpc_address))):
+        yield "server.grpc_address", sentence
 
 
 def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
@@ -551,6 +554,9 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
         yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
     if tls.client_ca and not tls.cert:
         yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
+    if settings.agent.heartbeat_timeout < LEAST_TIMEOUT_SECONDS:
+        sentence = f"agent.heartbeat_timeout is {settings.agent.heartbeat_timeout:g} s; it must be at least {LEAST_TIMEOUT_SECONDS:g} s."
+        yield "agent.heartbeat_timeout", sentence
     if refusal := check_split(split_of(settings)):
         yield "quota", f"quota: {refusal.sentence()}"
     yield from _pool_incomplete(settings.pool)

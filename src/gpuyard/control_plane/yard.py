@@ -29,7 +29,7 @@ from gpuyard.control_plane.database import StoreDamaged, StoreError
 from gpuyard.control_plane.forecaster import Forecaster
 from gpuyard.control_plane.foreteller import Foreteller, cards_of
 from gpuyard.control_plane.lanes import Lanes
-from gpuyard.control_plane.loop import Facts, Loop
+from gpuyard.control_plane.loop import HEAVY, Facts, Loop
 from gpuyard.control_plane.recovery import picture, recover
 from gpuyard.control_plane.secrets import SecretStore
 from gpuyard.control_plane.sent_again import Answer, SentRequests, keys_of
@@ -374,10 +374,10 @@ class Yard:
         """Any other command, in somebody's name."""
         return await self.loop.tell(asked, by(who))
 
-    async def look(self, question: Callable[[State, float], T]) -> T:
+    async def look(self, question: Callable[[State, float], T], weight: int = 0) -> T:
         """Ask the engine's state. With no space left it is ahead of what could be written: then the journal's is asked."""
         try:
-            answer = await self.loop.look(question)
+            answer = await self.loop.look(question, weight)
         except StorageFull:
             return question(await self._committed_state(), self.loop.clock())
         self._copy = None
@@ -397,7 +397,8 @@ class Yard:
 
     async def explain(self, task: TaskId) -> Explanation:
         """Why a task waits and when it is expected to start."""
-        return await self.look(lambda state, now: explain(state, task, now, self._revise(now)))
+        weight = HEAVY  # behind 200 tasks with estimates it takes tenths of a second: in a thread
+        return await self.look(lambda state, now: explain(state, task, now, self._revise(now)), weight)
 
     def _revise(self, now: float) -> Revise | None:
         """How long a waiting task is predicted to run, with what has ended since it came."""

@@ -527,12 +527,13 @@ class NoNodeWithLabels(Never, frozen=True):
 
 
 class NoSystemUser(Never, frozen=True):
-    """The agents run as root, and the task is mapped to no system account that it could run as."""
+    """The task is mapped to no system account that it could run as, and no node shares its agent's own."""
 
     text = (
-        "Every node that could run it has its agent as root, and user {user} is mapped to no system account. "
-        "An administrator maps the user with `gpuyard users set {user} --system-user ACCOUNT`, "
-        "or the whole tenant {tenant} with tenants.{tenant}.user in the scheduler's settings; then submit it again."
+        "No present node runs tasks of user {user}: agents share their own system account with nobody, and {user} is mapped "
+        "to none. With agents that run as root, an administrator maps the user with `gpuyard users set {user} --system-user "
+        "ACCOUNT`, or the whole tenant {tenant} with tenants.{tenant}.user in the scheduler's settings. Where everybody is "
+        "trusted, executor.shared_user: true in the agent's settings lets tasks run as the agent's own user. Then submit it again."
     )
     tenant: str
     user: str

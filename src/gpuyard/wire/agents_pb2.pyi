@@ -18,7 +18,7 @@ class ChallengeRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class ChallengeAnswer(_message.Message):
-    __slots__ = ("protocol", "nonce", "proof", "yard", "epoch", "origin", "version", "take_over")
+    __slots__ = ("protocol", "nonce", "proof", "yard", "epoch", "origin", "version")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
@@ -26,7 +26,6 @@ class ChallengeAnswer(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     nonce: bytes
     proof: bytes
@@ -34,8 +33,7 @@ class ChallengeAnswer(_message.Message):
     epoch: int
     origin: int
     version: str
-    take_over: bool
-    def __init__(self, protocol: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., yard: _Optional[str] = ..., epoch: _Optional[int] = ..., origin: _Optional[int] = ..., version: _Optional[str] = ..., take_over: _Optional[bool] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., yard: _Optional[str] = ..., epoch: _Optional[int] = ..., origin: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
 class SignedRegistration(_message.Message):
     __slots__ = ("protocol", "nonce", "agent_nonce", "body", "proof")

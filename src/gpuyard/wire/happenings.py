@@ -27,6 +27,7 @@ STATUSES: dict[type[fact.Event], TaskStatus] = {
     fact.TaskRequeued: TaskStatus.PENDING,
     fact.AttemptStarted: TaskStatus.RUNNING,
     fact.AttemptResumed: TaskStatus.RUNNING,
+    fact.AttemptRecovered: TaskStatus.RUNNING,
     fact.AttemptSuspended: TaskStatus.SUSPENDED,
 }
 """Which status a task has from a fact on; `TaskEnded` says its own."""
@@ -136,6 +137,13 @@ FIELDS: dict[str, Callable[[Any], Fields]] = {
     "split": to_builtins,
     "gpu": _nothing,
     "tenant_key": _nothing,
+    "instance": _nothing,
+    "boot": _nothing,
+    "part": lambda part: {"allocated_gpus": gpu_ids(Placement((part,)))},
+    "wanted": lambda part: {"wanted_gpus": gpu_ids(Placement((part,))) if part is not None else []},
+    "back_by": _instant("back_by"),
+    "started_at": _instant("started_at"),
+    "ended_at": _instant("ended_at"),
     "deadline": _instant("deadline"),
     "not_before": _instant("not_before"),
     "starts_at": _instant("starts_at"),

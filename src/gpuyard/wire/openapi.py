@@ -279,7 +279,7 @@ def _kind(schema: dict[str, Any]) -> str:
         return " or ".join(json.dumps(value) for value in schema["enum"])
     kind = str(schema.get("type", "anything"))
     if kind == "array":
-        return f"list of {_kind(schema.get('items', {}))}"
+        return f"list of {_kind(schema.get('items') or schema.get('prefixItems', [{}])[0])}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"map to {_kind(schema['additionalProperties'])}"
     bounds = [f"{sign} {schema[key]:,}" for key, sign in _BOUNDS.items() if isinstance(schema.get(key), int | float)]

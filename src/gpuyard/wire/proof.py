@@ -32,8 +32,7 @@ def new_nonce() -> bytes:
 def scheduler_proof(token: str, agent_nonce: bytes, node: str, answer: pb.ChallengeAnswer) -> bytes:
     """What only a scheduler that knows the join token can answer to a challenge."""
     said = (answer.nonce, answer.yard.encode(), str(answer.epoch).encode(), str(answer.origin).encode())
-    decided = (b"take over",) if answer.take_over else ()
-    return _mac(token.encode(), b"gpuyard scheduler", agent_nonce, node.encode(), *said, *decided)
+    return _mac(token.encode(), b"gpuyard scheduler", agent_nonce, node.encode(), *said)
 
 
 def agent_proof(token: str, nonce: bytes, agent_nonce: bytes, body: bytes) -> bytes:

@@ -45,7 +45,7 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None
     signal: int | None
     attempts: int
-    origins: list[tuple[int, int]]
+    origins: list[list[int]]
     """Pairs of an attempt and a number that the scheduler drew that placed it and those after it: a task number that was
     given out twice, by a restored copy for example, is told apart by it."""
     allocated_gpus: list[str]
@@ -151,7 +151,7 @@ def answer_of(
         exit_code=exit_code,
         signal=signal,
         attempts=attempts,
-        origins=list(origins),
+        origins=[list(pair) for pair in origins],
         allocated_gpus=gpus,
         assigned_gpus=gpus,
         node_id=nodes[0] if nodes else None,

@@ -26,7 +26,6 @@ TOKEN = "what both sides know"
 class PlayedScheduler:
     def __init__(self) -> None:
         self.token, self.yard, self.epoch, self.origin = TOKEN, "yard", 1, 7
-        self.take_over = False
         self.registrations: list[pb.Registration] = []
         self.heartbeats: asyncio.Queue[pb.Heartbeat] = asyncio.Queue()
         self.goodbyes: asyncio.Queue[pb.Goodbye] = asyncio.Queue()
@@ -34,9 +33,7 @@ class PlayedScheduler:
         self._words: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
 
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
-        answer = pb.ChallengeAnswer(
-            nonce=proof.new_nonce(), yard=self.yard, epoch=self.epoch, origin=self.origin, take_over=self.take_over
-        )
+        answer = pb.ChallengeAnswer(nonce=proof.new_nonce(), yard=self.yard, epoch=self.epoch, origin=self.origin)
         answer.proof = proof.scheduler_proof(self.token, request.nonce, request.node, answer)
         return answer
 

@@ -74,7 +74,7 @@ def test_the_environment_is_what_was_given_and_what_names_the_attempt(supervised
     key = supervised.launches("", argv=("env",), env=ENV | {"COLOUR": "red", "GPUYARD_ATTEMPT": "99"})
     supervised.end_of(key)
     lines = dict(line.split("=", 1) for line in supervised.output(key).read_text().splitlines())
-    assert lines.pop("GPUYARD_MARK").endswith(f"/{key.task}/1")
+    assert lines.pop("GPUYARD_MARK").endswith(f"/{key.task}/1/0")
     assert lines == ENV | {"COLOUR": "red", "GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": "1"}
 
 
@@ -284,7 +284,7 @@ def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervise
     assert groups_of(supervised) == []
     bystander = supervised.runs("setsid -f env -i sh -c 'echo $$; exec sleep 600'; exec sleep 600", cgroup=True)
     daemon = supervised.pid_said(bystander)
-    assert groups_of(supervised) == [f"{bystander.task}.1"]
+    assert groups_of(supervised) == [f"{bystander.task}.1.0"]
     assert telemetry.owner(CardProcess(daemon, 100, False), {}, place.mark_of(supervised.folder)) == bystander
     key = supervised.launches("setsid -f env -i sh -c 'echo $$; exec sleep 600'; sleep 0.2; exit 3", cgroup=True)
     end = supervised.end_of(key)

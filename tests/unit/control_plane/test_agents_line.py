@@ -14,8 +14,7 @@ from gpuyard.domain.task import Resources
 from gpuyard.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.testing.played import PlayedNode, enter
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire import proof
-from gpuyard.wire.rpc import PROTOCOL, AgentsStub
+from gpuyard.wire.rpc import AgentsStub
 from tests.unit.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
 
 KEY = b"the yard's own"
@@ -339,23 +338,6 @@ def test_two_schedulers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_scheduler_that_takes_over_says_so_and_proves_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        asked = pb.ChallengeRequest(protocol=PROTOCOL, node="n", nonce=proof.new_nonce())
-        for take_over in (False, True):
-            async with (
-                open_yard(tmp_path, yard_key=KEY, take_over=take_over) as (_, address),
-                grpc.aio.insecure_channel(address) as channel,
-            ):
-                answer = await AgentsStub(channel).challenge(asked)
-                assert answer.take_over is take_over
-                assert answer.proof == proof.scheduler_proof(TOKEN, asked.nonce, "n", answer)
-                answer.take_over = not take_over
-                assert answer.proof != proof.scheduler_proof(TOKEN, asked.nonce, "n", answer)
-
-    run(story)
-
-
 def test_a_copy_of_a_work_folder_on_another_machine_is_not_let_in_beside_the_first(tmp_path: Path) -> None:
     """Finding 11: also after a restart of the scheduler, whichever of the two is quicker."""
 
@@ -456,5 +438,86 @@ def test_an_attempt_that_comes_back_counts_the_time_it_was_missed(tmp_path: Path
             assert view.run_seconds == pytest.approx(view.finished_at - view.started_at)
             assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
             playing.cancel()
+
+    run(story)
+
+
+def test_what_an_old_copy_has_placed_and_ran_since_is_not_started_under_the_same_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            assert (await hand.is_told("launch")).attempt == 1
+            await yard._save_snapshot()
+            shutil.copytree(tmp_path / "yard", tmp_path / "copy")
+            await hand.says(task, 11, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+            await hand.is_told_it_was_received(1)
+            await hand.leaves()
+        async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            launch = await hand.is_told("launch")
+            assert (launch.task, launch.attempt, launch.origin) == (task, 2, 22)
+            await hand.leaves()
+
+    run(story)
+
+
+def test_a_gpu_is_not_given_out_while_something_unknown_runs_where_a_lost_attempt_was(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, origin=5) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await hand.is_told("launch")
+            await hand.says(task, 5, started=pb.Started())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await hand.leaves()
+            back = Hand(address)
+            stray = pb.Attempt(task=77, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
+            await back.joins(attempts=[stray])
+            assert (await back.is_told("stray")).task == 77
+            await asyncio.sleep(0.3)
+            view = yard.views.tasks[task]
+            assert (view.status, view.attempts) == (TaskStatus.PENDING, 1), "its node has lost it, and its GPU is taken"
+            await back.says(77, 99, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=1))
+            assert (await back.is_told("launch")).attempt == 2
+            await back.leaves()
+
+    run(story)
+
+
+def test_a_part_of_a_gang_whose_start_was_lost_is_started_when_it_is_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            hands = {}
+            for name in ("a", "b"):
+                node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
+                hands[name] = Hand(address)
+                await hands[name].joins(node=node)
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            for name, port in (("a", 1000), ("b", 2000)):
+                await hands[name].is_told("launch")
+                await hands[name].says(task, prepared=pb.Prepared(port=port))
+            await hands["a"].is_told("start")
+            await hands["b"].leaves()  # before it has heard of the start
+            await hands["a"].says(task, started=pb.Started())
+            await hands["a"].says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+            await hands["a"].is_told_it_was_received(3)
+            back = Hand(address)
+            has = pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED, gpus=[0], port=2000)
+            await back.joins(node=node, attempts=[has])
+            await back.is_told("launch")
+            await back.says(task, prepared=pb.Prepared(port=2000))
+            start = (await back.is_told("start")).start
+            placement = yard.views.tasks[task].placement
+            assert placement is not None
+            first = placement.nodes[0]
+            assert (start.rank, start.master_port) == ((0, 2000) if first == "b" else (1, 1000))
+            await back.says(task, started=pb.Started())
+            await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+            await ended(yard, task)
+            assert await status(yard, task) == "success"
 
     run(story)

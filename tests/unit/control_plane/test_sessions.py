@@ -2,13 +2,13 @@
 
 import asyncio
 
-from gpuyard.control_plane.server import GRPC_OPTIONS
+from gpuyard.agent.link import CHANNEL_OPTIONS
 from gpuyard.control_plane.sessions import Session
 from gpuyard.wire import agents_pb2 as pb
 
 
 def test_launches_as_long_as_they_may_be_fit_into_messages_that_an_agent_takes() -> None:
-    longest = dict(GRPC_OPTIONS)["grpc.max_receive_message_length"]
+    longest = dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
     launch = pb.Launch(shell="true", env={"LONG": "x" * 1024 * 1024})
 
     async def story() -> list[int]:

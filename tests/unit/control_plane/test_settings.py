@@ -103,14 +103,14 @@ def test_retired_facts_are_dropped_unless_a_folder_is_named_for_them() -> None:
 
 
 def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_003 + LOGIN)
+    settings = load(tmp_path, FILE_OF_003.replace("server: {", "server: {plain: true, ") + LOGIN)
     assert settings.http_address.host == "0.0.0.0"
     assert settings.grpc_address.port == 19090
     assert settings.snapshot_dir == Path("state")
 
 
 def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
-    settings = load(tmp_path, FILE_OF_002 + "auth: {enabled: true}")
+    settings = load(tmp_path, FILE_OF_002 + "auth: {enabled: true}\nserver: {plain: true}")
     assert settings.http_address == "0.0.0.0:8080"
     assert settings.schedule_seconds == 0.5
     assert settings.task_timeout_seconds == 3600
@@ -203,3 +203,8 @@ def test_the_queue_and_the_open_tasks_of_a_tenant_have_limits(tmp_path: Path) ->
     assert tenant_of(settings, "lab").max_open_tasks == 20
     assert tenant_of(settings, "other").max_open_tasks is None
     assert engine_settings_of(settings).max_open_tasks == 100_000
+
+
+def test_a_heartbeat_timeout_that_no_heartbeat_could_keep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongSettings, match=r"agent\.heartbeat_timeout is 1 s; it must be at least 3 s"):
+        load(tmp_path, "agent: {heartbeat_timeout: 1s}")

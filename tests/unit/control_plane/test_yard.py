@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from gpuyard.control_plane.archive import Filters
 from gpuyard.control_plane.chronicle import GATHER_SECONDS
 from gpuyard.control_plane.rest.health import health_of
+from gpuyard.control_plane.rest.nodes import node_of
 from gpuyard.control_plane.yard import Submission
 from gpuyard.domain.commands import CancelTask
 from gpuyard.domain.errors import FactsRetired, StorageFull
@@ -524,10 +525,36 @@ class Hand:
         report = pb.Report(number=self.number, task=task, attempt=1, **what)
         await self.call.write(pb.AgentMessage(reports=[report]))
 
-    async def beats(self, health: "pb.GpuUse.Health") -> None:
+    async def beats(self, health: "pb.GpuUse.Health", silent_seconds: float = 0.0) -> None:
         """A heartbeat."""
         use = pb.GpuUse(index=0, health=health)
-        await self.call.write(pb.AgentMessage(heartbeat=pb.Heartbeat(at=1.0, gpus=[use])))
+        beat = pb.Heartbeat(at=1.0, gpus=[use], supervisor_silent_seconds=silent_seconds)
+        await self.call.write(pb.AgentMessage(heartbeat=beat))
+
+
+def test_a_supervisor_that_does_not_answer_is_logged_shown_and_given_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+
+            def shown() -> float | None:
+                return node_of(yard, yard.views.nodes[NodeId("n")]).supervisor_silent_seconds
+
+            with capture_logs() as said:
+                await hand.beats(pb.GpuUse.OFFLINE, 12.34)
+                await hand.beats(pb.GpuUse.OFFLINE, 17.34)
+                await until(lambda: shown() == 17.3)
+                (task,) = await submit(yard, spec())
+                assert not yard.views.nodes[NodeId("n")].tasks
+                await hand.beats(pb.GpuUse.OK)
+                await until(lambda: shown() is None)
+                await _next(hand.call, "launch")
+            events = [line["event"] for line in said if line["event"].startswith("supervisor_")]
+            assert events == ["supervisor_unresponsive", "supervisor_recovered"]
+            assert task in yard.views.nodes[NodeId("n")].tasks
+
+    run(story)
 
 
 def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_no_field_of_a_task_is_forgotten(kind: type[fact.Event]) -> None:
     """A new field of a fact gets a public name here, or stays as it is because it has one."""
     public = {
         "attempt", "round", "message", "exit_code", "signal", "outcome", "priority", "status", "claim", "borrowed", "spec",
-        "key", "digest",
+        "key", "digest", "origin",
     }  # fmt: skip
     from gpuyard.wire.happenings import FIELDS
 

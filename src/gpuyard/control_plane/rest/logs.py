@@ -100,7 +100,7 @@ async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerat
     offset, left = wanted.offset, wanted.limit
     attempt, nodes = wanted.attempt or told.attempts, told.node_ids
     origin = origin_of(told, attempt)
-    begun = wanted.attempt is not None or told.started_at is not None
+    begun = wanted.attempt is not None or told.started_at is not None or told.exit_code is not None
     while True:
         if begun:
             node = NodeId(wanted.node or nodes[0])

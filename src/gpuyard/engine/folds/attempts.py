@@ -90,6 +90,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     state.leave_queue(task)
     state.release_hold(task.id)
     task.losses = max(0, task.losses - 1)
+    state.active += 1
     task.phase = Running(event.attempt, placement, phase.since)
     if task.spec.resources.speeds:
         task.speed = speed_of(task.spec.resources.speeds, placement, state.index)

@@ -19,8 +19,11 @@ from gpuyard.engine.endings import is_ending
 from gpuyard.engine.ledger import Ledger
 from gpuyard.engine.phases import Placed, Running, Suspended, Waiting
 from gpuyard.engine.preemption import will_be_cleared
+from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
+
+NOT_THERE = "The node does not know this attempt any more."
 
 
 def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
@@ -42,6 +45,8 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
     else:
         _replace(ledger, host, asked)
     _take_back(ledger, spec.id, asked.running)
+    if asked.complete:
+        _give_up_missing(ledger, asked)
     _take_unknown(ledger, spec.id, asked)
     return None
 
@@ -73,37 +78,49 @@ def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) ->
             ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
 
 
+def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
+    """What should be on a node and is not is lost, before its GPUs are counted as free.
+
+    An attempt that was placed and is not there is launched again, under the same name, by the scheduler that placed it.
+    A later one can not know whether it ran already: its journal may be an old copy. Neither is it launched where
+    something unknown runs.
+    """
+    state, node = ledger.state, asked.node.id
+    there = {*asked.attempts, *asked.over}
+    taken = {gpu for ref, part in asked.parts if not _is_ours(state, node, ref) for gpu in part.gpus}
+    for task in list(state.on_node[node].values()):
+        if node in (task.members or {}) or AttemptRef(task.id, task.attempts, task.origin) in there:
+            continue
+        phase = task.phase
+        if isinstance(phase, Placed) and task.origin == state.origin:
+            part = next(part for part in phase.placement.slices if part.node == node)
+            if not taken.intersection(part.gpus):
+                continue
+        lost = command.ReportEnded(
+            task.id, task.attempts, Outcome.LOST, node=node, message=NOT_THERE, origin=task.origin
+        )
+        part_ended(ledger, task, lost)
+
+
+def _is_ours(state: State, node: NodeId, ref: AttemptRef) -> bool:
+    ours = state.on_node[node].get(ref.task)
+    return ours is not None and (ours.attempts, ours.origin) == ref[1:]
+
+
 def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
     """What a node has that we do not know of, or know as over, holds GPUs all the same.
 
     Where the journal is behind, others count as being there: what runs there now comes before them.
     """
-    state, busy = ledger.state, set[int]()
+    state = ledger.state
     for ref, part in asked.parts:
-        ours = state.on_node[node].get(ref.task)
-        if part.node != node or (ours is not None and (ours.attempts, ours.origin) == ref[1:]):
+        if part.node != node or _is_ours(state, node, ref):
             continue
-        busy.update(part.gpus)
         free = state.index.free_of(part)
         if ref not in state.remains.get(node, {}) and (free or part.gpus):
             _drop_holds_on(ledger, node)
             wanted = None if free == part else part
             ledger.emit(fact.RemainsFound(node, *ref, free or Slice(node), wanted))
-    if busy:
-        _take_from_the_placed(ledger, node, asked, busy)
-
-
-def _take_from_the_placed(ledger: Ledger, node: NodeId, asked: command.JoinNode, busy: set[int]) -> None:
-    """Attempts that the node has never heard of do not start on GPUs that are in use there."""
-    for task in list(ledger.state.on_node[node].values()):
-        ref = AttemptRef(task.id, task.attempts, task.origin)
-        if not isinstance(task.phase, Placed) or ref in asked.attempts or ref in asked.ended:
-            continue
-        here = next(part.gpus for part in task.phase.placement.slices if part.node == node)
-        if node not in (task.members or {}) and busy.intersection(here):
-            message = "An attempt that this scheduler does not know of runs on its GPUs."
-            lost = command.ReportEnded(*ref[:2], Outcome.LOST, node=node, message=message, origin=task.origin)
-            part_ended(ledger, task, lost)
 
 
 def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:

@@ -1,0 +1,841 @@
+"""A load of short tasks on real processes while faults drawn from a seed happen to them, and what that broke.
+
+The seed decides which faults happen, to whom, in which order, for how long and how soon after each other; the moments
+within the programs are the machine's. A fault is a generator: it hurts something, yields how many seconds to leave it so,
+and mends it. Faults that touch different things overlap; those that touch everything happen alone.
+
+Time-outs are scaled down (a node is lost after 4 s instead of 15), so that an outage longer than every one of them takes
+seconds. `outages` measures with the default settings.
+
+`ledger` says what is counted. Run it with benchmarks/soak.py; tests/acceptance/test_faults.py is a short one.
+"""
+
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from gpuyard.sdk import Client, YardError, connect
+from gpuyard.sdk.client import NewTask
+from tests.acceptance import ledger
+from tests.acceptance.ledger import CutOff, Verdict, boot_clock
+from tests.acceptance.live import Cluster, free_port
+from tests.acceptance.proxy import Proxy
+from tests.acceptance.waiting import until
+
+NODES, GPUS = 3, 4
+TIMEOUT_SECONDS = 4.0
+AWAY_SECONDS = 6.0
+SHORT, LONG = (0.3, 2.5), (1.5 * TIMEOUT_SECONDS, 2.0 * TIMEOUT_SECONDS)
+"""Below every time-out, and above all of them."""
+RETURN_SECONDS = 2 * TIMEOUT_SECONDS
+"""How long a node that was mended may take until it is told what to stop: its agent has to start and connect."""
+DISK_MIB = 512
+MOST_WAITING = 40
+MOST_OUTPUTS = 400
+TWIN = "twin"
+"""The name of the machine that twins of nodes run on."""
+JUMPS_SECONDS = (-86_400, -3_600, -60, 60, 3_600, 86_400)
+WALL_CLOCK = """
+import mmap, os, struct, time
+
+with open(os.environ["PYTHON_WALL_CLOCK"], "rb") as found:
+    offset = mmap.mmap(found.fileno(), 8, prot=mmap.PROT_READ)
+read, read_ns = time.time, time.time_ns
+time.time = lambda: read() + struct.unpack("d", offset)[0]
+time.time_ns = lambda: read_ns() + int(struct.unpack("d", offset)[0] * 1e9)
+"""
+"""What Python reads at its start in the processes of a soak. Debian's libfaketime does not do: with the monotonic clock left
+alone it breaks time.sleep of Python 3.11 (EINVAL). C code still sees the true time."""
+_OFFSET = struct.Struct("d")
+
+OFTEN, SELDOM, RARELY = 8, 3, 1
+"""How often a kind of fault is drawn. For a minute after a planned stop of the scheduler no node is counted as lost, so
+what stops it on purpose is rare: otherwise none ever would be."""
+
+Steps = Generator[float, None, None]
+"""A fault on its way: it yields for how many seconds things stay as they are."""
+Tell = Callable[[str], None]
+
+
+# --- the yard ---------------------------------------------------------------------------------------------------------
+
+
+class SoakYard(Cluster):
+    """A cluster whose lines, disk and clocks can be hurt too."""
+
+    def __init__(self, folder: Path, tell: Tell) -> None:
+        super().__init__(folder)
+        self.diary = folder / "diary"
+        self.diary.mkdir()
+        self.data = folder / "data"
+        self.data.mkdir(mode=0o700)
+        self.tell = tell
+        self.standby_http, self.standby_grpc = free_port(), free_port()
+        self.proxies: dict[str, Proxy] = {}
+        self.second: subprocess.Popen[bytes] | None = None
+        self.backup_at = 0.0
+        """When the copy was made that can be put back; 0: there is none."""
+        self.cut_off: list[CutOff] = []
+        self.done: Counter[str] = Counter()
+        self.verdict = Verdict()
+        self.accepted: dict[int, tuple[int, float]] = {}
+        """Token -> task number, and when its acceptance was known."""
+        self.submitting = threading.Lock()
+        self.has_disk = self._mount()
+        self._errors_seen = 0
+        self.clocks = folder / "clocks"
+        self.clocks.mkdir()
+        (self.clocks / "sitecustomize.py").write_text(WALL_CLOCK)
+
+    def start(self) -> None:
+        """Everything, and wait until it is there."""
+        self.start_server()
+        for place in range(NODES):
+            name = f"node-{place + 1}"
+            self.proxies[name] = Proxy(self.grpc)
+            self.start_agent(name, GPUS)
+        self.ready(NODES)
+
+    def server_settings(self) -> dict[str, Any]:
+        """With short time-outs, and every fact kept."""
+        return super().server_settings() | {
+            "agent": {"heartbeat_timeout": f"{TIMEOUT_SECONDS}s"},
+            "scheduler": {"snapshot_interval": "5s"},
+            "storage": {"data_dir": str(self.data), "retired_dir": str(self.data / "retired")},
+        }
+
+    def agent_settings(self, name: str, gpus: str, executor: dict[str, Any]) -> dict[str, Any]:
+        """By way of the node's proxy, with a standby."""
+        settings = super().agent_settings(name, gpus, executor)
+        settings["agent"]["away_timeout"] = f"{AWAY_SECONDS}s"
+        settings["scheduler"]["master_address"] = f"127.0.0.1:{self.proxies[name].port}"
+        settings["scheduler"]["standby_address"] = f"127.0.0.1:{self.standby_grpc}"
+        return settings
+
+    def environment(self, name: str) -> dict[str, str]:
+        """With a wall clock that can be made to jump; an agent hands its own on to its supervisor."""
+        path = self.folder / f"{name}.clock"
+        if not path.exists():
+            path.write_bytes(_OFFSET.pack(0.0))
+        known = super().environment(name)
+        folders = [str(self.clocks), *filter(None, [known.get("PYTHONPATH")])]
+        return known | {"PYTHONPATH": os.pathsep.join(folders), "PYTHON_WALL_CLOCK": str(path)}
+
+    def jump(self, name: str, seconds: float) -> None:
+        """Let the wall clock of a process be off by so much."""
+        with (self.folder / f"{name}.clock").open("r+b") as found:
+            found.write(_OFFSET.pack(seconds))
+
+    # --- the disk ----------------------------------------------------------------------------------------------------
+
+    def _mount(self) -> bool:
+        asked = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "gpuyard-soak", str(self.data)]
+        return os.geteuid() == 0 and subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+    def limit_disk(self, *, full: bool) -> None:
+        """No more space than is used now, or as much as at the beginning."""
+        for spare in range(8):
+            found = os.statvfs(self.data)
+            used = (found.f_blocks - found.f_bfree) * found.f_frsize + spare * 65536
+            size = f"{used}" if full else f"{DISK_MIB}m"
+            asked = ["mount", "-o", f"remount,size={size}", str(self.data)]
+            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
+                return  # otherwise something was written meanwhile
+        raise AssertionError(f"{self.data} can not be remounted")
+
+    # --- mending -----------------------------------------------------------------------------------------------------
+
+    def check_alive(self, hurt: frozenset[str] = frozenset()) -> None:
+        """Count what ended and was not killed, and start it again. Two ends of a scheduler are as they should be.
+
+        A deposed one says so, and is told to go on. One that starts while its disk is full says so and ends.
+        """
+        if "scheduler" not in hurt and self.server is not None and self.server.poll() is not None:
+            said = (self.folder / "scheduler.err").read_text(errors="replace")[self._errors_seen :]
+            self._errors_seen += len(said)
+            if self.last_words("server.log", "deposed"):
+                self.done["(deposed, taken over)"] += 1
+                self.tell("the scheduler was deposed; it is started again with --take-over")
+                self.start_server("--take-over")
+                return
+            if "There is no space left" in said:
+                self.done["(not started on a full disk)"] += 1
+            else:
+                sentence = f"the scheduler ended by itself with {self.server.returncode}: {said[-1000:]}"
+                self.verdict.breaks("died", [sentence])
+            self.start_server()
+        for name, agent in self.agents.items():
+            if name not in hurt and agent.poll() is not None:
+                self.verdict.breaks("died", [f"the agent of {name} ended by itself with {agent.returncode}"])
+                self.start_agent(name, GPUS)
+
+    def last_words(self, log: str, word: str) -> bool:
+        """Whether a log says so since the last start of its process."""
+        text = (self.folder / log).read_text(errors="replace")
+        return word in text[max(0, text.rfind("scheduler_started")) :]
+
+    def log_size(self) -> int:
+        """Where the scheduler's log ends."""
+        return (self.folder / "server.log").stat().st_size
+
+    def registered(self, nodes: list[str], since: int, seconds: float) -> bool:
+        """Whether the scheduler has let in these nodes since its log was so long, before so many seconds have passed."""
+
+        def all_said() -> bool:
+            with (self.folder / "server.log").open("rb") as log:
+                log.seek(since)
+                told = [line for line in log.read().decode(errors="replace").splitlines() if "agent_registered" in line]
+            return all(any(f"node_id={node} " in line for line in told) for node in nodes)
+
+        with suppress(AssertionError):
+            return until(all_said, seconds, "nodes registered")
+        return False
+
+    def end(self) -> None:
+        """Away with everything, the mount too."""
+        for proxy in self.proxies.values():
+            proxy.end()
+        self.kill(self.second)
+        super().end()
+        if self.has_disk:
+            kept = self.folder / "data.kept"
+            shutil.copytree(self.data, kept, ignore=shutil.ignore_patterns("*.sock"))
+            subprocess.run(["umount", "-l", str(self.data)], check=False)
+
+
+# --- the load ---------------------------------------------------------------------------------------------------------
+
+
+class Load:
+    """Clients that submit and read outputs; what the scheduler answered with a number counts as accepted."""
+
+    def __init__(self, yard: SoakYard, draw: random.Random) -> None:
+        self._yard, self._draw = yard, draw
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._submit_all), threading.Thread(target=self._read_all)]
+        self._tokens = 0
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _submit_all(self) -> None:
+        client = connect(f"http://127.0.0.1:{self._yard.http}", timeout_seconds=20)
+        while not self._over.wait(self._draw.uniform(0.05, 0.5)):
+            with suppress(YardError, OSError, HTTPException):
+                if self._yard.count("pending") < MOST_WAITING:
+                    with self._yard.submitting:
+                        self._submit(client)
+
+    def _read_all(self) -> None:
+        """Apart: a node that stands still answers late."""
+        client, draw = connect(f"http://127.0.0.1:{self._yard.http}", timeout_seconds=20), random.Random(0)
+        while not self._over.wait(0.2):
+            token = draw.randrange(self._tokens + 1)
+            number, _ = self._yard.accepted.get(token, (0, 0.0))
+            if number:
+                with suppress(OSError, HTTPException):
+                    read_output(client, self._yard.verdict, token, number)
+
+    def _submit(self, client: Client) -> None:
+        draw = self._draw
+        asked: list[NewTask] = []
+        first = self._tokens
+        shape: NewTask = {
+            "gpu_count": draw.choice((1, 1, 1, 2)),
+            "nodes": draw.choice((1, 1, 1, 1, 1, 2)),
+            "on_lost": draw.choice(("rerun", "rerun", "fence", "fence", "wait")),
+            "name": "fault",
+        }
+        steps = draw.choice((0, 0, 0, 1, 2, 5, 10, 60))
+        for _ in range(draw.choice((1, 3, 8)) if steps < 60 else 1):
+            asked.append({**shape, "command": ledger.command(self._yard.diary, self._tokens, steps)})
+            self._tokens += 1
+        tasks = client.submit_many(asked)
+        for place, task in enumerate(tasks):
+            self._yard.accepted[first + place] = (int(task.id.removeprefix("task-")), boot_clock())
+
+
+def read_output(client: Client, verdict: Verdict, token: int, number: int, *, must: bool = False) -> None:
+    """Look for tokens of other tasks in the output of one; with `must`, for its own as well."""
+    output = b""
+    try:
+        output = b"".join(client.logs(f"task-{number}"))
+    except YardError as error:
+        output = str(error).encode()
+    verdict.counts["outputs read"] += 1
+    if others := ledger.foreign_tokens(output, token):
+        verdict.breaks("foreign output", [f"task {number} (token {token}) shows tokens {others}"])
+    if must and f"token:{token}:".encode() not in output:
+        verdict.breaks("output missing", [f"task {number} (token {token}) shows {output[:200]!r}"])
+
+
+# --- the faults -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that can happen: what it touches, and how. `lacks` says why it can not happen here."""
+
+    touches: str
+    """`scheduler`, `node`, or `all`."""
+    begin: Callable[[SoakYard, str, random.Random], Steps]
+    cuts_off: bool = False
+    """Whether its node is out of reach meanwhile."""
+    often: int = OFTEN
+    lacks: Callable[[SoakYard], str] = lambda _: ""
+
+
+def _pause(draw: random.Random) -> float:
+    return draw.uniform(*(LONG if draw.random() < 0.2 else SHORT))
+
+
+def _frozen(yard: SoakYard, pids: list[int | None], seconds: float) -> Steps:
+    for pid in pids:
+        yard.kill(pid, signal.SIGSTOP)
+    yield seconds
+    for pid in pids:
+        yard.kill(pid, signal.SIGCONT)
+
+
+def scheduler_killed(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+    """kill -9, and a successor."""
+    yard.kill(yard.server)
+    yield _pause(draw)
+    yard.start_server()
+
+
+def scheduler_frozen(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+    """It stands still."""
+    assert yard.server is not None
+    yield from _frozen(yard, [yard.server.pid], _pause(draw))
+
+
+def scheduler_stopped(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+    """On purpose, as an upgrade does."""
+    yard.stop_server()
+    yield _pause(draw)
+    yard.start_server()
+
+
+def agent_killed(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """kill -9, and a successor."""
+    yard.kill(yard.agents[node])
+    yield _pause(draw)
+    yard.start_agent(node, GPUS)
+
+
+def agent_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """It stands still."""
+    yield from _frozen(yard, [yard.agents[node].pid], _pause(draw))
+
+
+def agent_stopped(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """On purpose; at times for longer than it said."""
+    yard.kill(yard.agents[node], signal.SIGTERM)
+    try:
+        yard.agents[node].wait(20)
+    except subprocess.TimeoutExpired:
+        yard.verdict.breaks("died", [f"the agent of {node} does not stop when it is told to"])
+        yard.kill(yard.agents[node])
+    yield _pause(draw)
+    yard.start_agent(node, GPUS)
+
+
+def supervisor_killed(yard: SoakYard, node: str, _: random.Random) -> Steps:
+    """kill -9; its agent starts another one."""
+    yard.kill(yard.supervisor(node))
+    yield 0.5
+
+
+def supervisor_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """It stands still."""
+    yield from _frozen(yard, [yard.supervisor(node)], _pause(draw))
+
+
+def node_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """Agent and supervisor stand still; tasks and the watcher of fences go on."""
+    yield from _frozen(yard, [yard.agents[node].pid, yard.supervisor(node)], _pause(draw))
+
+
+def node_killed(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """Everything on it at once."""
+    yard.kill_node(node)
+    yield _pause(draw)
+    yard.start_agent(node, GPUS)
+
+
+def line_held(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """Nothing comes through, in both directions or in one."""
+    yard.proxies[node].hold(draw.choice(("both", "up", "down")))
+    yield _pause(draw)
+    yard.proxies[node].restore()
+
+
+def line_cut(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """Connections are reset, and refused for a while."""
+    yard.proxies[node].cut()
+    yield _pause(draw)
+    yard.proxies[node].restore()
+
+
+def line_reset(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """Connections are reset; it can connect again at once."""
+    for _ in range(draw.choice((1, 3))):
+        yard.proxies[node].reset()
+        yield draw.uniform(0.1, 1.0)
+
+
+def line_doubled(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """The agent connects again, and its old connection is still open at the scheduler."""
+    yard.proxies[node].double()
+    yield draw.uniform(*SHORT)
+    yard.proxies[node].restore()
+
+
+def clock_jumped(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """The wall clock of a process is set, and set right again."""
+    name = draw.choice(("scheduler", node))
+    yard.jump(name, draw.choice(JUMPS_SECONDS))
+    yield _pause(draw)
+    yard.jump(name, 0)
+
+
+def disk_full(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+    """There is no space left for the journal."""
+    yard.limit_disk(full=True)
+    yield _pause(draw)
+    yard.limit_disk(full=False)
+
+
+def node_twin(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """A second agent with a copy of the node's work folder, as on another machine; at times while the first stands still."""
+    original, copy = yard.folder / node, yard.folder / "twin"
+    is_frozen = draw.random() < 0.5
+    if is_frozen:
+        yard.kill(yard.agents[node], signal.SIGSTOP)
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*.sock", "*.new", "logs"))
+    settings = yard.agent_settings(node, f"{GPUS}:RTX4090:24", {})
+    settings["executor"]["work_dir"] = str(copy)
+    settings["logging"]["output"] = str(yard.folder / "twin.log")
+    apart = (
+        "unshare",
+        "--pid",
+        "--uts",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        f'hostname {TWIN}; exec "$@"',
+        "sh",
+    )
+    twin = yard._popen("agent", yard._write("twin.yaml", settings), within=apart)
+    yield draw.uniform(*LONG) + 2.0
+    yard.kill(twin)
+    if is_frozen:
+        yard.kill(yard.agents[node], signal.SIGCONT)
+
+
+def backup_taken(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+    """The data folder is copied while the scheduler is away."""
+    yard.stop_server() if draw.random() < 0.2 else yard.kill(yard.server)
+    with yard.submitting:
+        _copy(yard.data, yard.folder / "backup")
+        yard.backup_at = boot_clock()
+    yield draw.uniform(*SHORT)
+    yard.start_server()
+
+
+def backup_restored(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+    """The copy is put back, and the scheduler told that it is the one to go on with."""
+    if not yard.backup_at:
+        yield from backup_taken(yard, node, draw)
+        return
+    yard.stop_server() if draw.random() < 0.2 else yard.kill(yard.server)
+    with yard.submitting:  # what was accepted is known as such
+        _copy(yard.folder / "backup", yard.data)
+        undone = [token for token, (_, at) in yard.accepted.items() if at > yard.backup_at]
+        for token in undone:
+            del yard.accepted[token]
+        yard.done["(accepted, and undone by a restored backup)"] += len(undone)
+    yield draw.uniform(*SHORT)
+    since = yard.log_size()
+    yard.start_server("--take-over")
+    _until_registered(yard, list(yard.agents), since)
+
+
+def second_scheduler(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+    """Another one on a copy of the data folder, where agents look when they do not reach the first."""
+    assert yard.server is not None
+    yard.kill(yard.server, signal.SIGSTOP)
+    copy = yard.folder / "second"
+    copy.mkdir(mode=0o700, exist_ok=True)
+    _copy(yard.data, copy)
+    yard.kill(yard.server, signal.SIGCONT)
+    settings = yard.server_settings() | {
+        "server": {
+            "http_address": f"127.0.0.1:{yard.standby_http}",
+            "grpc_address": f"127.0.0.1:{yard.standby_grpc}",
+        },
+        "storage": {"data_dir": str(copy)},
+        "logging": {"format": "text", "output": str(yard.folder / "second.log")},
+    }
+    yard.second = yard._popen("server", yard._write("second.yaml", settings))
+    yield 2.0
+    cut = [node for node in yard.proxies if draw.random() < 0.7]
+    for node in cut:
+        yard.proxies[node].cut()
+    yield draw.uniform(2.0, 6.0)
+    yard.kill(yard.second)
+    since = yard.log_size()
+    for node in cut:
+        yard.proxies[node].restore()
+    _until_registered(yard, cut, since)
+
+
+def _until_registered(yard: SoakYard, nodes: list[str], since: int) -> None:
+    """The nodes come back, or the operator does what the logs tell: start the scheduler once with --take-over."""
+    for _ in range(3):
+        if yard.registered(nodes, since, 3 * TIMEOUT_SECONDS):
+            return
+        since = yard.log_size()
+        if yard.server is not None and yard.server.poll() is not None:
+            yard.check_alive()
+            continue
+        yard.done["(not obeyed, taken over)"] += 1
+        yard.tell("the nodes do not come back; the scheduler is started again with --take-over")
+        yard.stop_server()
+        yard.start_server("--take-over")
+    yard.verdict.breaks("nodes away", [f"{nodes} do not come back although the scheduler was told to take over"])
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The content of a folder, instead of what was in the other one."""
+    target.mkdir(mode=0o700, exist_ok=True)
+    for path in target.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def _no_disk(yard: SoakYard) -> str:
+    return "" if yard.has_disk else "only root can mount a small disk"
+
+
+def _no_twin(_: SoakYard) -> str:
+    asked = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "hostname", "twin"]
+    able = os.geteuid() == 0 and subprocess.run(asked, capture_output=True, check=False).returncode == 0
+    return "" if able else "only root can run an agent as on another machine"
+
+
+FAULTS: dict[str, Fault] = {
+    "scheduler killed": Fault("scheduler", scheduler_killed),
+    "scheduler frozen": Fault("scheduler", scheduler_frozen),
+    "scheduler stopped on purpose": Fault("scheduler", scheduler_stopped, often=RARELY),
+    "agent killed": Fault("node", agent_killed, cuts_off=True),
+    "agent frozen": Fault("node", agent_frozen, cuts_off=True),
+    "agent stopped on purpose": Fault("node", agent_stopped, cuts_off=True),
+    "supervisor killed": Fault("node", supervisor_killed),
+    "supervisor frozen": Fault("node", supervisor_frozen),
+    "agent and supervisor frozen": Fault("node", node_frozen, cuts_off=True),
+    "node killed": Fault("node", node_killed, cuts_off=True),
+    "line held": Fault("node", line_held, cuts_off=True),
+    "line cut": Fault("node", line_cut, cuts_off=True),
+    "line reset": Fault("node", line_reset),
+    "line doubled": Fault("node", line_doubled),
+    "clock jumped": Fault("node", clock_jumped),
+    "disk full": Fault("scheduler", disk_full, lacks=_no_disk),
+    "twin of a node": Fault("node", node_twin, cuts_off=True, often=SELDOM, lacks=_no_twin),
+    "backup taken": Fault("all", backup_taken, often=RARELY),
+    "backup restored": Fault("all", backup_restored, often=RARELY),
+    "second scheduler": Fault("all", second_scheduler, often=SELDOM),
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A fault that is to come."""
+
+    name: str
+    node: str
+    seed: int
+    gap_seconds: float
+
+    @property
+    def touches(self) -> frozenset[str]:
+        """What must be whole when it begins."""
+        what = FAULTS[self.name].touches
+        everything = frozenset({"scheduler", *(f"node-{place + 1}" for place in range(NODES))})
+        return everything if what == "all" else frozenset({self.node if what == "node" else what})
+
+
+def drawn(seed: int, names: list[str], count: int) -> list[Drawn]:
+    """The faults of a seed: always the same ones."""
+    draw, often = random.Random(seed), [FAULTS[name].often for name in names]
+    return [
+        Drawn(
+            draw.choices(names, often)[0],
+            f"node-{draw.randint(1, NODES)}",
+            draw.randrange(2**32),
+            draw.uniform(0.1, 1.2),
+        )
+        for _ in range(count)
+    ]
+
+
+class Hurting:
+    """Faults on their way."""
+
+    def __init__(self, yard: SoakYard) -> None:
+        self._yard = yard
+        self._running: list[tuple[float, Drawn, Steps, CutOff | None]] = []
+        """When each goes on."""
+
+    def begin(self, fault: Drawn) -> None:
+        """As soon as nothing else is wrong with what it touches."""
+        self.rest(fault.gap_seconds)
+        while any(fault.touches & it.touches for _, it, _, _ in self._running):
+            self.rest(0.05)
+        self._yard.check_alive(frozenset().union(*(it.touches for _, it, _, _ in self._running)))
+        about = FAULTS[fault.name]
+        cut = CutOff(fault.node, boot_clock()) if about.cuts_off else None
+        if cut is not None:
+            self._yard.cut_off.append(cut)
+        steps = about.begin(self._yard, fault.node, random.Random(fault.seed))
+        self._go_on(fault, steps, cut)
+
+    def rest(self, seconds: float) -> None:
+        """Let time pass, and what is due happen."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            due = min((it[0] for it in self._running), default=until)
+            time.sleep(max(0.0, min(left, due - time.monotonic())))
+            self._mend(time.monotonic())
+
+    def finish(self) -> None:
+        """All of them come to their end."""
+        while self._running:
+            self.rest(0.1)
+
+    def _mend(self, now: float) -> None:
+        ready = [it for it in self._running if it[0] <= now]
+        self._running = [it for it in self._running if it[0] > now]
+        for _, fault, steps, cut in ready:
+            self._go_on(fault, steps, cut)
+
+    def _go_on(self, fault: Drawn, steps: Steps, cut: CutOff | None) -> None:
+        try:
+            seconds = next(steps)
+        except StopIteration:
+            self._yard.done[fault.name] += 1
+            if cut is not None:
+                cut.until = boot_clock() + RETURN_SECONDS
+            return
+        self._running.append((time.monotonic() + seconds, fault, steps, cut))
+
+
+# --- a soak -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What a soak did and found."""
+
+    seed: int
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    left_out: dict[str, str] = field(default_factory=dict)
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "faults": sum(count for name, count in self.faults.items() if name in FAULTS),
+            "faults_by_kind": dict(sorted(self.faults.items())),
+            "left_out": self.left_out,
+            "counts": dict(self.verdict.counts),
+            "retries": dict(self.verdict.retries),
+            "broken": self.verdict.broken,
+        }
+
+
+@contextmanager
+def soak_yard(folder: Path, tell: Tell) -> Iterator[SoakYard]:
+    """A yard that is up, and gone at the end."""
+    yard = SoakYard(folder, tell)
+    try:
+        yard.start()
+        yield yard
+    finally:
+        yard.end()
+
+
+def soak(
+    folder: Path, seed: int, *, faults: int, seconds: float, tell: Tell = print, only: tuple[str, ...] = ()
+) -> Report:
+    """So many faults, or as many as fit into so many seconds."""
+    report = Report(seed)
+    with soak_yard(folder, tell) as yard:
+        report.faults, report.verdict = yard.done, yard.verdict
+        names = sorted(only or FAULTS)
+        report.left_out = {name: why for name in names if (why := FAULTS[name].lacks(yard))}
+        for name, why in report.left_out.items():
+            tell(f"left out: {name}: {why}")
+        began = time.monotonic()
+        hurting = Hurting(yard)
+        with Load(yard, random.Random(seed + 1)):
+            for number, fault in enumerate(drawn(seed, [it for it in names if it not in report.left_out], faults)):
+                if time.monotonic() - began > seconds:
+                    break
+                hurting.begin(fault)
+                tell(
+                    f"{time.monotonic() - began:7.1f} s  {number + 1:5d}  {fault.name}"
+                    f"{f' ({fault.node})' if FAULTS[fault.name].touches == 'node' else ''}"
+                    f"  accepted {len(yard.accepted)}, broken {len(yard.verdict.broken)}"
+                )
+            hurting.finish()
+        report.seconds = time.monotonic() - began
+        _settle(yard)
+        yard.stop_server()
+        compare(yard)
+    return report
+
+
+def _settle(yard: SoakYard) -> None:
+    """Everything is well again: all tasks end, and their outputs can be read."""
+    time.sleep(TIMEOUT_SECONDS)
+    yard.check_alive()
+    yard.ready(NODES, 60)
+    deadline = time.monotonic() + 180
+    while (left := yard.count("pending,running,suspended")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    yard.verdict.breaks("never ended", [f"{left} tasks do not end"] if left else [])
+    client = yard.client()
+    elsewhere = {life.token for life in ledger.read(yard.diary) if life.host == TWIN}  # with its output
+    for token in random.Random(0).sample(sorted(yard.accepted), min(MOST_OUTPUTS, len(yard.accepted))):
+        read_output(client, yard.verdict, token, yard.accepted[token][0], must=token not in elsewhere)
+
+
+def compare(yard: SoakYard) -> None:
+    """Add to the verdict what ledger and journal say."""
+    for what in ("foreign output", "output missing", "died", "nodes away"):
+        yard.verdict.breaks(what, [])
+    accepted = {token: number for token, (number, _) in yard.accepted.items()}
+    ledger.compare(yard.data, ledger.read(yard.diary), accepted, yard.cut_off, yard.verdict)
+
+
+# --- outages with the default settings ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Outage:
+    """One outage, and what came of it. All of these figures should be 0."""
+
+    what: str
+    seconds: float
+    nodes_lost: int = 0
+    attempts_started: int = 0
+    processes_stopped: int = 0
+
+
+class DefaultYard(Cluster):
+    """A cluster whose agents are told nothing about time: every time-out is the default."""
+
+    def agent_settings(self, name: str, gpus: str, executor: dict[str, Any]) -> dict[str, Any]:
+        """With the default pauses between tries."""
+        settings = super().agent_settings(name, gpus, executor)
+        settings["scheduler"] = {"master_address": f"127.0.0.1:{self.grpc}"}
+        return settings
+
+
+WATCH_SECONDS = 25.0
+"""Longer than the time after which a node is lost by default."""
+OUTAGE_NODES = 3
+
+
+def outages(
+    folder: Path, lengths: tuple[float, ...], *, agent_seconds: float = 60.0, tell: Tell = print
+) -> list[Outage]:
+    """Outages of the scheduler, killed and on purpose, and a planned stop of an agent: tasks that run go on."""
+    diary = folder / "diary"
+    diary.mkdir()
+    yard = DefaultYard(folder)
+    names = [f"node-{place + 1}" for place in range(OUTAGE_NODES)]
+    try:
+        yard.start_server()
+        for name in names:
+            yard.start_agent(name, GPUS)
+        client = yard.ready(OUTAGE_NODES)
+        asked: list[NewTask] = [
+            {"command": ledger.command(diary, token, 100_000, 1.0), "gpu_count": 2, "on_lost": "rerun"}
+            for token in range(2 * OUTAGE_NODES)
+        ]
+        client.submit_many(asked)
+        until(lambda: len(ledger.read(diary)) == len(asked), 60, "all tasks run")
+        found = []
+        for seconds in lengths:
+            for what, stop in (
+                ("scheduler killed", yard.kill_server),
+                ("scheduler stopped on purpose", yard.stop_server),
+            ):
+                found.append(_outage(yard, diary, Outage(what, seconds), stop, yard.start_server, tell))
+        if agent_seconds:
+            name = names[0]
+            found.append(
+                _outage(
+                    yard,
+                    diary,
+                    Outage("agent stopped on purpose", agent_seconds),
+                    lambda: yard.stop_agent(name),
+                    lambda: yard.start_agent(name, GPUS),
+                    tell,
+                )
+            )
+        return found
+    finally:
+        yard.end()
+
+
+def _outage(
+    yard: Cluster, diary: Path, it: Outage, stop: Callable[[], None], start: Callable[[], None], tell: Tell
+) -> Outage:
+    log = yard.folder / "server.log"
+    before, said = ledger.read(diary), log.read_text().count("agent_offline")
+    stop()
+    time.sleep(it.seconds)
+    start()
+    yard.ready(OUTAGE_NODES, 120)
+    time.sleep(WATCH_SECONDS)
+    checked = boot_clock()
+    time.sleep(3)  # whoever lives has written again
+    after = ledger.read(diary)
+    alive = {(life.token, life.attempt, life.begins[0]) for life in after if life.last >= checked}
+    it.nodes_lost = log.read_text().count("agent_offline") - said
+    it.attempts_started = len(after) - len(before)
+    lived = [life for life in before if life.last >= checked - it.seconds - WATCH_SECONDS - 200]
+    it.processes_stopped = sum((life.token, life.attempt, life.begins[0]) not in alive for life in lived)
+    tell(
+        f"{it.what} for {it.seconds:g} s: {it.nodes_lost} lost, {it.attempts_started} started, {it.processes_stopped} stopped"
+    )
+    return it

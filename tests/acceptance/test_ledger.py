@@ -1,0 +1,82 @@
+"""The ledger of a soak finds what it is there to find."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import ledger
+from tests.acceptance.ledger import CutOff, Life, Verdict
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def one(
+        token: int, begin: float, last: float, *, attempt: int = 1, node: str = "n1", gpu: int = 0, pid: int = 1
+    ) -> None:
+        lines = f"begin {begin} host {gpu}\nalive {last}\nend {last}\n"
+        (tmp_path / f"{token}.{token + 100}.{attempt}.7.{pid}.{node}").write_text(lines)
+
+    return one
+
+
+def checked(folder: Path, *, fenced: set[int] | None = None, cut_off: list[CutOff] | None = None) -> Verdict:
+    verdict, lives = Verdict(), ledger.read(folder)
+    ledger._check_starts(lives, verdict)
+    ledger._check_gpus(lives, verdict)
+    ledger._check_overlaps(lives, fenced or set(), {7}, cut_off or [], verdict)
+    return verdict
+
+
+def test_tasks_after_each_other_break_nothing(tmp_path: Path, write: Write) -> None:
+    write(1, 10.0, 11.0)
+    write(2, 11.0, 12.0)
+    write(1, 12.0, 13.0, attempt=2)
+    verdict = checked(tmp_path)
+    assert not verdict.broken
+    assert verdict.counts["ran to the end again"] == 1
+
+
+def test_a_gpu_with_two_processes_is_found(tmp_path: Path, write: Write) -> None:
+    write(1, 10.0, 11.0)
+    write(2, 10.5, 12.0)
+    write(3, 10.5, 12.0, node="n2")
+    assert checked(tmp_path).counts["GPU twice"] == 1
+
+
+def test_an_attempt_with_two_processes_on_a_node_is_found(tmp_path: Path, write: Write) -> None:
+    write(1, 10.0, 11.0, pid=1)
+    write(1, 12.0, 13.0, pid=2)
+    assert checked(tmp_path).counts["started twice"] == 1
+
+
+def test_two_attempts_at_once_are_allowed_only_while_the_node_of_the_first_is_cut_off(
+    tmp_path: Path, write: Write
+) -> None:
+    write(1, 10.0, 14.0)
+    write(1, 12.0, 13.0, attempt=2, node="n2")
+    assert checked(tmp_path).counts["overlapping"] == 1
+    assert checked(tmp_path, cut_off=[CutOff("n2", 9.0)]).counts["overlapping"] == 1
+    assert checked(tmp_path, cut_off=[CutOff("n1", 9.0, 11.0)]).counts["overlapping"] == 1
+    assert checked(tmp_path, cut_off=[CutOff("n1", 9.0)]).counts["overlapping"] == 0
+    assert checked(tmp_path, cut_off=[CutOff("n1", 9.0)], fenced={101}).counts["overlapping"] == 1
+
+
+def test_parts_of_a_gang_run_at_once(tmp_path: Path, write: Write) -> None:
+    write(1, 10.0, 14.0, node="n1")
+    write(1, 10.0, 14.0, node="n2")
+    assert not checked(tmp_path).broken
+
+
+def test_a_token_of_another_task_in_an_output_is_found() -> None:
+    assert ledger.foreign_tokens(b"token:17:\nanything\n", 17) == set()
+    assert ledger.foreign_tokens(b"token:17:\ntoken:3:\n", 17) == {3}
+    assert ledger.foreign_tokens(b"", 17) == set()
+
+
+def test_a_process_that_was_killed_while_it_wrote_its_first_line_is_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "1.101.1.7.1.n1").write_text("")
+    lives: list[Life] = ledger.read(tmp_path)
+    assert lives == []
