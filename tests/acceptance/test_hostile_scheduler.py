@@ -65,5 +65,5 @@ def test_another_user_on_the_schedulers_port_learns_nothing_and_runs_nothing(tmp
         assert yard.join_token.encode() not in heard.read_bytes()
         yard.start_server()
         yard.ready(1)
-        told = until(lambda: (it := yard.client().task(task.id)).status == "running" and it)
-        assert told.attempts == 1
+        until(lambda: yard.client().task(task.id).status == "running")
+        assert yard.client().task(task.id).attempts == 1

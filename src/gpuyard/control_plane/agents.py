@@ -697,7 +697,7 @@ def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:
         tuple(attempt_of(it) for it in open_ones),
         tuple(attempt_of(it) for it in open_ones if it.state == pb.Attempt.RUNNING),
         tuple((attempt_of(it), _part(spec, it)) for it in open_ones if it.state != pb.Attempt.SUSPENDED),
-        tuple(attempt_of(it) for it in request.attempts if it.state == pb.Attempt.ENDED),
+        ended=tuple(attempt_of(it) for it in request.attempts if it.state == pb.Attempt.ENDED),
         complete=True,
         instance=request.instance[:128],
         boot=request.boot[:128],

@@ -170,12 +170,12 @@ class JoinNode(Command, frozen=True):
     """Those of them that run: one whose task still waits is taken back."""
     parts: tuple[tuple[AttemptRef, Slice], ...] = ()
     """What each of them holds, as its agent says: taken where the attempt is not known here."""
-    over: tuple[AttemptRef, ...] = ()
-    """Attempts whose end it is about to report."""
     complete: bool = False
     """That is all it has: whatever else is thought to be there is gone."""
     instance: str = ""
     boot: str = ""
+    ended: tuple[AttemptRef, ...] = ()
+    """Attempts that are over there and whose ends are still to be reported."""
 
 
 class StopNode(Command, frozen=True):

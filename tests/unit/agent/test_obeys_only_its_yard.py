@@ -99,6 +99,24 @@ def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> N
     asyncio.run(story())
 
 
+def test_a_scheduler_that_takes_over_is_told_of_the_other_one_of_its_epoch(work_dir: Path) -> None:
+    """Only then can it begin an epoch above both."""
+
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent), played() as (twin, address):
+            await scheduler.heartbeats.get()
+            twin.origin = 8
+            assert "--take-over" in await _is_refused_by(twin, agent, address), "it has not begun another epoch"
+            (told,) = twin.registrations
+            assert (told.epoch, told.origin) == (1, 7)
+            twin.epoch = 2
+            connecting = asyncio.create_task(agent._connect(address))
+            await twin.heartbeats.get()
+            connecting.cancel()
+
+    asyncio.run(story())
+
+
 def test_what_was_allowed_for_an_absence_ends_when_the_agent_is_back(work_dir: Path) -> None:
     """The scheduler counts again from the registration on: no fenced attempt may outlive what it counts."""
 

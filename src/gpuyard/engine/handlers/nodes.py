@@ -86,7 +86,7 @@ def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
     something unknown runs.
     """
     state, node = ledger.state, asked.node.id
-    there = {*asked.attempts, *asked.over}
+    there = {*asked.attempts, *asked.ended}
     taken = {gpu for ref, part in asked.parts if not _is_ours(state, node, ref) for gpu in part.gpus}
     for task in list(state.on_node[node].values()):
         if node in (task.members or {}) or AttemptRef(task.id, task.attempts, task.origin) in there:
