@@ -89,7 +89,7 @@ def summary(asked: argparse.Namespace, outcome: Outcome) -> Outcome:
         kinds = dict(Counter(wrong.kind for wrong in outcome.wrongs))
         again = f"python benchmarks/faults.py --seeds {outcome.seed} --faults {asked.faults}"
         again += f" --only {','.join(asked.only)}" if asked.only else ""
-        again += " --keeps-exit-codes" if asked.keeps_exit_codes else ""
+        again += "" if asked.keeps_exit_codes else " --loses-exit-codes"
         print(f"FAILED seed {outcome.seed} {kinds} trace {outcome.digest}: {again} --trace", flush=True)
         for wrong in outcome.wrongs[:SHOWN]:
             print(f"    {wrong.kind} {wrong.token}: {wrong.sentence}", flush=True)
@@ -107,7 +107,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1, help="processes that run lives beside each other")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     parser.add_argument("--json", default="", help="write the figures to this file")
-    parser.add_argument("--keeps-exit-codes", action="store_true", help="a killed supervisor costs no exit code")
+    parser.add_argument(
+        "--loses-exit-codes",
+        dest="keeps_exit_codes",
+        action="store_false",
+        help="nothing outlives a killed supervisor that knows how its tasks end",
+    )
     asked = parser.parse_args()
     asked.only = [name for name in asked.only.split(",") if name]
     if unknown := [name for name in asked.only if name not in FAULTS]:

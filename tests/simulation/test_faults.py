@@ -9,8 +9,8 @@ import pytest
 
 from tests.simulation.faults.life import FAULTS, Outcome, live
 
-LIVES = 20
-FAULTS_A_LIFE = 15
+LIVES = 10
+FAULTS_A_LIFE = 20
 
 
 class Recorded(NamedTuple):
@@ -86,6 +86,10 @@ RECORDED = (
         "take_over_of_an_equal", 4, 30, (), "node_lost",
         "A node that obeyed another scheduler of the same epoch refuses one that takes over before it can say so.",
     ),
+    Recorded(
+        "lease_of_an_absence", 18, 4, ("agent_stopped", "agent_paused"), "overlap",
+        "The lease that covers a planned stop outlives the return: a fenced process runs on beside the next one.",
+    ),
 )  # fmt: skip
 """Lives that failed once, nearly all of them at commit 3f1196f (benchmarks/README.md). They never fail again."""
 
@@ -128,7 +132,7 @@ def test_all_kinds_of_faults_together_cost_nothing() -> None:
 def test_every_kind_of_fault_is_drawn() -> None:
     drawn: set[str] = set()
     for seed in range(12):
-        drawn |= live(seed, 30).faults.keys()
+        drawn |= live(seed, FAULTS_A_LIFE).faults.keys()
         if drawn == FAULTS.keys():
             break
     assert drawn == FAULTS.keys()

@@ -140,6 +140,7 @@ FIELDS: dict[str, Callable[[Any], Fields]] = {
     "instance": _nothing,
     "boot": _nothing,
     "part": lambda part: {"allocated_gpus": gpu_ids(Placement((part,)))},
+    "wanted": lambda part: {"wanted_gpus": gpu_ids(Placement((part,))) if part is not None else []},
     "back_by": _instant("back_by"),
     "started_at": _instant("started_at"),
     "ended_at": _instant("ended_at"),

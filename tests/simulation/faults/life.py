@@ -108,6 +108,8 @@ class Life:
         self._twin_number = 0
         self.rival: SchedulerMachine | None = None
         """A second scheduler on a copy of the journal."""
+        self.restored = False
+        """An operator has put back a backup, or has decided between two schedulers."""
         self.busy: set[str] = set()
         """What a fault is being done to: machines, and the scheduler."""
         self.over = False
@@ -219,7 +221,11 @@ class Life:
         if why := self.scheduler.ended_alone:
             self.trace(f"  died  the scheduler: {why}"[:300])
             self.scheduler.kill(lambda: True)
-            if self.rival is None:  # one that was deposed is right to end, and is started again when that is settled
+            if self.rival is None and self.scheduler.was_deposed and self.restored:
+                # A node that was away meanwhile has obeyed what was put away: the operator decides once more.
+                self.scheduler.start(take_over=True)
+                self.book.trouble("scheduler", SCHEDULER, self.loop.time() - 1.0, self.loop.time() + 1.0)
+            elif self.rival is None:  # one that was deposed is right to end, and is started again when that is settled
                 self.outcome.wrongs.append(Wrong("died", "", f"the scheduler: {why}"[:300]))
                 if len(self.outcome.wrongs) < 50:
                     self.scheduler.start()
@@ -467,7 +473,7 @@ async def backup_restored(life: Life, chance: random.Random) -> str | None:
         began = life.began(f"backup of {length} facts restored")
         scheduler.kill(partial(coin, chance))
         life.book.restore(length)
-        scheduler.disk = backup
+        scheduler.disk, life.restored = backup, True
         await asyncio.sleep(chance.choice((1.0, 20.0)))
         scheduler.start(take_over=True)
         life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
@@ -503,7 +509,7 @@ async def scheduler_copied(life: Life, chance: random.Random) -> str | None:
         life.book.excuse_open()
         scheduler.kill(partial(coin, chance))
         await asyncio.sleep(1.0)
-        life.rival = None
+        life.rival, life.restored = None, True
         scheduler.start(take_over=True)
         life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
 
