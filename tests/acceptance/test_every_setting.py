@@ -110,7 +110,7 @@ OF_SCHEDULER: dict[str, Any] = {
 }
 OF_TENANT: dict[str, Any] = {
     "max_gpus": 4,
-    "max_open_tasks": 50,
+    "max_open_tasks": 5000,
     "max_memory_per_gpu": 16000,
     "priority": 80,
     "class": "online",
