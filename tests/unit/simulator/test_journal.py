@@ -191,7 +191,7 @@ def test_a_yard_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path
     assert (measures.jobs, measures.avg_jct_s, measures.utilisation) == (1, 10.0, 0.0)
 
 
-@pytest.mark.parametrize("seed", [4, 10])
+@pytest.mark.parametrize("seed", [5, 10])
 def test_any_life_can_be_played_again_under_any_policy(seed: int, tmp_path: Path) -> None:
     life = RandomLife(seed)
     life.lives(120)
