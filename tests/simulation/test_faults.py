@@ -87,6 +87,10 @@ RECORDED = (
         "A node that obeyed another scheduler of the same epoch refuses one that takes over before it can say so.",
     ),
     Recorded(
+        "gang_without_its_first", 15, 50, (), "lost",
+        "A gang whose first part returns last, and has ended by then, never starts its other parts.",
+    ),
+    Recorded(
         "lease_of_an_absence", 18, 4, ("agent_stopped", "agent_paused"), "overlap",
         "The lease that covers a planned stop outlives the return: a fenced process runs on beside the next one.",
     ),

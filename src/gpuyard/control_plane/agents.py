@@ -404,6 +404,9 @@ class Agents:
             stray = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)
             commands.append(launches.about(ref, stray=stray))
         session.send(commands)
+        for ref, gang in list(self._gangs.items()):
+            if gang.nodes[0] == session.node:  # the others may have waited only for this one
+                self._start_gang(ref, gang)
 
     def _join_gang(self, state: State, task_id: TaskId) -> None:
         """After a restart nobody remembers which parts of a gang were ready: they say so again when they are told to launch."""
@@ -578,14 +581,15 @@ class Agents:
     def _part_prepared(self, ref: AttemptRef, node: NodeId, port: int) -> None:
         """When the last part of a gang is ready, all of them start."""
         gang = self._gangs.get(ref)
-        if gang is None or node not in gang.nodes:
-            return
-        gang.ports[node] = port
-        if len(gang.ports) < len(gang.nodes):
-            return
+        if gang is not None and node in gang.nodes:
+            gang.ports[node] = port
+            self._start_gang(ref, gang)
+
+    def _start_gang(self, ref: AttemptRef, gang: "Gang") -> None:
+        """Start all parts, if all are ready and it is known where the first one is. Safe to repeat."""
         first = self.sessions.get(gang.nodes[0])
-        if first is None:
-            return
+        if first is None or len(gang.ports) < len(gang.nodes):
+            return  # the first one starts them when it is back
         for rank, member in enumerate(gang.nodes):
             start = pb.Start(
                 master_addr=first.address or "127.0.0.1",

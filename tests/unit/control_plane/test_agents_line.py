@@ -11,7 +11,7 @@ import pytest
 from gpuyard.control_plane.agents import TRIES, Deposed
 from gpuyard.domain.events import AttemptRecovered, NodeLost, RemainsEnded, RemainsFound, TaskRequeued
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import NodeId, TaskId, TaskStatus
+from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.testing.played import PlayedNode, enter
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import AgentsStub
@@ -483,6 +483,43 @@ def test_a_gpu_is_not_given_out_while_something_unknown_runs_where_a_lost_attemp
             assert (view.status, view.attempts) == (TaskStatus.PENDING, 1), "its node has lost it, and its GPU is taken"
             await back.says(77, 99, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=1))
             assert (await back.is_told("launch")).attempt == 2
+            await back.leaves()
+
+    run(story)
+
+
+def test_a_gang_starts_when_its_first_part_is_back_although_the_others_were_sooner(tmp_path: Path) -> None:
+    """After a restart nobody knows where the first part is, so the others wait for it, and it may be over by then."""
+
+    def node(name: str) -> pb.Node:
+        return pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
+
+    async def story() -> None:
+        async with open_yard(tmp_path, origin=1) as (yard, address):
+            hands = {name: Hand(address) for name in ("a", "b")}
+            for name, hand in hands.items():
+                await hand.joins(node=node(name))
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2), on_lost=OnLost.WAIT))
+            placement = yard.views.tasks[task].placement
+            assert placement is not None
+            first, last = placement.nodes
+            for hand in hands.values():
+                await hand.is_told("launch")
+            await hands[first].says(task, 1, started=pb.Started())
+            await hands[first].is_told_it_was_received(1)
+            for hand in hands.values():
+                await hand.leaves()
+        has = pb.Attempt(task=task, attempt=1, origin=1, state=pb.Attempt.PREPARED, gpus=[0], port=2000)
+        ran = pb.Attempt(task=task, attempt=1, origin=1, state=pb.Attempt.ENDED)
+        async with open_yard(tmp_path, origin=2) as (yard, address):
+            waits, back = Hand(address), Hand(address)
+            await waits.joins(node=node(last), attempts=[has])
+            await waits.is_told("launch")
+            await waits.says(task, 1, prepared=pb.Prepared(port=2000))
+            await waits.is_told_it_was_received(1)
+            await back.joins(node=node(first), attempts=[ran])
+            await waits.is_told("start")
+            await waits.leaves()
             await back.leaves()
 
     run(story)
