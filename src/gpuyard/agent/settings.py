@@ -16,6 +16,7 @@ from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, 
 from gpuyard.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.wire.local import is_loopback_address
 
+LONGEST_ABSENCE_SECONDS = 86_400.0
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
 DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
 """Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
@@ -183,6 +184,11 @@ def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
             f"gpu.virtual is given, but gpu.detection_method is {settings.gpu.detection_method}; keep one of them."
         )
         yield "gpu.virtual", sentence
+    if settings.agent.away_timeout > LONGEST_ABSENCE_SECONDS:
+        yield (
+            "agent.away_timeout",
+            "agent.away_timeout is longer than a day, for which no scheduler waits; make it shorter.",
+        )
     if settings.scheduler.retry_interval > settings.scheduler.max_retry_interval:
         sentence = "scheduler.retry_interval is longer than scheduler.max_retry_interval; make it shorter."
         yield "scheduler.retry_interval", sentence

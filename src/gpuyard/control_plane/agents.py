@@ -104,6 +104,8 @@ class Agents:
         self._offline_after_seconds = offline_after_seconds
         self._yard_key = yard_key
         self._take_over = take_over
+        self._believed = False
+        """A node's bare word was taken once for an epoch that can not be checked, as the operator allowed."""
         self._position_at = position_at
         self._nonces = proof.Nonces()
         self.deposed: asyncio.Future[None] | None = None
@@ -116,6 +118,8 @@ class Agents:
         self._patient_until = 0.0
         self._away_until: dict[NodeId, float] = {}
         self._last_heard: dict[NodeId, float] = {}
+        self._registering: dict[NodeId, int] = {}
+        """Nodes whose registration is being handled. One that is refused is no sign of life."""
         self._by_session: dict[str, Session] = {}
         self._broke: dict[tuple[NodeId, AttemptRef], int] = {}
         """Reports that broke the engine, and how often."""
@@ -231,13 +235,19 @@ class Agents:
         if self._loop.full:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
         await self._refuse_double(spec.id, request.instance, request.boot, context)
-        self._hear_from(spec.id)  # whatever is decided meanwhile, it is there
-        await self._check_epoch(request, context)
-        await self._notice_lost_facts(request, context)
-        there = {attempt_of(it): int(it.state) for it in request.attempts}
-        answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
-        if isinstance(answer, Refusal):
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.sentence())
+        self._registering[spec.id] = self._registering.get(spec.id, 0) + 1  # it is not given up while it comes back
+        try:
+            await self._check_epoch(request, context)
+            await self._notice_lost_facts(request, context)
+            there = {attempt_of(it): int(it.state) for it in request.attempts}
+            answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
+            if isinstance(answer, Refusal):
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.sentence())
+            self._hear_from(spec.id)
+        finally:
+            self._registering[spec.id] -= 1
+            if not self._registering[spec.id]:
+                del self._registering[spec.id]
         session = Session(request, there)
         if (old := self.sessions.get(spec.id)) is not None:
             old.close()
@@ -285,7 +295,8 @@ class Agents:
         if known is None or known == (instance, boot):
             return
         silent = max(0.0, _now() - self._last_heard.get(node, float("-inf")))
-        if silent < self._offline_after_seconds:
+        expected = known[0] != instance and _now() < self._away_until.get(node, 0.0)  # it may come back rebooted
+        if silent < self._offline_after_seconds or expected:
             same = (
                 "the same work folder on another machine or after a reboot" if known[0] == instance else "another one"
             )
@@ -304,7 +315,8 @@ class Agents:
         shown = proof.epoch_proof(self._yard_key, state.yard, request.epoch, request.origin)
         proven = proof.same(request.epoch_proof, shown)
         obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
-        if self._take_over:
+        if self._take_over and (proven or not self._believed):
+            self._believed = self._believed or not proven
             order = command.BeginEpoch(
                 __version__, request.epoch, state.origin, offline_after_seconds=self._offline_after_seconds
             )
@@ -633,7 +645,7 @@ class Agents:
         if self._loop.full or now < self._patient_until:
             return
         for node, view in list(self._views.nodes.items()):
-            if now < self._away_until.get(node, 0.0):
+            if now < self._away_until.get(node, 0.0) or node in self._registering:
                 continue
             if not view.lost and now - self._last_heard.setdefault(node, now) > self._offline_after_seconds:
                 if (session := self.sessions.get(node)) is not None:

@@ -69,7 +69,7 @@ class Broken(GpuyardError):
 class _Asked:
     """One who waits for an answer."""
 
-    __slots__ = ("answer", "by", "error", "future", "order", "question", "weight")
+    __slots__ = ("answer", "by", "error", "future", "order", "question", "undo", "weight")
 
     def __init__(
         self,
@@ -80,6 +80,8 @@ class _Asked:
         weight: int = 1,
     ) -> None:
         self.weight = weight
+        self.undo: Callable[[], None] | None = None
+        """What to do when the order is refused, before the next one is made."""
         """About how many facts it makes."""
         self.future = future
         self.order = order
@@ -117,6 +119,8 @@ class Loop:
         self.full = ""
         """A sentence while there is no space left for the journal."""
         self.committed = journal.head.seq
+        self.hearing = False
+        """Facts of one batch are being told, and not all of them have been."""
         self.committed_hash = journal.head.hash
         """Of all facts up to that one."""
         self._journal = journal
@@ -138,13 +142,17 @@ class Loop:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def tell(self, order: Order, by: str = "", weight: int = 1) -> "asyncio.Future[Facts | Refusal]":
+    def tell(
+        self, order: Order, by: str = "", weight: int = 1, undo: Callable[[], None] | None = None
+    ) -> "asyncio.Future[Facts | Refusal]":
         """Have a command handled; the answer comes when its facts are durable. `weight`: about how many facts it makes."""
         future: asyncio.Future[Facts | Refusal] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
             return future
-        self._intake.append(_Asked(future, order, by, weight=weight))
+        asked = _Asked(future, order, by, weight=weight)
+        asked.undo = undo
+        self._intake.append(asked)
         self._woken.set()
         return future
 
@@ -306,7 +314,10 @@ class Loop:
                         asked.error = _for_the_asker(error)
                         continue
                 answer = asked.answer = engine.handle(order, now)
-                if not isinstance(answer, Refusal):
+                if isinstance(answer, Refusal):
+                    if asked.undo is not None:
+                        asked.undo()
+                else:
                     at, by = state.now, asked.by
                     for event in answer:
                         entry = Entry(at, event, by)
@@ -332,11 +343,13 @@ class Loop:
             first = self.committed + 1
             await self._append(batch.payloads)
             self.committed = first + len(entries) - 1
+            self.hearing = len(entries) > HEARD_AT_ONCE
             for start in range(0, len(entries), HEARD_AT_ONCE):
                 if start:
                     await asyncio.sleep(0)  # between two parts of a large batch others get their turn
                 part = enumerate(entries[start : start + HEARD_AT_ONCE], start=first + start)
                 self._hear([Record(seq, it.at, it.fact, it.by) for seq, it in part])
+            self.hearing = False
         for asked in batch:
             if asked.future.done():
                 continue
@@ -390,6 +403,8 @@ def _for_the_asker(error: Exception) -> Exception:
 
 
 def _refuse(asked: _Asked) -> None:
+    if asked.undo is not None:
+        asked.undo()
     if not asked.future.done():
         asked.future.set_exception(Broken())
 

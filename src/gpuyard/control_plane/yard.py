@@ -288,8 +288,17 @@ class Yard:
             return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
         given: list[TaskId] = []
 
+        def undo() -> None:
+            """Its numbers are another request's next: its secrets must not be found there, nor be dropped later."""
+            if given and any(submission.secrets for submission in submissions):
+                try:
+                    self.secrets.drop(given)
+                except StoreError as error:
+                    log.warning("secrets_stay", message=str(error))
+
         def make(state: State) -> command.Command:
-            given.clear()  # asked again, should another request of its batch have broken the engine
+            undo()  # asked again, should another request of its batch have broken the engine
+            given.clear()
             tasks = []
             secrets: dict[TaskId, Mapping[str, str]] = {}
             numbers = _numbers(submissions, state.last_task)
@@ -312,8 +321,7 @@ class Yard:
                 facts = seen
             else:
                 submissions = await self._forecast(seen)
-                weight = sum(len(submission.specs) for submission in submissions)
-                facts = await self.loop.tell(make, by(who), weight)
+                facts = await self.loop.tell(make, by(who), _weight(submissions), undo)
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
@@ -322,8 +330,6 @@ class Yard:
         if isinstance(facts, Refusal):
             self._requests.fail(name)
             answer.set_result(facts)
-            if any(submission.secrets for submission in submissions):
-                self.secrets.drop(given)
             return facts
         answer.set_result(given)
         return [self.views.tasks[task] for task in given]
@@ -509,6 +515,8 @@ class Yard:
 
     async def _archive_now(self) -> None:
         """Move ended tasks and request keys out of memory."""
+        while self.loop.hearing:
+            await asyncio.sleep(0.001)  # a request's key is kept with all of its tasks or with none
         views, seq = self.views, self.views.last_seq
         ended, views.just_ended = views.just_ended, []
         keys = self._requests.take_accepted()
@@ -649,6 +657,13 @@ def _is_of_somebody(record: Record) -> bool:
 
 class _Tenant(msgspec.Struct):
     tenant_id: str
+
+
+def _weight(submissions: Sequence[Submission]) -> int:
+    """About how much work a request is: its tasks, and what they wait for."""
+    firsts = (submission.specs[0] for submission in submissions)
+    waits = sum(len(spec.after_success) + len(spec.after_any) for spec in firsts)
+    return waits + sum(len(submission.specs) for submission in submissions)
 
 
 async def _failing(future: "asyncio.Future[None]") -> None:

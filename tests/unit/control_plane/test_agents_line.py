@@ -558,3 +558,45 @@ def test_a_part_of_a_gang_whose_start_was_lost_is_started_when_it_is_back(tmp_pa
             assert await status(yard, task) == "success"
 
     run(story)
+
+
+def test_a_registration_that_is_refused_is_no_sign_of_life(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await hand.leaves()
+            while not yard.views.nodes[N].lost:
+                await refused(address, "FAILED_PRECONDITION", epoch=1000, epoch_proof=b"invented")
+                await asyncio.sleep(0.1)
+
+    run(story)
+
+
+def test_while_an_agent_is_away_on_purpose_no_other_one_takes_its_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (_, address):
+            hand = Hand(address)
+            await hand.joins()
+            await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
+            while not (await hand.call.read()).goodbye:
+                continue
+            await hand.leaves()
+            await asyncio.sleep(2.0)
+            assert "another one" in await refused(address, "ALREADY_EXISTS", instance="twin")
+            await hand_in(address, boot="after a reboot")
+
+    run(story)
+
+
+def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, yard_key=KEY, take_over=True) as (yard, address):
+            first = yard.loop.engine.state.epoch
+            await hand_in(address, epoch=first + 10, origin=3, epoch_proof=b"of a key that is gone")
+            taken = yard.loop.engine.state.epoch
+            assert taken == first + 11
+            await refused(address, "FAILED_PRECONDITION", epoch=taken + 10, origin=4, epoch_proof=b"invented")
+            assert yard.loop.engine.state.epoch == taken
+
+    run(story)

@@ -10,6 +10,7 @@ from gpuyard.control_plane.loop import Broken
 from gpuyard.domain.commands import CancelTask
 from gpuyard.domain.errors import StorageFull
 from gpuyard.domain.events import TaskSubmitted
+from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import TaskId
 from gpuyard.engine.engine import Engine
 from tests.unit.control_plane.yards import ADMIN, open_yard, run, spec, submit
@@ -91,5 +92,48 @@ def test_a_fact_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(t
             assert [isinstance(answer, Broken) for answer in answers] == [False, True, False]
             told = await yard.loop.tell(CancelTask(TaskId(1)))
             assert told, "it goes on"
+
+    run(story)
+
+
+def test_a_request_that_is_refused_takes_no_secret_of_the_next_one(tmp_path: Path) -> None:
+    """Both are given the same numbers: the first keeps none of them."""
+
+    async def story() -> None:
+        from gpuyard.control_plane.yard import Submission
+
+        async with open_yard(tmp_path) as (yard, _):
+            hers = spec(secrets=("A",), after_success=(TaskId(999),))
+            refused, accepted = await asyncio.gather(
+                yard.submit([Submission([hers], {"A": "eve's"})], ADMIN),
+                yard.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
+            )
+            assert isinstance(refused, Refusal)
+            assert not isinstance(accepted, Refusal)
+            await asyncio.sleep(0.05)
+            assert yard.secrets.get(accepted[0].id) == {"B": "bob's"}
+
+    run(story)
+
+
+def test_a_large_request_that_is_sent_again_gets_all_of_its_tasks(tmp_path: Path) -> None:
+    async def story() -> None:
+        from gpuyard.control_plane.yard import Submission
+
+        async with open_yard(tmp_path) as (yard, _):
+            asked = [Submission([spec()] * 5_000, {})]
+
+            async def keeps_archiving() -> None:
+                while True:
+                    await yard._archive_now()
+                    await asyncio.sleep(0)
+
+            archiving = asyncio.create_task(keeps_archiving())
+            first = await yard.submit(asked, ADMIN, key="k", body=b"body")
+            archiving.cancel()
+            again = await yard.submit(asked, ADMIN, key="k", body=b"body")
+            assert not isinstance(first, Refusal)
+            assert not isinstance(again, Refusal)
+            assert [view.id for view in again] == [view.id for view in first]
 
     run(story)
