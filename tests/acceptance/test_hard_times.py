@@ -135,6 +135,8 @@ def test_a_scheduler_on_an_old_copy_of_its_data_is_noticed_and_kills_nothing_it_
         assert yard.server is not None
         assert yard.server.wait(40) == 1, "a node has obeyed a later one"
         assert "--take-over" in (tmp_path / "server.log").read_text()
+        yard.start_server()
+        assert yard.server.wait(40) == 1, "nor does another start let it in"
         yard.start_server("--take-over")
         yard.ready(1)
         strays = until(lambda: client.nodes().nodes[0].strays, what="the stray is shown")

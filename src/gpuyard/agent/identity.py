@@ -14,7 +14,7 @@ import pwd
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -146,6 +146,8 @@ class Identities:
         self._system_users = system_users or {}
         self._shared_user = shared_user
         self._guarded = guarded
+        self.scheduler_uid: Callable[[], int | None] = lambda: None
+        """Who runs the scheduler on this machine, as the kernel has said when this node joined."""
         self._system = Users()
 
     def _name(self, tenant: str, by_owner: bool, run_as: str, user: str) -> str:
@@ -220,6 +222,8 @@ class Identities:
         for path in self._guarded:
             with suppress(OSError):
                 found.add(path.stat().st_uid)
+        if (uid := self.scheduler_uid()) is not None:
+            found.add(uid)
         return found
 
 

@@ -54,6 +54,13 @@ class Kitchen:
             return None  # it runs as no user
         return self._identities.look_up(asked.tenant, asked.by_owner, asked.run_as, asked.user)
 
+    def remember(self, key: said.Key, asked: pb.Launch) -> None:
+        """What an attempt was given, of one that runs already: whatever the settings say by now, it goes on."""
+        gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._cards))
+        self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
+        if gpus and all(self._cards[gpu].virtual for gpu in gpus):
+            self.actuals.said(key, asked.env)
+
     def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
         """The launch, or a sentence why not."""
         gpus = tuple(asked.gpus)
@@ -66,11 +73,9 @@ class Kitchen:
             account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
         if isinstance(account, str):
             return account
-        self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
+        self.remember(key, asked)
         index = asked.array_index if asked.array_index >= 0 else None
         cards = [self._cards[gpu] for gpu in gpus]
-        if cards and all(card.virtual for card in cards):
-            self.actuals.said(key, asked.env)
         return said.Launch(
             key,
             argv=tuple(asked.argv),

@@ -94,6 +94,10 @@ class Kitchen(Protocol):
         """The launch, or a sentence why not."""
         ...
 
+    def remember(self, key: said.Key, asked: pb.Launch) -> None:
+        """What an attempt was given that runs already."""
+        ...
+
     def start(self, key: said.Key, asked: pb.Start) -> said.Start:
         """The start of a part of a gang."""
         ...
@@ -656,7 +660,8 @@ class Agent:
         if key in self._later:
             self._later[key].append(asked)
             return
-        looking = self._kitchen.look_up(asked.launch) if asked.WhichOneof("what") == "launch" else None
+        begins = asked.WhichOneof("what") == "launch" and key not in self.held
+        looking = self._kitchen.look_up(asked.launch) if begins else None
         if looking is None:
             self._carry_out(line, key, asked)
             return
@@ -700,6 +705,10 @@ class Agent:
         if key in self._done:
             return  # the scheduler has its end: this one was said before it knew
         self._witness.memory.task = max(self._witness.memory.task, key.task)
+        held = self.held.get(key)
+        if held is not None and held.phase in {said.Phase.RUNNING, said.Phase.SUSPENDED}:
+            self._kitchen.remember(key, asked)  # said again for an agent that may be a new one: it only goes on
+            return
         made = self._kitchen.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made

@@ -196,6 +196,7 @@ class Node:
         witness = Witness(self._folder, SYSTEM_CLOCK.machine_start())
         if self._accept_yard:
             witness.belong_to(self._accept_yard)
+        self._identities.scheduler_uid = lambda: witness.memory.scheduler_uid
         return witness
 
     async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:

@@ -6,12 +6,14 @@ access, secrets, archive ───┴─ HTTP  (people and programs)
 
 import asyncio
 import gc
+import hmac
 import os
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
@@ -28,6 +30,7 @@ from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
+from gpuyard.control_plane.agents import Deposed
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.descriptors import raise_limit
@@ -116,6 +119,7 @@ async def serve(
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
         yard, access = _open(settings, stack, take_over=take_over)
+        deposed = _deposed_file(settings)
         pool = _pool(yard, settings)
         http = [stack.enter_context(_listen(settings.http_address))]
         if settings.monitor_address is not None:
@@ -137,10 +141,28 @@ async def serve(
                     log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
                     await _first_of(running, serving, told)
+        except Deposed as error:
+            write_durably(
+                deposed, str(error).encode()
+            )  # the next start has a higher epoch, and must not be let in by that
+            raise
         finally:
             told.cancel()
             await _stop(yard, running)
     log.info("scheduler_stopped")
+
+
+def _deposed_file(settings: ServerSettings) -> Path:
+    return settings.data_dir / "deposed"
+
+
+def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:
+    """A scheduler that was deposed does not come back by being started again."""
+    path = _deposed_file(settings)
+    if take_over:
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        raise CanNotServe(f"This data folder was given up: {path.read_text(errors='replace')}")
 
 
 @asynccontextmanager
@@ -282,6 +304,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     folder, advisor = settings.data_dir, _advisor(settings)
     _close(folder, "data folder", "storage.data_dir")
     _close(settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir")
+    _check_deposed(settings, take_over=take_over)
     journal = open_journal(folder / "journal")
     stack.callback(journal.close)
     engine, views = recover(journal, advisor)
@@ -424,13 +447,24 @@ def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) 
 
 
 def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerSettings) -> None:
+    """Users as the file has them, where it says something new; what was changed over the API since stays."""
+    path, key = settings.data_dir / "applied_users.json", _drawn(settings.data_dir / "request_key").encode()
+    try:
+        before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        before = {}
+    said = {entry.username: hmac.new(key, msgspec.json.encode(entry), sha256).hexdigest() for entry in settings.users}
     for entry in settings.users:
+        if before.get(entry.username) == said[entry.username]:
+            continue
         role = Role.MEMBER if entry.role == "user" else Role(entry.role)
         answer = access.ensure_user(entry.username, entry.password, TenantId(entry.tenant_id), role)
         if isinstance(answer, Refusal):
             raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
         if entry.system_user:
             system_users.set(entry.username, entry.system_user)
+    if said != before:
+        write_durably(path, msgspec.json.encode(said))
 
 
 async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:

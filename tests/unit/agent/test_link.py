@@ -266,3 +266,23 @@ def test_an_end_says_what_the_driver_saw_of_the_attempt(work_dir: Path, monkeypa
                 assert ended.gpu_utilization == 97.0
 
     asyncio.run(story())
+
+
+def test_an_attempt_that_runs_goes_on_whatever_the_settings_say_of_its_user_by_now(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent):
+            await scheduler.heartbeats.get()
+            launch = pb.Launch(shell="sleep 600", by_owner=True, gpus=[2])
+            scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+            await scheduler.hears_of(1, "started")
+            agent._kitchen.forget(Key(1, 1))  # as in an agent that was started again
+            scheduler.say(
+                pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", run_as="no-such", gpus=[2]))
+            )
+            scheduler.say(pb.Command(task=2, attempt=1, launch=pb.Launch(shell="true", by_owner=True)))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while (report := await scheduler.reports.get()).task != 2:
+                    assert not report.HasField("ended"), report
+            assert agent._kitchen.gpus_of(Key(1, 1), 0) == [2]
+
+    asyncio.run(story())

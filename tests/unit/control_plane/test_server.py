@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from gpuyard.control_plane import server
+from gpuyard.control_plane.access.store import AccessStore, User
 from gpuyard.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
-from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage, TenantEntry
+from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage, TenantEntry, UserEntry
+from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.domain.errors import JournalError
 from gpuyard.journal.records import Position
 from gpuyard.journal.stores.sqlite import SqliteJournal
@@ -139,3 +142,25 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
     )
     with pytest.raises(CanNotServe, match=f"belongs to another user .* Set storage.{which} to"):
         run(lambda: serve(settings))
+
+
+def test_a_password_that_was_changed_stays_until_the_file_says_another_one(tmp_path: Path) -> None:
+    def start(password: str) -> AccessStore:
+        settings = ServerSettings(
+            storage=Storage(data_dir=str(tmp_path)),
+            users=[UserEntry(username="bob", password=password, tenant_id="lab", role="admin")],
+        )
+        access = AccessStore.open(tmp_path / "access.sqlite")
+        server._add_users(access, SystemUsers.open(tmp_path / "system_users.json"), settings)
+        return access
+
+    access = start("the file's password")
+    access.set_password("bob", "a password of his own")
+    access.close()
+    access = start("the file's password")
+    assert isinstance(access.check_login("bob", "a password of his own", "127.0.0.1"), User)
+    access.close()
+    access = start("another one in the file")
+    assert isinstance(access.check_login("bob", "another one in the file", "127.0.0.1"), User)
+    access.close()
+    assert b"password" not in (tmp_path / "applied_users.json").read_bytes()
