@@ -118,6 +118,8 @@ class Agents:
         self._patient_until = 0.0
         self._away_until: dict[NodeId, float] = {}
         self._last_heard: dict[NodeId, float] = {}
+        self._checked_at = float("inf")
+        """When `watch` looked last; until it has begun, never."""
         self._registering: dict[NodeId, int] = {}
         """Nodes whose registration is being handled. One that is refused is no sign of life."""
         self._by_session: dict[str, Session] = {}
@@ -294,7 +296,7 @@ class Agents:
         known = self._loop.engine.state.agents.get(node)
         if known is None or known == (instance, boot):
             return
-        silent = max(0.0, _now() - self._last_heard.get(node, float("-inf")))
+        silent = max(0.0, _now() - self._last_heard.get(node, float("-inf")) - self._standing_still())
         expected = known[0] != instance and _now() < self._away_until.get(node, 0.0)  # it may come back rebooted
         if silent < self._offline_after_seconds or expected:
             same = (
@@ -306,6 +308,11 @@ class Agents:
                 f"for {self._offline_after_seconds:.0f} s."
             )
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
+
+    def _standing_still(self) -> float:
+        """How long this process has stood still, if it goes on only now: whoever is quicker then was not less silent."""
+        late = _now() - self._checked_at - CHECK_SECONDS
+        return late if late > STALLED_SECONDS else 0.0
 
     async def _check_epoch(self, request: pb.Registration, context: Any) -> None:
         """A node that has obeyed a later scheduler says that this one is not the yard's any more."""
@@ -617,7 +624,7 @@ class Agents:
 
     async def watch(self) -> None:
         """Declare nodes lost that were not heard of for too long."""
-        before = _now()
+        before = self._checked_at = _now()
         self._patient_until = before + self._patience_left
         self._away_until = {node: before + seconds for node, seconds in self._away_left.items()} | self._away_until
         # Agents pause between their tries for as long as the last scheduler told them, not for as long as this one will.
@@ -626,7 +633,7 @@ class Agents:
             self._last_heard.setdefault(node, before + longer)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            now = _now()
+            now = self._checked_at = _now()
             stood_still = now - before - CHECK_SECONDS
             before = now
             if stood_still > STALLED_SECONDS:

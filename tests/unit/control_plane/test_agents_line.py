@@ -600,3 +600,15 @@ def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -
             assert yard.loop.engine.state.epoch == taken
 
     run(story)
+
+
+def test_a_scheduler_that_stood_still_lets_no_twin_in_because_it_was_quicker(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            await hand_in(address)
+            agents = yard.agents
+            agents._last_heard[N] -= 120.0
+            agents._checked_at -= 120.0  # as after SIGSTOP for two minutes, before it has looked again
+            assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="a copy elsewhere")
+
+    run(story)
