@@ -47,6 +47,23 @@ def logs(
         wrote = True
     if not wrote and not follow and not as_json:
         _tell_of_no_start(yard.task(task_id))
+    if follow and attempt is None:
+        _check_it_is_over(yard, task_id)
+
+
+def _check_it_is_over(yard: "Client", task: str) -> None:
+    """Output that is followed ends with its task; a scheduler that stops ends it before."""
+    from gpuyard.sdk import Unreachable
+
+    try:
+        over = yard.task(task).ended
+    except Unreachable:
+        over = False
+    if not over:
+        print(
+            f"gpuyard: The scheduler stopped, and {task} goes on. Go on with: gpuyard logs -f {task}", file=sys.stderr
+        )
+        raise typer.Exit(1)
 
 
 def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:

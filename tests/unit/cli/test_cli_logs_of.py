@@ -54,3 +54,19 @@ def test_a_node_that_does_not_come_back_is_given_up(
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "7"])
         assert cli.main() == 1
     assert "is not connected at the moment" in capsys.readouterr().err
+
+
+def test_output_that_breaks_off_before_the_task_has_ended_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stops(line: Answering) -> None:
+        if "/logs" in line.asked.path:
+            line.begin_stream()
+            line.wfile.write(b"tick\n")
+        else:
+            line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z"))
+
+    with partner(stops) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 1
+    assert "Go on with: gpuyard logs -f 7" in capsys.readouterr().err
