@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -551,3 +552,21 @@ def test_a_full_disk_loses_no_line_that_comes_after_it(tmp_path: Path) -> None:
     kept.note(attempts[Key(2, 1)])
     kept.write()
     assert kept.read() == (attempts, True)
+
+
+def test_a_supervisor_on_a_copy_of_a_folder_leaves_the_tasks_of_the_original_alone(tmp_path: Path) -> None:
+    first = Supervised(tmp_path / "work")
+    second = None
+    try:
+        first.send(said.Renew(600.0))
+        key = first.runs("exec sleep 600", fence=True)
+        shutil.copytree(first.folder, tmp_path / "copy", ignore=lambda *_: [place.SOCKET])
+        second = Supervised(tmp_path / "copy")
+        assert second.begin().attempts == ()
+        assert place.mark_of(second.folder) != place.mark_of(first.folder)
+        (held,) = first.begin().attempts
+        assert (held.key, held.phase) == (key, said.Phase.RUNNING)
+    finally:
+        if second is not None:
+            second.clean_up()
+        first.clean_up()

@@ -43,6 +43,7 @@ def begin(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(folder / place.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        place.claim(folder)
     except BlockingIOError:
         return 0
     except OSError as error:

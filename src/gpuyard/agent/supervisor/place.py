@@ -3,6 +3,7 @@
 supervisor.lock      held by the one supervisor of this folder, as long as it lives
 supervisor.sock      where it listens; only its own user may connect
 supervisor.mark      drawn once: how processes of this folder are told from those of any other
+supervisor.place     which folder this is: in a copy of it stands another one's
 supervisor.out       what it had to say
 attempts.log         what it holds, so that the next one knows
 exits.log            how tasks ended whose supervisor was killed, written by its keeper
@@ -13,14 +14,16 @@ fences.table         which attempts are fenced and until when, shared with the w
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = "supervisor.lock"
 SOCKET = "supervisor.sock"
 MARK = "supervisor.mark"
+PLACE = "supervisor.place"
 OUT = "supervisor.out"
 LOG = "attempts.log"
+EXITS = "exits.log"
 REAPED = "reaped.log"
 TABLE = "fences.table"
 
@@ -43,6 +46,23 @@ def socket_address(folder: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{descriptor}/{SOCKET}"
     finally:
         os.close(descriptor)
+
+
+def claim(folder: Path) -> None:
+    """Put aside what was copied from another folder: the processes it speaks of are that one's, and are left alone."""
+    found = folder.stat()
+    here, path = f"{found.st_dev}:{found.st_ino}", folder / PLACE
+    said = path.read_text(encoding="ascii").strip() if path.exists() else ""
+    if said == here:
+        return
+    if said:
+        for name in (MARK, LOG, REAPED, EXITS, TABLE):
+            if (folder / name).exists():
+                (folder / name).replace(folder / f"{name}.of-another-folder")
+    beside = path.with_name(f"{PLACE}.new")
+    with suppress(OSError):  # on a full disk it is written the next time
+        beside.write_text(here + "\n", encoding="ascii")
+        beside.replace(path)
 
 
 def mark_of(folder: Path) -> str:
