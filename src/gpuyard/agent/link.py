@@ -469,8 +469,13 @@ class Agent:
     def _check_scheduler(self, answer: pb.ChallengeAnswer, nonce: bytes, address: str) -> None:
         """Whether whoever answered is the scheduler of this node's yard. Nothing is said to anybody else."""
         memory = self._witness.memory
+        if not self._join_token:
+            raise NotWelcome(
+                "This agent has no join token. Give it the scheduler's as agent.join_token (the scheduler's is auth.join_token, "
+                "or the file join_token in its data folder, which an agent on the same machine finds if it may read it)."
+            )
         expected = proof.scheduler_proof(self._join_token, nonce, self._node.id, answer)
-        if not self._join_token or not proof.same(answer.proof, expected):
+        if not proof.same(answer.proof, expected):
             raise NotWelcome(
                 f"Whoever answers at {address} does not know this node's join token, so it is not obeyed. Give the agent "
                 "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
