@@ -186,6 +186,7 @@ class Agent:
         max_retry_seconds: float = 30.0,
         away_seconds: float = 300.0,
         uid_of_listener: Callable[[str], int | None] = lambda _: None,
+        accept_yard: str = "",
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
@@ -209,6 +210,8 @@ class Agent:
         self._max_retry_seconds = max_retry_seconds
         self._away_seconds = away_seconds
         self._uid_of_listener = uid_of_listener
+        self._accept_yard = accept_yard
+        """The yard that the administrator lets this node move to, once its scheduler has proven itself."""
         self._clock = clock
         self._uniform = uniform
         self._open_channel = open_channel or self._grpc_channel
@@ -376,7 +379,7 @@ class Agent:
         if not is_loopback_address(address):
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
-        if sentence := peer.refused(uid, address, self._witness.memory):
+        if not self._accept_yard and (sentence := peer.refused(uid, address, self._witness.memory)):
             raise NotWelcome(sentence)
         return uid
 
@@ -417,7 +420,6 @@ class Agent:
         return grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
 
     async def _register(self, stub: AgentsStub, address: str) -> pb.Welcome:
-        memory = self._witness.memory
         seconds = self._in_time(self._connection_seconds, 2 * len(self._addresses))
         try:
             nonce = proof.new_nonce()
@@ -444,6 +446,7 @@ class Agent:
             }:
                 raise NotWelcome(error.details() or "") from error
             raise
+        memory = self._witness.memory
         _check_epoch(memory, welcome.epoch, welcome.origin)  # one that is shown a later epoch stops, or goes above it
         memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
@@ -481,7 +484,9 @@ class Agent:
                 "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
                 "in its data folder), or look what listens there."
             )
-        if memory.yard and answer.yard != memory.yard:
+        if answer.yard == self._accept_yard:
+            self._witness.belong_to(answer.yard)
+        elif memory.yard and answer.yard != memory.yard:
             raise NotWelcome(
                 f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
                 f"is to move there, start this agent once with --accept-yard {answer.yard}."

@@ -188,14 +188,13 @@ class Node:
             max_retry_seconds=float(scheduler.max_retry_interval),
             away_seconds=float(settings.agent.away_timeout),
             uid_of_listener=peer.uid_of_listener,
+            accept_yard=self._accept_yard,
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
         return agent
 
     def _witness(self) -> Witness:
         witness = Witness(self._folder, SYSTEM_CLOCK.machine_start())
-        if self._accept_yard:
-            witness.belong_to(self._accept_yard)
         self._identities.scheduler_uid = lambda: witness.memory.scheduler_uid
         return witness
 

@@ -56,14 +56,10 @@ class Witness:
         self.save()
 
     def belong_to(self, yard: str) -> None:
-        """The node moves to another yard, because its administrator says so. What it remembers of the old one is void.
-
-        Of its own yard it forgets only who ran the scheduler.
-        """
+        """The node moves to another yard, because its administrator says so. What it remembers of the old one is void."""
         if self.memory.yard != yard:
             self.memory = Memory(self.memory.instance, yard)
-        self.memory.scheduler_uid = None
-        self.save()
+            self.save()
 
     def save(self) -> None:
         """Write it if something changed, so that it survives a power loss.

@@ -206,8 +206,8 @@ def test_a_process_of_another_user_on_the_schedulers_port_is_not_spoken_to(work_
             assert len(scheduler.registrations) == heard
             assert peer.refused(998, "a:1", memory) == peer.refused(0, "a:1", memory) == ""
             assert peer.refused(os.geteuid(), "a:1", memory) == peer.refused(None, "a:1", memory) == ""
-            agent._witness.belong_to("yard")
-            assert memory.scheduler_uid is None
+            agent._accept_yard = "yard"
+            assert await agent._listener(agent._addresses[0]) == 65534, "the administrator has said that it is right"
 
     asyncio.run(story())
 
@@ -218,5 +218,23 @@ def test_the_kernel_says_who_listens_on_this_machine(work_dir: Path) -> None:
             await scheduler.heartbeats.get()
             assert await asyncio.to_thread(peer.uid_of_listener, agent._addresses[0]) == os.geteuid()
         assert await asyncio.to_thread(peer.uid_of_listener, "127.0.0.1:1") is None
+
+    asyncio.run(story())
+
+
+def test_a_yard_that_was_accepted_by_mistake_costs_no_memory_of_the_right_one(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent), played() as (other, address):
+            await scheduler.heartbeats.get()
+            before = agent._witness.memory
+            agent._accept_yard = "a typing error"
+            other.yard = "rebuilt"
+            assert "--accept-yard rebuilt" in await _is_refused_by(other, agent, address)
+            assert agent._witness.memory is before
+            agent._accept_yard = "rebuilt"
+            connecting = asyncio.create_task(agent._connect(address))
+            await other.heartbeats.get()
+            assert (agent._witness.memory.yard, other.registrations[0].epoch) == ("rebuilt", 0)
+            connecting.cancel()
 
     asyncio.run(story())
