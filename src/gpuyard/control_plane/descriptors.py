@@ -25,3 +25,8 @@ def raise_limit() -> int:
 def for_clients(limit: int) -> int:
     """How many of these descriptors connections of clients may use."""
     return limit - min(RESERVE, limit // 4)
+
+
+def for_agents(limit: int) -> int:
+    """How many of those connections to the agents' port may use: half, however many strangers come there."""
+    return for_clients(limit) // 2

@@ -33,7 +33,7 @@ from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.agents import Deposed
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
-from gpuyard.control_plane.descriptors import raise_limit
+from gpuyard.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
 from gpuyard.control_plane.foreteller import Foreteller
 from gpuyard.control_plane.pool import ElasticPool
@@ -85,7 +85,7 @@ GRPC_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 3_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 3_000),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.max_connection_idle_ms", 60_000),  # an agent has a call open all the time
+    ("grpc.max_connection_idle_ms", 20_000),  # an agent has a call open all the time
     ("grpc.max_concurrent_streams", 1_024),  # of one agent: its line, and a stream for each log that is followed
 )
 
@@ -513,7 +513,8 @@ def _listen(address: Address) -> Iterator[socket.socket]:
 
 
 def _grpc_server(yard: Yard) -> "grpc.aio.Server":
-    server = grpc.aio.server(options=GRPC_OPTIONS)
+    most = ("grpc.max_allowed_incoming_connections", for_agents(raise_limit()))
+    server = grpc.aio.server(options=(*GRPC_OPTIONS, most))
     server.add_generic_rpc_handlers((agents_handler(yard.agents),))
     return server
 
