@@ -149,6 +149,7 @@ class Identities:
         self.scheduler_uid: Callable[[], int | None] = lambda: None
         """Who runs the scheduler on this machine, as the kernel has said when this node joined."""
         self._system = Users()
+        _without_own_environment(os.environ.get("PATH", PATH))  # now, and not in the way of a launch
 
     def _name(self, tenant: str, by_owner: bool, run_as: str, user: str) -> str:
         own = "" if by_owner else self._system_users.get(user, "")
@@ -297,8 +298,9 @@ def _base(account: Account) -> dict[str, str]:
     }
 
 
+@cache
 def _without_own_environment(path: str) -> str:
-    """A search path without the virtual environment that gpuyard itself runs in."""
+    """A search path without the virtual environment that gpuyard itself runs in. Its folders are looked at once."""
     if sys.prefix == sys.base_prefix:
         return path
     own = os.path.realpath(f"{sys.prefix}/bin")

@@ -296,6 +296,11 @@ class Archive:
         body_hash, tasks, at = found
         return SubmitKey(tenant, key, body_hash, msgspec.json.decode(tasks, type=tuple[TaskId, ...]), at)
 
+    def all_keys(self) -> Iterator[tuple[TenantId, str]]:
+        """All keys, with their tenants."""
+        with self._read() as database:
+            yield from database.execute("SELECT tenant, key FROM keys")
+
     def forget_keys(self, before: float, step: int = 500) -> int:
         """Forget keys from before that instant, one step of them; says how many."""
         with self._write() as database:

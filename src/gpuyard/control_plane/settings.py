@@ -396,7 +396,10 @@ class ServerSettings(Section, frozen=True):
 
     def tenant_entry(self, tenant: str) -> TenantEntry:
         """What the file says of a tenant; of one it does not name, what it says of `default`."""
-        return self.tenants.get(tenant) or self.tenants.get(DEFAULT_TENANT) or TenantEntry()
+        return self.tenants.get(tenant) or self.tenants.get(DEFAULT_TENANT) or _NOT_NAMED
+
+
+_NOT_NAMED = TenantEntry()
 
 
 def load_server_settings(

@@ -197,6 +197,7 @@ class Views:
         self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
         """Answers for lists, with the reason they were made with: kept until a fact speaks of the task."""
         self.nodes: dict[NodeId, NodeView] = {}
+        self._gpu_models: frozenset[str] | None = None
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
         """Open tasks by tenant and status."""
         self.last_seq = 0
@@ -234,6 +235,13 @@ class Views:
                 await turns.give()
         return found
 
+    @property
+    def gpu_models(self) -> frozenset[str]:
+        """Of all GPUs of all nodes."""
+        if self._gpu_models is None:
+            self._gpu_models = frozenset(gpu.model for node in self.nodes.values() for gpu in node.spec.gpus)
+        return self._gpu_models
+
     def open_tasks(self, statuses: Iterable[TaskStatus], tenant: TenantId | None) -> int:
         """How many have one of these statuses, or any if none is given; of a tenant, or of all."""
         wanted = set(statuses)
@@ -256,6 +264,7 @@ class Views:
     def load(self, rows: list[Any], hosts: Iterable[Host], origin: int) -> None:
         """Begin from a snapshot."""
         self.origin = origin
+        self._gpu_models = None
         for host in hosts:
             node = self.nodes[host.spec.id] = NodeView(host.spec, 0.0)
             node.lost, node.away, node.cordoned = host.lost, host.away, host.cordoned
@@ -426,13 +435,16 @@ class Views:
             node.away = True
 
     def _joined(self, event: fact.NodeJoined, record: Record) -> None:
+        self._gpu_models = None
         self.nodes[event.node.id] = NodeView(event.node, record.at)
 
     def _changed(self, event: fact.NodeChanged, record: Record) -> None:
+        self._gpu_models = None
         node = self.nodes[event.node.id]
         node.spec, node.changed_at = event.node, record.at
 
     def _removed(self, event: fact.NodeRemoved, record: Record) -> None:  # noqa: ARG002
+        self._gpu_models = None
         del self.nodes[event.node]
 
     def _node(self, event: Any, record: Record) -> None:

@@ -216,6 +216,7 @@ class Yard:
             async with asyncio.TaskGroup() as group:
                 works = (
                     self.agents.watch(),
+                    self._requests.fill_filter(),
                     self._keep_archive(),
                     self._keep_snapshots(),
                     self._keep_model(),
@@ -368,7 +369,7 @@ class Yard:
                 specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
                 if turns.due():
                     await turns.give()
-            foreseen.append(replace(submission, specs=specs))
+            foreseen.append(Submission(specs, submission.secrets, submission.after_success, submission.after_any))
             if turns.due():
                 await turns.give()
         return foreseen

@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.domain.gpu_names import meant, nearest
 
-KNOWN = ("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3090", "NVIDIA H200", "RTX4090")
+KNOWN = frozenset(("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3090", "NVIDIA H200", "RTX4090"))
 
 
 @pytest.mark.parametrize(

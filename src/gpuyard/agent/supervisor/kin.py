@@ -33,7 +33,7 @@ class Kin:
         self.sweeping: dict[Key, Attempt] = {}
         """Their command is over, something of them may not be."""
         self.helpers: set[int] = set()
-        """Children of ours that belong to no attempt: the watcher. Starters are told by their name."""
+        """Children of ours that belong to no attempt: the watcher, the launcher, and starters that are ready."""
 
     # --- what is known
 
@@ -59,7 +59,7 @@ class Kin:
         return self.commands.pop(pid, None)
 
     def look_for_leftovers(self) -> None:
-        """Find out whose the children are that are no commands."""
+        """Find out whose the children are that are no commands. Starters of which we have not heard yet tell by their name."""
         known = self.commands.keys() | self._leftovers.keys() | self.helpers
         for pid in proc.children():
             if pid not in known and proc.name(pid) != launcher.NAME:

@@ -104,9 +104,15 @@ def variable(pid: int, name: bytes) -> bytes:
 def name(pid: int) -> str:
     """What `ps` shows for a process, also for one that is over; empty where there is none."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        descriptor = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return os.read(descriptor, 64).decode(errors="replace").rstrip("\n")
+    except OSError:  # it ended in between
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def command_line(pid: int) -> bytes:

@@ -110,7 +110,7 @@ class Starters:
         missing = min(max(wanted, SPARE), MOST_READY) - there
         if self._forks:
             for _ in range(missing if wanted else 0):
-                self._ready.append(_fork())
+                self.give_back(_fork())
         elif missing > 0:
             try:
                 if self._control is None:
@@ -141,14 +141,18 @@ class Starters:
                 return
             descriptor = array.array("i", ancillary[0][2])[0]
             before = self._asked.popleft() if self._asked else 0
+            self._helpers.add(pid)
             self._ready.append(Starter(pid, (before, proc.tick()), socket.socket(fileno=descriptor)))
 
     def take(self) -> Starter:
         """One that is ready."""
-        return self._ready.popleft()
+        starter = self._ready.popleft()
+        self._helpers.discard(starter.pid)
+        return starter
 
     def give_back(self, starter: Starter) -> None:
         """It got no order."""
+        self._helpers.add(starter.pid)
         self._ready.appendleft(starter)
 
     def lose(self, pid: int) -> bool:
@@ -159,6 +163,7 @@ class Starters:
             return True
         for starter in self._ready:
             if starter.pid == pid:
+                self._helpers.discard(pid)
                 self._ready.remove(starter)
                 starter.close()
                 return True
@@ -178,7 +183,7 @@ class Starters:
         """Launcher and starters see that nobody needs them, and end."""
         self.lose_launcher()
         while self._ready:
-            self._ready.popleft().close()
+            self.take().close()
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -120,12 +120,12 @@ def fitted(desk: Desk, call: Call, specs: list[TaskSpec]) -> list[TaskSpec]:
 
 def _with_known_models(desk: Desk, ask: Resources) -> Resources:
     """Names in small letters and parts of names become those of the models that are here; others stay as they are."""
-    known = {gpu.model for node in desk.yard.views.nodes.values() for gpu in node.spec.gpus}
+    known = desk.yard.views.gpu_models
     if known.issuperset(ask.models) and known.issuperset(model for model, _ in ask.speeds):
         return ask
     models = tuple(dict.fromkeys(meant(model, known) or model for model in ask.models))
-    speeds = {meant(model, known) or model: speed for model, speed in ask.speeds}
-    return replace(ask, models=models, speeds=tuple(sorted(speeds.items())))
+    speeds = tuple(sorted({meant(model, known) or model: speed for model, speed in ask.speeds}.items()))
+    return ask if (models, speeds) == (ask.models, ask.speeds) else replace(ask, models=models, speeds=speeds)
 
 
 def _needs_account(desk: Desk, call: Call, spec: TaskSpec) -> bool:
