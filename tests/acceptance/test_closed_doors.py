@@ -185,7 +185,7 @@ def test_idle_connections_take_neither_the_door_nor_the_descriptors_of_the_journ
                             line.sendall(HTTP_2)
             assert yard.server is not None
             assert yard.server.poll() is None
-            open_ones = len(os.listdir(f"/proc/{yard.server.pid}/fd"))
+            open_ones = len(list(Path(f"/proc/{yard.server.pid}/fd").iterdir()))
             assert open_ones < 256 - 16, "the journal and the stores have descriptors left"
             until(door.answers, 5.0, "the scheduler answers although the connections are still there")
             assert door.ask("POST", "/api/v1/tasks", {"command": "true", "gpu_count": 1})[0] == 201

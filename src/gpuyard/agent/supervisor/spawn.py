@@ -117,7 +117,7 @@ class Starters:
                     self._begin()
                 assert self._control is not None
                 self._asked.extend([proc.tick()] * missing)  # before they can exist
-                self._control.send(b"1" * missing)
+                self._control.send((launcher.NOW if wanted else launcher.LATER) * missing)
             except OSError:
                 self.lose_launcher()
 
