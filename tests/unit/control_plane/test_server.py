@@ -4,22 +4,36 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from gpuyard.control_plane import server
 from gpuyard.control_plane.access.store import AccessStore, User
 from gpuyard.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
-from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage, TenantEntry, UserEntry
+from gpuyard.control_plane.settings import (
+    Auth,
+    Prediction,
+    Server,
+    ServerSettings,
+    Storage,
+    TenantEntry,
+    UserEntry,
+    load_server_settings,
+)
 from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.domain.errors import JournalError
 from gpuyard.journal.records import Position
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.sdk import Client, connect
-from gpuyard.testing.played import PlayedNode
-from gpuyard.wire.config import Address
+from gpuyard.testing.played import PlayedNode, enter
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.config import Address, WrongSettings
+from gpuyard.wire.local import shared_user_label
+from gpuyard.wire.rpc import AgentsStub
 from tests.unit.control_plane.yards import run
 
 
@@ -109,6 +123,78 @@ def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Pa
     )
     with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
         run(lambda: serve(settings))
+
+
+def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "scheduler.yaml"
+    file.write_text(
+        f"storage: {{data_dir: {data}}}\nserver: {{http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}}\n"
+        "auth: {enabled: true}\nusers: [{username: bob, password: secret-1}]\n"
+    )
+    with pytest.raises(WrongSettings, match="nobody is an admin"):
+        load_server_settings(file, {})
+    off = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(data)),
+    )
+
+    async def keeps_ada_as(role: str) -> None:
+        async with _served(off) as (client, _):
+            if role == "member":
+                await asyncio.to_thread(partial(client.add_user, "ada", "correct horse", tenant_id="lab"))
+            else:
+                await asyncio.to_thread(partial(client.change_user, "ada", role=role))
+
+    async def started() -> None:
+        async with _served(load_server_settings(file, {})):
+            pass
+
+    run(lambda: keeps_ada_as("member"))
+    with pytest.raises(CanNotServe, match="no user is an admin"):
+        run(lambda: serve(load_server_settings(file, {})))
+    run(lambda: keeps_ada_as("admin"))
+    run(started)
+
+
+def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
+    )
+    with pytest.raises(CanNotServe, match="can be written to by other users"):
+        run(lambda: serve(settings))
+    assert not (tmp_path / "data").exists()
+    assert list((tmp_path / "open").iterdir()) == []
+
+
+def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that_would_make_them_so(
+    tmp_path: Path,
+) -> None:
+    """executor.shared_user on this machine and auth.local_admin exclude each other, whichever comes first."""
+
+    def told(local_admin: bool, folder: str) -> ServerSettings:
+        return ServerSettings(
+            server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+            storage=Storage(data_dir=str(tmp_path / folder)),
+            auth=Auth(enabled=True, local_admin=local_admin, join_token="a token of 24 letters..."),
+            users=[UserEntry(username="ada", password="correct horse", role="admin")],
+        )
+
+    async def joins(settings: ServerSettings, labels: dict[str, str]) -> None:
+        async with _served(settings) as (_, agents), grpc.aio.insecure_channel(agents) as channel:
+            node = pb.Registration(node=pb.Node(id="n1", cpus=1, labels=labels), instance="n1")
+            await enter(AgentsStub(channel), node, settings.join_token)
+
+    shared, elsewhere = dict([shared_user_label(os.getuid())]), {"gpuyard/shared_user": f"{os.getuid()}@another"}
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        run(lambda: joins(told(local_admin=True, folder="a"), shared))
+    assert "Take auth.local_admin out" in str(refused.value.details())
+    run(lambda: joins(told(local_admin=True, folder="a"), elsewhere))
+    run(lambda: joins(told(local_admin=False, folder="b"), shared))
+    with pytest.raises(CanNotServe, match=r"Node n1 .*auth\.local_admin"):
+        run(lambda: serve(told(local_admin=True, folder="b")))
 
 
 def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes_into_it(tmp_path: Path) -> None:
