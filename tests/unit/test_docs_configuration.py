@@ -12,7 +12,9 @@ from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, TenantEnt
 from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import keys_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "manual" / "configuration.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "manual" / "configuration.md"
+CONFIG = ROOT / "configs" / "scheduler.yaml"
 
 
 def _section(heading: str) -> str:
@@ -42,8 +44,15 @@ def test_every_key_of_a_tenant_and_a_user_stands_in_the_page() -> None:
     assert {field.encode_name for field in fields(UserEntry)} <= set(re.findall(r"`(\w+)`", row))
 
 
-def test_the_table_of_algorithms_names_what_is_no_policy_and_nothing_that_is_not_there() -> None:
-    """Policies have a page of their own, made from the code."""
+def test_the_table_of_algorithms_names_every_one_and_nothing_that_is_not_there() -> None:
     named = _first_cells(_section("### Algorithms").splitlines()) - {"scheduler.algorithm"}
-    assert ALGORITHMS.keys() - POLICIES.keys() <= named <= ALGORITHMS.keys()
+    assert named == set(ALGORITHMS)
     assert "(policies.md)" in _section("### Algorithms")
+
+
+def test_the_comment_in_the_ready_file_names_every_algorithm() -> None:
+    lines = CONFIG.read_text(encoding="utf-8").splitlines()
+    place = lines.index("  algorithm: default")
+    policies, names = lines[place - 2 : place]
+    assert set(re.findall(r"\w+", policies.split(":")[1])) == set(POLICIES)
+    assert ALGORITHMS.keys() - POLICIES.keys() <= set(re.findall(r"\w+", names))
