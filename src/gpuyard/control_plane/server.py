@@ -103,6 +103,8 @@ class Applied(msgspec.Struct, frozen=True):
     settings: Settings
     split: Split
     tenants: list[Tenant]
+    yard: str = ""
+    """In whose journal they are: another one does not hold them."""
 
 
 async def serve(
@@ -475,6 +477,8 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):
         before = {}
+    if not access.users():  # the store is new: what it held before, users of the file included, is lost
+        before = {}
     said = {entry.username: hmac.new(key, msgspec.json.encode(entry), sha256).hexdigest() for entry in settings.users}
     for entry in settings.users:
         if before.get(entry.username) == said[entry.username]:
@@ -491,11 +495,14 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
 
 async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
-    wanted = Applied(engine_settings_of(settings), split_of(settings, default_mode=default_mode), tenants_of(settings))
+    split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
+    wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
     path = settings.data_dir / "applied.json"
     try:
         before = msgspec.json.decode(path.read_bytes(), type=Applied)
     except (OSError, msgspec.MsgspecError):
+        before = None
+    if before is not None and before.yard != name:
         before = None
     orders: list[command.Command] = []
     if before is None or before.settings != wanted.settings:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -107,6 +108,9 @@ async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]
     serving = asyncio.create_task(
         serve(settings, started=lambda http, grpc: where.set_result((http, grpc)), until=until)
     )
+    await asyncio.wait((serving, where), return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving  # it has failed
     http, port = await where
     try:
         yield connect(http), f"127.0.0.1:{port}"
@@ -154,6 +158,32 @@ def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(t
         run(lambda: serve(load_server_settings(file, {})))
     run(lambda: keeps_ada_as("admin"))
     run(started)
+
+
+@pytest.mark.parametrize("lost", ["access.sqlite", "journal"])
+def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(tmp_path: Path, lost: str) -> None:
+    """Users of the file live in access.sqlite, its tenants in the journal."""
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        auth=Auth(enabled=True),
+        users=[UserEntry(username="ada", password="correct horse", role="admin")],
+        tenants={"lab": TenantEntry(max_gpus=3)},
+    )
+
+    def limits(client: Client) -> list[int | None]:
+        login = client.login("ada", "correct horse")
+        with connect(client.connection.server, token=login.token) as ada:
+            return [tenant.max_gpus for tenant in ada.tenants().tenants if tenant.id == "lab"]
+
+    async def starts() -> None:
+        async with _served(settings) as (client, _):
+            assert await asyncio.to_thread(limits, client) == [3]
+
+    run(starts)
+    for path in tmp_path.glob(f"{lost}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run(starts)
 
 
 def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> None:
