@@ -185,6 +185,8 @@ SAID_OTHERWISE = {
 """Other names of keys that are set, too, when all are set at once."""
 OFF = {"gpu.enabled", "monitor.enabled", "monitor.http_api", "prediction.enabled"}
 """These switch off what others set."""
+EXCLUDED = {"auth.local_admin"}
+"""Can not be set beside `executor.shared_user` of the agent, whose tasks would be admins."""
 BY_THE_COMMAND = {"logging.level", "logging.format", "logging.output", "tls.ca", "tls.cert", "tls.key"}
 """Read by the command, or of use only together: these are set when all are set at once."""
 
@@ -319,7 +321,7 @@ def test_a_scheduler_with_this_key_set_takes_a_task_and_the_next_one_has_it(fold
 def test_a_scheduler_with_all_keys_set_takes_a_task_and_has_it_after_a_restart(tmp_path: Path, folder: Path) -> None:
     """As a process, so that logging is set up, too; and an agent with all of its keys set runs the task."""
     needs_openssl("tls")
-    every = {key: value for key, value in OF_SCHEDULER.items() if key not in SAID_OTHERWISE | OFF}
+    every = {key: value for key, value in OF_SCHEDULER.items() if key not in SAID_OTHERWISE | OFF | EXCLUDED}
     http, grpc = free_port(), free_port()
     every |= {
         "server.http_address": f"127.0.0.1:{http}",

@@ -10,9 +10,11 @@ from msgspec.structs import fields
 from gpuyard.agent.settings import AgentSettings
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
 from gpuyard.engine.policies import POLICIES
-from gpuyard.wire.config import keys_of
+from gpuyard.wire.config import Seconds, keys_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "manual" / "configuration.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "manual" / "configuration.md"
+CONFIG = ROOT / "configs" / "scheduler.yaml"
 
 
 def _section(heading: str) -> str:
@@ -35,6 +37,40 @@ def test_every_key_of_a_file_stands_in_its_table(heading: str, type_: type) -> N
     assert told == keys
 
 
+def _default_of(settings: object, key: str) -> object:
+    for part in key.split("."):
+        name = next(field.name for field in fields(settings) if field.encode_name == part)  # type: ignore[arg-type]
+        settings = getattr(settings, name)
+    return settings
+
+
+def _is_same(told: str, default: object) -> bool:
+    if isinstance(default, bool):
+        return told == str(default).lower()
+    if isinstance(default, int | float):
+        told = told.replace(" (hours)", "h")
+        return float(told if told.isdigit() else Seconds.read(told)) == float(default)
+    return told == f"`{default}`"
+
+
+@pytest.mark.parametrize(("heading", "type_"), [("## The scheduler", ServerSettings), ("## The agent", AgentSettings)])
+def test_defaults_are_those_of_the_code(heading: str, type_: type) -> None:
+    """As far as they are values: what stands for an empty one, or is decided later, is told in words."""
+    rows = [
+        line.split("|")[1:3] for line in _section(heading).split("\n### ")[0].splitlines() if line.startswith("| `")
+    ]
+    compared, wrong = 0, []
+    for first, second in rows:
+        keys, told = re.findall(r"`([^`]+)`", first), [each.strip() for each in second.split(",")]
+        for key, text in zip(keys, told if len(told) == len(keys) else told * len(keys), strict=False):
+            default = _default_of(type_(), key)
+            if default not in (None, "", [], {}) and not key.startswith("executor.docker."):
+                compared += 1
+                wrong += [] if _is_same(text, default) else [f"{key}: {text} in the page, {default} in the code"]
+    assert compared > 10
+    assert wrong == []
+
+
 def test_every_key_of_a_tenant_and_a_user_stands_in_the_page() -> None:
     tenant = _first_cells(_section("### Tenants").splitlines())
     assert tenant == {field.encode_name for field in fields(TenantEntry)}
@@ -42,8 +78,15 @@ def test_every_key_of_a_tenant_and_a_user_stands_in_the_page() -> None:
     assert {field.encode_name for field in fields(UserEntry)} <= set(re.findall(r"`(\w+)`", row))
 
 
-def test_the_table_of_algorithms_names_what_is_no_policy_and_nothing_that_is_not_there() -> None:
-    """Policies have a page of their own, made from the code."""
+def test_the_table_of_algorithms_names_every_one_and_nothing_that_is_not_there() -> None:
     named = _first_cells(_section("### Algorithms").splitlines()) - {"scheduler.algorithm"}
-    assert ALGORITHMS.keys() - POLICIES.keys() <= named <= ALGORITHMS.keys()
+    assert named == set(ALGORITHMS)
     assert "(policies.md)" in _section("### Algorithms")
+
+
+def test_the_comment_in_the_ready_file_names_every_algorithm() -> None:
+    lines = CONFIG.read_text(encoding="utf-8").splitlines()
+    place = lines.index("  algorithm: default")
+    policies, names = lines[place - 2 : place]
+    assert set(re.findall(r"\w+", policies.split(":")[1])) == set(POLICIES)
+    assert ALGORITHMS.keys() - POLICIES.keys() <= set(re.findall(r"\w+", names))

@@ -25,6 +25,7 @@ from gpuyard.agent.supervisor.mark import NAME as MARK
 from gpuyard.agent.supervisor.messages import Key
 from gpuyard.domain.node import MAPPED_ONLY, maps_tenant, maps_user
 from gpuyard.domain.values import Value
+from gpuyard.wire.local import shared_user_label
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEVER_THE_TASKS_OWN = ("GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID", "GPUYARD_ARRAY_INDEX", MARK)
@@ -161,9 +162,9 @@ class Identities:
         return None if self._system.knows(name) else self._system.look_up(name)
 
     def labels(self) -> dict[str, str]:
-        """What tells the scheduler whose tasks this node can run: nothing where it runs everybody's."""
+        """What tells the scheduler whose tasks this node can run; where it runs everybody's, under which uid."""
         if self._shared_user:
-            return {}
+            return dict([shared_user_label(os.geteuid())])
         if os.geteuid() != 0:
             return dict([MAPPED_ONLY])
         mapped = [maps_tenant(tenant) for tenant in self._users] + [maps_user(user) for user in self._system_users]

@@ -74,6 +74,17 @@ class Deposed(GpuyardError):
     """Another scheduler of this yard has begun a later epoch. This one has stopped."""
 
 
+def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]) -> str:
+    """Why a node must not be there: its tasks would be admins. Empty: they would not."""
+    if unsafe_labels.isdisjoint(spec.labels):
+        return ""
+    return (
+        f"Node {spec.id} runs tasks of users who log in (executor.shared_user) under a uid that auth.local_admin admits as "
+        "admin without a login. Take auth.local_admin out of the scheduler's settings, or take executor.shared_user out "
+        "of the node's and map its tenants to system users."
+    )
+
+
 class Agents:
     """All agents. It answers the gRPC service and turns facts into commands."""
 
@@ -89,6 +100,7 @@ class Agents:
         offline_after_seconds: float = 15.0,
         yard_key: bytes = b"",
         take_over: bool = False,
+        unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
         position_at: Callable[[int], Position | None] = lambda _: None,
     ) -> None:
         self.sessions: dict[NodeId, Session] = {}
@@ -104,6 +116,8 @@ class Agents:
         self._offline_after_seconds = offline_after_seconds
         self._yard_key = yard_key
         self._take_over = take_over
+        self._unsafe_labels = unsafe_labels
+        """Of nodes whose tasks would be admins here."""
         self._believed = False
         """A node's bare word was taken once for an epoch that can not be checked, as the operator allowed."""
         self._position_at = position_at
@@ -234,6 +248,9 @@ class Agents:
         except WrongRequest as wrong:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
             raise
+        if sentence := refuse_unsafe_node(spec, self._unsafe_labels):
+            log.error("agent_refused", node=spec.id, why="TasksWouldBeAdmins", message=sentence)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, sentence)
         if self._loop.full:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
         await self._refuse_double(spec.id, request.instance, request.boot, context)

@@ -30,7 +30,7 @@ from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
-from gpuyard.control_plane.agents import Deposed
+from gpuyard.control_plane.agents import Deposed, refuse_unsafe_node
 from gpuyard.control_plane.archive import Archive, SubmitKey
 from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.descriptors import for_agents, raise_limit
@@ -61,11 +61,12 @@ from gpuyard.domain.settings import Settings
 from gpuyard.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.domain.values import ENDED, TenantId
 from gpuyard.engine.advice import FEATURES, Advisor
+from gpuyard.engine.engine import Engine
 from gpuyard.engine.policies import POLICIES
 from gpuyard.journal.files import write_durably
-from gpuyard.journal.folders import FolderNotSafe, closed_folder
+from gpuyard.journal.folders import FolderNotSafe, closed_folder, refuse_unsafe_folder
 from gpuyard.wire.config import Address
-from gpuyard.wire.local import trusted_uids
+from gpuyard.wire.local import shared_user_label, trusted_uids
 from gpuyard.wire.rpc import agents_handler
 
 PATIENCE_SECONDS = 60.0
@@ -102,6 +103,8 @@ class Applied(msgspec.Struct, frozen=True):
     settings: Settings
     split: Split
     tenants: list[Tenant]
+    yard: str = ""
+    """In whose journal they are: another one does not hold them."""
 
 
 async def serve(
@@ -302,12 +305,18 @@ def _ignored() -> None:
 
 def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Yard, AccessStore]:
     folder, advisor = settings.data_dir, _advisor(settings)
-    _close(folder, "data folder", "storage.data_dir")
-    _close(settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir")
+    folders = (
+        (folder, "data folder", "storage.data_dir"),
+        (settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir"),
+    )
+    for check in (refuse_unsafe_folder, closed_folder):  # a start that is refused leaves no folder behind
+        for each in folders:
+            _close(check, *each)
     _check_deposed(settings, take_over=take_over)
     journal = open_journal(folder / "journal")
     stack.callback(journal.close)
     engine, views = recover(journal, advisor)
+    _refuse_tasks_as_admins(engine, settings)
     found(engine, journal, views, time.time())
     archive = Archive.open(folder / "archive.sqlite")
     stack.callback(archive.close)
@@ -316,7 +325,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     secrets = SecretStore.open(folder / "secrets.sqlite")
     stack.callback(secrets.close)
     secrets.sweep(engine.state.tasks.keys())
-    access = AccessStore.open(folder / "access.sqlite")
+    access = AccessStore.open(settings.access_file)
     stack.callback(access.close)
     _catch_up(archive, views)
     yard = Yard(
@@ -330,6 +339,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         yard_key=_drawn(folder / "yard_key").encode(),
         clock_file=folder / "clock.json",
         take_over=take_over,
+        unsafe_labels=unsafe_labels(settings),
         run_as=lambda tenant: settings.tenant_entry(tenant).user,
         system_users=SystemUsers.open(folder / "system_users.json"),
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
@@ -347,10 +357,10 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     return yard, access
 
 
-def _close(folder: Path, name: str, setting: str) -> None:
+def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: str, setting: str) -> None:
     """Let nobody else into a folder, or say in one sentence why that can not be done."""
     try:
-        if note := closed_folder(folder, name, setting):
+        if note := check(folder, name, setting):
             log.warning("folder_closed", message=note)
     except OSError as error:
         raise CanNotServe(f"The {name} {folder} can not be made: {error.strerror}. Choose another one.") from error
@@ -434,6 +444,20 @@ def admitted_without_login(settings: ServerSettings) -> frozenset[int]:
     return frozenset() if settings.auth.enabled and not settings.auth.local_admin else trusted_uids()
 
 
+def unsafe_labels(settings: ServerSettings) -> frozenset[tuple[str, str]]:
+    """Labels of nodes of this machine whose tasks would be admins although everyone has to log in."""
+    if not settings.auth.enabled:
+        return frozenset()
+    return frozenset(shared_user_label(uid) for uid in admitted_without_login(settings))
+
+
+def _refuse_tasks_as_admins(engine: Engine, settings: ServerSettings) -> None:
+    unsafe = unsafe_labels(settings)
+    for host in engine.state.index.hosts.values():
+        if sentence := refuse_unsafe_node(host.spec, unsafe):
+            raise CanNotServe(sentence)
+
+
 def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) -> None:
     if admitted_without_login(settings) or any(
         user.role is Role.ADMIN and not user.disabled for user in access.users()
@@ -453,6 +477,8 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):
         before = {}
+    if not access.users():  # the store is new: what it held before, users of the file included, is lost
+        before = {}
     said = {entry.username: hmac.new(key, msgspec.json.encode(entry), sha256).hexdigest() for entry in settings.users}
     for entry in settings.users:
         if before.get(entry.username) == said[entry.username]:
@@ -469,11 +495,14 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
 
 async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
-    wanted = Applied(engine_settings_of(settings), split_of(settings, default_mode=default_mode), tenants_of(settings))
+    split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
+    wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
     path = settings.data_dir / "applied.json"
     try:
         before = msgspec.json.decode(path.read_bytes(), type=Applied)
     except (OSError, msgspec.MsgspecError):
+        before = None
+    if before is not None and before.yard != name:
         before = None
     orders: list[command.Command] = []
     if before is None or before.settings != wanted.settings:

@@ -41,6 +41,7 @@ from gpuyard.wire.limits import (
     ModelName,
     NodeNameOrNone,
     PartOfACard,
+    Password,
     Percent,
     SystemUser,
     TenantName,
@@ -255,7 +256,7 @@ class UserEntry(Section, frozen=True):
     """A user that is there from the start."""
 
     username: TenantName
-    password: Annotated[str, Meta(min_length=1, max_length=1024)]
+    password: Password
     """In plain text, or as a hash that begins with $argon2."""
     tenant_id: TenantName = DEFAULT_TENANT
     role: Literal["admin", "operator", "member", "viewer", "user"] = "member"
@@ -383,6 +384,11 @@ class ServerSettings(Section, frozen=True):
     def data_dir(self) -> Path:
         """The folder of the journal."""
         return Path(self.storage.data_dir)
+
+    @property
+    def access_file(self) -> Path:
+        """Where users and tokens are kept."""
+        return self.data_dir / "access.sqlite"
 
     @property
     def snapshot_dir(self) -> Path:
@@ -570,8 +576,24 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     for name in names:
         if names.count(name) > 1:
             yield "users", f"users: {name} stands there twice; keep one of them."
-    if settings.auth.enabled and settings.users and not any(user.role == "admin" for user in settings.users):
-        yield "users", "users: nobody is an admin; give one user the role admin."
+    if settings.users and _lacks_an_admin(settings):
+        sentence = (
+            f"users: nobody is an admin, and {settings.data_dir} holds no other users; give one user the role admin."
+        )
+        yield "users", sentence
+
+
+def _lacks_an_admin(settings: ServerSettings) -> bool:
+    """Whether nobody could administer the yard. Where users are kept already, the server looks at them at its start."""
+    if not settings.auth.enabled or settings.auth.local_admin or any(user.role == "admin" for user in settings.users):
+        return False
+    try:
+        settings.access_file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # another user's folder: only the server can look
+        return False
+    return False
 
 
 def _pool_incomplete(pool: Pool) -> Iterator[Complaint]:

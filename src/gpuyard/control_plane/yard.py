@@ -143,6 +143,7 @@ class Yard:
         clock_file: Path | None = None,
         yard_key: bytes = b"",
         take_over: bool = False,
+        unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
         origin: int | None = None,
     ) -> None:
         self.journal = journal
@@ -179,6 +180,7 @@ class Yard:
             offline_after_seconds=offline_after_seconds,
             yard_key=yard_key,
             take_over=take_over,
+            unsafe_labels=unsafe_labels,
             position_at=journal.position_at,
         )
         self.ready = False

@@ -26,26 +26,34 @@ class FolderNotSafe(GpuyardError):
 def closed_folder(folder: Path, name: str, setting: str) -> str:
     """Make a folder, or close one that is there. Returns a sentence for the log if its mode had to be changed.
 
-    `name` and `setting` are for the sentences: "data folder", "storage.data_dir". Raises OSError and FolderNotSafe.
+    `name` and `setting` are for the sentences: "data folder", "storage.data_dir". Raises OSError and FolderNotSafe; a
+    folder that is refused and did not exist is not made.
     """
+    refuse_unsafe_folder(folder, name, setting)
     _make(folder.absolute())
+    refuse_unsafe_folder(folder, name, setting)  # in a sticky folder another user may have been faster
     real = folder.resolve()
+    mode = stat.S_IMODE(real.stat().st_mode)
+    if not mode & 0o077:
+        return ""
+    real.chmod(0o700)
+    return f"The {name} {folder} could be entered by other users (mode {mode:04o}); its mode is 0700 now."
+
+
+def refuse_unsafe_folder(folder: Path, name: str, setting: str) -> None:
+    """Raise FolderNotSafe if another user could read or replace a folder, which need not exist. Nothing is changed."""
     way_out = f"Set {setting} to a folder of your own."
-    found = real.stat()
-    if found.st_uid != os.geteuid():
+    real = Path(os.path.realpath(folder))
+    found = _stat(real)
+    if found is not None and found.st_uid != os.geteuid():
         raise FolderNotSafe(f"The {name} {folder} belongs to another user ({_named(found.st_uid)}). {way_out}")
     for parent in dict.fromkeys((*real.parents, *folder.absolute().parents)):
         if wrong := _wrong_with_parent(parent):
             message = f"The {name} {folder} is not safe: its parent {parent} {wrong}. {way_out}"
             raise FolderNotSafe(message)
-    mode = stat.S_IMODE(found.st_mode)
-    if not mode & 0o077:
-        return ""
-    if _others_can_write(found) and any(real.iterdir()):
+    if found is not None and stat.S_ISDIR(found.st_mode) and _others_can_write(found) and any(real.iterdir()):
         message = f"The {name} {folder} can be written to by other users, and what is in it may be theirs. {way_out}"
         raise FolderNotSafe(message)
-    real.chmod(0o700)
-    return f"The {name} {folder} could be entered by other users (mode {mode:04o}); its mode is 0700 now."
 
 
 def close_files(folder: Path) -> None:
@@ -59,16 +67,27 @@ def close_files(folder: Path) -> None:
 def _make(folder: Path) -> None:
     """With what is missing above it, so that it is there after a power loss."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in reversed(missing[1:]):
+        path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask is, nobody else can write there
+    folder.mkdir(exist_ok=True, mode=0o700)
     for path in missing:
         sync_folder(path.parent)
 
 
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _wrong_with_parent(parent: Path) -> str:
     try:
-        found = parent.stat()
+        found = _stat(parent)
     except PermissionError:
         return ""  # nobody but its owner can look into what is above it, and that owner was looked at
+    if found is None:
+        return ""  # it will be ours
     trusted = {0, os.geteuid(), *([_OVERFLOW_UID] if _in_user_namespace() else [])}
     if found.st_uid not in trusted:
         return f"belongs to another user ({_named(found.st_uid)})"

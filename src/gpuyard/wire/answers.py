@@ -16,6 +16,7 @@ from gpuyard.wire.limits import (
     ModelName,
     NodeCount,
     Note,
+    Password,
     Percent,
     PositiveSeconds,
     Priority,
@@ -30,7 +31,6 @@ from gpuyard.wire.tasks import TaskRequest
 Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
 """Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""
 UserName: TypeAlias = TenantName
-Password: TypeAlias = Annotated[str, Meta(min_length=8, max_length=1024, description="8 to 1,024 characters")]
 
 
 # --- errors and lists ---------------------------------------------------------------------------------------------------

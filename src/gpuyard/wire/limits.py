@@ -50,6 +50,17 @@ CardNames: TypeAlias = Annotated[
     Meta(max_length=10_000, description="a list of GPUs by number or UUID, such as [0, 1] or [GPU-5e1f...]"),
 ]
 PartOfACard: TypeAlias = Annotated[float, Meta(gt=0, le=100, description="a percentage above 0 and at most 100")]
+SHORTEST_PASSWORD = 8
+LONGEST_PASSWORD = 1024
+Password: TypeAlias = Annotated[
+    str,
+    Meta(
+        min_length=SHORTEST_PASSWORD,
+        max_length=LONGEST_PASSWORD,
+        description=f"{SHORTEST_PASSWORD} to {LONGEST_PASSWORD:,} characters",
+    ),
+]
+"""A new one, wherever it is set."""
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]
 LabelValue: TypeAlias = Annotated[str, Meta(max_length=256, pattern=_PLAIN)]
 SystemUser: TypeAlias = Annotated[

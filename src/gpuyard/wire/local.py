@@ -18,12 +18,14 @@ import socket
 import sys
 import time
 from functools import cached_property
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from select import select
 from typing import NamedTuple
 
 from gpuyard.wire import sock_diag
+from gpuyard.wire.clock import SYSTEM_CLOCK
 
 Address = tuple[str, int]
 """A host as numbers, and a port."""
@@ -38,6 +40,15 @@ _ROW_SECONDS = 0.5
 def trusted_uids() -> frozenset[int]:
     """Who needs no login: whoever owns this process, and root, who could read its memory anyway."""
     return frozenset({0, os.getuid()})
+
+
+def shared_user_label(uid: int) -> tuple[str, str]:
+    """The label of a node of this machine whose agent runs tasks of users who log in under its own uid.
+
+    A uid says nothing on another machine, so a hash of this start of this machine is part of it.
+    """
+    machine = sha256(SYSTEM_CLOCK.machine_start().encode()).hexdigest()[:16]
+    return ("gpuyard/shared_user", f"{uid}@{machine}")
 
 
 class Connection:

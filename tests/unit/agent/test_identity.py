@@ -129,7 +129,8 @@ def test_a_node_that_runs_only_mapped_tasks_says_whose_it_runs(monkeypatch: pyte
     assert mapped == {
         "gpuyard/accounts": "mapped", "gpuyard/tenant/physics": "mapped", "gpuyard/user/anna": "mapped",
     }  # fmt: skip
-    assert Identities({}, True).labels() == {}
+    uid, _, machine = Identities({}, True).labels()["gpuyard/shared_user"].partition("@")
+    assert (uid, len(machine)) == ("0", 16)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert Identities({}, False).labels() == {"gpuyard/accounts": "mapped"}
 

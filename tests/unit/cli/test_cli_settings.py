@@ -29,7 +29,9 @@ def test_settings_are_shown_without_what_nobody_should_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "scheduler.yaml"
-    file.write_text("auth: {enabled: true, join_token: hush}\nusers: [{username: a, password: hush, role: admin}]\n")
+    file.write_text(
+        "auth: {enabled: true, join_token: hush}\nusers: [{username: a, password: hush-hush, role: admin}]\n"
+    )
     monkeypatch.setenv("GPUYARD_GPU__DETECTION_METHOD", "virtual")  # the agent's, on the same machine
 
     assert call(monkeypatch, "server", "--config", str(file), "--check-config", "--json") == 0

@@ -23,7 +23,7 @@ REMOTE = Connection(("10.0.0.7", 40000), ("10.0.0.1", 8080))
 def store(tmp_path: Path) -> Iterator[AccessStore]:
     quick = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
     store = AccessStore.open(tmp_path / "access.sqlite", hasher=quick)
-    store.add_user("ann", "sesame", TenantId("lab"), Role.MEMBER)
+    store.add_user("ann", "open sesame", TenantId("lab"), Role.MEMBER)
     yield store
     store.close()
 

@@ -2,24 +2,39 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from gpuyard.control_plane import server
 from gpuyard.control_plane.access.store import AccessStore, User
 from gpuyard.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
-from gpuyard.control_plane.settings import Auth, Prediction, Server, ServerSettings, Storage, TenantEntry, UserEntry
+from gpuyard.control_plane.settings import (
+    Auth,
+    Prediction,
+    Server,
+    ServerSettings,
+    Storage,
+    TenantEntry,
+    UserEntry,
+    load_server_settings,
+)
 from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.domain.errors import JournalError
 from gpuyard.journal.records import Position
 from gpuyard.journal.stores.sqlite import SqliteJournal
 from gpuyard.sdk import Client, connect
-from gpuyard.testing.played import PlayedNode
-from gpuyard.wire.config import Address
+from gpuyard.testing.played import PlayedNode, enter
+from gpuyard.wire import agents_pb2 as pb
+from gpuyard.wire.config import Address, WrongSettings
+from gpuyard.wire.local import shared_user_label
+from gpuyard.wire.rpc import AgentsStub
 from tests.unit.control_plane.yards import run
 
 
@@ -93,6 +108,9 @@ async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]
     serving = asyncio.create_task(
         serve(settings, started=lambda http, grpc: where.set_result((http, grpc)), until=until)
     )
+    await asyncio.wait((serving, where), return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving  # it has failed
     http, port = await where
     try:
         yield connect(http), f"127.0.0.1:{port}"
@@ -109,6 +127,104 @@ def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Pa
     )
     with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
         run(lambda: serve(settings))
+
+
+def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "scheduler.yaml"
+    file.write_text(
+        f"storage: {{data_dir: {data}}}\nserver: {{http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}}\n"
+        "auth: {enabled: true}\nusers: [{username: bob, password: secret-1}]\n"
+    )
+    with pytest.raises(WrongSettings, match="nobody is an admin"):
+        load_server_settings(file, {})
+    off = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(data)),
+    )
+
+    async def keeps_ada_as(role: str) -> None:
+        async with _served(off) as (client, _):
+            if role == "member":
+                await asyncio.to_thread(partial(client.add_user, "ada", "correct horse", tenant_id="lab"))
+            else:
+                await asyncio.to_thread(partial(client.change_user, "ada", role=role))
+
+    async def started() -> None:
+        async with _served(load_server_settings(file, {})):
+            pass
+
+    run(lambda: keeps_ada_as("member"))
+    with pytest.raises(CanNotServe, match="no user is an admin"):
+        run(lambda: serve(load_server_settings(file, {})))
+    run(lambda: keeps_ada_as("admin"))
+    run(started)
+
+
+@pytest.mark.parametrize("lost", ["access.sqlite", "journal"])
+def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(tmp_path: Path, lost: str) -> None:
+    """Users of the file live in access.sqlite, its tenants in the journal."""
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        auth=Auth(enabled=True),
+        users=[UserEntry(username="ada", password="correct horse", role="admin")],
+        tenants={"lab": TenantEntry(max_gpus=3)},
+    )
+
+    def limits(client: Client) -> list[int | None]:
+        login = client.login("ada", "correct horse")
+        with connect(client.connection.server, token=login.token) as ada:
+            return [tenant.max_gpus for tenant in ada.tenants().tenants if tenant.id == "lab"]
+
+    async def starts() -> None:
+        async with _served(settings) as (client, _):
+            assert await asyncio.to_thread(limits, client) == [3]
+
+    run(starts)
+    for path in tmp_path.glob(f"{lost}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run(starts)
+
+
+def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
+    )
+    with pytest.raises(CanNotServe, match="can be written to by other users"):
+        run(lambda: serve(settings))
+    assert not (tmp_path / "data").exists()
+    assert list((tmp_path / "open").iterdir()) == []
+
+
+def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that_would_make_them_so(
+    tmp_path: Path,
+) -> None:
+    """executor.shared_user on this machine and auth.local_admin exclude each other, whichever comes first."""
+
+    def told(local_admin: bool, folder: str) -> ServerSettings:
+        return ServerSettings(
+            server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+            storage=Storage(data_dir=str(tmp_path / folder)),
+            auth=Auth(enabled=True, local_admin=local_admin, join_token="a token of 24 letters..."),
+            users=[UserEntry(username="ada", password="correct horse", role="admin")],
+        )
+
+    async def joins(settings: ServerSettings, labels: dict[str, str]) -> None:
+        async with _served(settings) as (_, agents), grpc.aio.insecure_channel(agents) as channel:
+            node = pb.Registration(node=pb.Node(id="n1", cpus=1, labels=labels), instance="n1")
+            await enter(AgentsStub(channel), node, settings.join_token)
+
+    shared, elsewhere = dict([shared_user_label(os.getuid())]), {"gpuyard/shared_user": f"{os.getuid()}@another"}
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        run(lambda: joins(told(local_admin=True, folder="a"), shared))
+    assert "Take auth.local_admin out" in str(refused.value.details())
+    run(lambda: joins(told(local_admin=True, folder="a"), elsewhere))
+    run(lambda: joins(told(local_admin=False, folder="b"), shared))
+    with pytest.raises(CanNotServe, match=r"Node n1 .*auth\.local_admin"):
+        run(lambda: serve(told(local_admin=True, folder="b")))
 
 
 def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes_into_it(tmp_path: Path) -> None:

@@ -177,8 +177,15 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("quota: {online_percent: 0.7, batch_percent: 0.7}", "quota: "),
         ("quota: {online_percent: 70}", "a part from 0 to 1"),
         ("tenants:\n  a: {max_gpus: 1}\n  b: {max_gpus: 1, guaranteed_gpus: 2}", "line 3: tenants.b: "),
-        ("users: [{username: a, password: b}, {username: a, password: c}]", "stands there twice"),
-        ("auth: {enabled: true}\nusers: [{username: a, password: b}]", "nobody is an admin"),
+        ("users: [{username: a, password: secret-1}, {username: a, password: secret-2}]", "stands there twice"),
+        (
+            "users: [{username: a, password: seven77}]",
+            "users[0].password is not shown here; it must be 8 to 1,024 characters.",
+        ),
+        (
+            "storage: {data_dir: /none/such}\nauth: {enabled: true}\nusers: [{username: a, password: secret-1}]",
+            "users: nobody is an admin, and /none/such holds no other users; give one user the role admin.",
+        ),
         ("users: [{username: a}]", "users[0].password is missing"),
         ("tenants: {'a b': {}}", "tenants has the key"),
         ("storage: {retenton: 5}", 'did you mean "retention"?'),
@@ -208,3 +215,20 @@ def test_the_queue_and_the_open_tasks_of_a_tenant_have_limits(tmp_path: Path) ->
 def test_a_heartbeat_timeout_that_no_heartbeat_could_keep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongSettings, match=r"agent\.heartbeat_timeout is 1 s; it must be at least 3 s"):
         load(tmp_path, "agent: {heartbeat_timeout: 1s}")
+
+
+def test_users_without_an_admin_are_left_to_the_start_where_users_are_kept_already(tmp_path: Path) -> None:
+    members = (
+        f"storage: {{data_dir: {tmp_path}}}\nauth: {{enabled: true}}\nusers: [{{username: bob, password: secret-1}}]"
+    )
+    (tmp_path / "access.sqlite").touch()
+    assert [user.role for user in load(tmp_path, members).users] == ["member"]
+
+
+def test_users_without_an_admin_are_right_where_a_local_user_is_one(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "storage: {data_dir: /none/such}\nauth: {enabled: true, local_admin: true}\n"
+        "users: [{username: bob, password: secret-1}]",
+    )
+    assert settings.auth.local_admin

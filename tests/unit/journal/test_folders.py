@@ -92,6 +92,33 @@ def test_a_parent_that_a_group_of_several_can_write_to_is_refused(tmp_path: Path
         close(shared / "data")
 
 
+def test_a_folder_that_is_refused_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(FolderNotSafe, match="can be written to by other users"):
+        close(tmp_path / "open" / "a" / "data")
+    assert list((tmp_path / "open").iterdir()) == []
+
+
+@as_root
+def test_a_folder_behind_a_link_that_is_refused_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    with pytest.raises(FolderNotSafe, match="theirs belongs to another user"):
+        close(tmp_path / "link" / "data")
+    assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_what_is_made_above_a_folder_is_writable_for_nobody_else_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o000)
+    try:
+        close(tmp_path / "a" / "b" / "data")
+    finally:
+        os.umask(before)
+    assert [mode_of(tmp_path / path) for path in ("a", "a/b", "a/b/data")] == [0o755, 0o755, 0o700]
+
+
 def test_everything_of_a_journal_is_for_its_owner_alone_also_of_one_that_was_open_before(tmp_path: Path) -> None:
     folder = tmp_path / "journal"
     folder.mkdir(mode=0o755)

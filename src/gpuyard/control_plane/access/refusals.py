@@ -13,7 +13,8 @@ class BadUsername(Invalid, frozen=True):
 class BadPassword(Invalid, frozen=True):
     """A password that can not be one."""
 
-    text = "A password has between 1 and {longest} characters."
+    text = "A password has between {shortest} and {longest} characters."
+    shortest: int
     longest: int
 
 

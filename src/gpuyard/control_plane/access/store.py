@@ -32,9 +32,9 @@ from gpuyard.control_plane.access.who import TABLE, Action, Denied, Reach, Role,
 from gpuyard.control_plane.database import Layout, StoreError, open_database, speaking, transaction
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.values import TenantId, Value
+from gpuyard.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
 
 TOKEN_PREFIX = "gy_"  # noqa: S105 - so that a scanner of leaked secrets knows one
-LONGEST_PASSWORD = 1024
 LONGEST_TOKEN_NAME = 200
 
 _WHAT = "users and tokens"
@@ -434,7 +434,9 @@ def _wrong_with_user(user: User) -> Refusal | None:
 
 
 def _wrong_with_password(password: str) -> Refusal | None:
-    return None if 1 <= len(password) <= LONGEST_PASSWORD else no.BadPassword(LONGEST_PASSWORD)
+    if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
+        return None
+    return no.BadPassword(SHORTEST_PASSWORD, LONGEST_PASSWORD)
 
 
 def _write_hash(database: sqlite3.Connection, username: str, password_hash: str) -> None:

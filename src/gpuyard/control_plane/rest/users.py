@@ -1,7 +1,7 @@
 """Users, their tokens, and logging in. They live in a store of their own, outside the journal: what it holds is nobody's business."""
 
 import time
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import structlog
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -19,18 +19,16 @@ from gpuyard.domain import commands as command
 from gpuyard.domain.values import TenantId
 from gpuyard.wire import answers as wire
 from gpuyard.wire.dialect import PERMISSIONS, ROLE_WORDS, CurrentUser, DialectLogin, LoginAnswer, read_login
-from gpuyard.wire.limits import Instant, SystemUser, TenantName, instant_of
+from gpuyard.wire.limits import Instant, Password, SystemUser, TenantName, instant_of
 from gpuyard.wire.strict import Strict, WrongRequest
 
 log = structlog.get_logger()
-
-NewPassword: TypeAlias = Annotated[str, Meta(min_length=8, max_length=1024, description="8 to 1,024 characters")]
 
 
 class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be changed of a user. What is left out stays as it is."""
 
-    password: NewPassword | UnsetType = UNSET
+    password: Password | UnsetType = UNSET
     old_password: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
     """Needed to change one's own password."""
     revoke_tokens: bool = False
