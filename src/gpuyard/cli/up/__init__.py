@@ -5,12 +5,16 @@ below the data folder; the terminal shows the few lines a person needs. `mark` i
 """
 
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuyard.cli.options import Config, DataDir, TakeOver, json_option
+
+MARK = "up.json"
+"""Says who is up on a data folder: empty when the last yard was stopped on purpose (see `mark`)."""
 
 HTTP = Annotated[
     str | None,
@@ -68,6 +72,15 @@ def data_folder(given: Path | None, config: Path | None = None) -> Path:
         return Path(said).absolute()
     shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(shared) / "gpuyard"
+
+
+def was_up(folder: Path, seconds: float) -> bool:
+    """Whether a yard may be on its way back: it runs, it was killed, or it was stopped within so many seconds."""
+    try:
+        found = (folder / MARK).stat()
+    except OSError:
+        return False
+    return found.st_size > 0 or abs(time.time() - found.st_mtime) < seconds
 
 
 def _said_in(config: Path) -> str:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from gpuyard.cli.up import MARK
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.journal.folders import FolderNotSafe, closed_folder
 
-FILE = "up.json"
+
+FILE = MARK
 
 
 class AlreadyUp(GpuyardError):
