@@ -27,6 +27,7 @@ from gpuyard.wire.answers import (
     GpusAnswer,
     LeaseAnswer,
     LeaseList,
+    MessageAnswer,
     NodeAnswer,
     NodeList,
     PredictionsAnswer,
@@ -508,6 +509,11 @@ class Client:
 
     def _do_to_node(self, node: str, verb: str, query: Mapping[str, object] | None = None) -> NodeAnswer:
         return self.connection.ask("POST", f"/api/v1/nodes/{_quoted(node)}/{verb}", NodeAnswer, query=query)
+
+    def stop_stray(self, node: str, task: TaskRef, attempt: int) -> MessageAnswer:
+        """End an attempt that a node runs and the scheduler does not know; `nodes()` lists them as `strays`."""
+        path = f"/api/v1/nodes/{_quoted(node)}/strays/{_quoted(id_of(task))}/{attempt}/stop"
+        return self.connection.ask("POST", path, MessageAnswer)
 
     def remove_node(self, node: str) -> None:
         """Forget a node. It may come back."""
