@@ -201,7 +201,7 @@ async def post_token(desk: Desk, call: Call) -> Answer:
                 "Ask for less, or give your password again (`gpuyard tokens create --password`)."
             )
             raise WrongRequest("LifetimeTooLong", message, "lifetime")
-        ends_at = until
+        ends_at = until if ends_at is None else ends_at
     made: NewToken = await in_thread(desk, desk.access.make_token, username, asked.name, ends_at)
     await note(desk, "token_made", call.who, username=username, token=made.token.id)
     return say(
