@@ -120,15 +120,25 @@ def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_p
     assert [yard.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]
 
 
-def test_run_goes_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> None:
+def test_run_and_followed_logs_go_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> None:
     """The client keeps looking for the scheduler where it was, so the second one has to listen there too."""
     address = yard.url.removeprefix("http://")
-    words = [GPUYARD, "run", "--shell", gated(tmp_path)]
-    with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as running:
+    line = f"echo begins; {gated(tmp_path)}"
+    run = subprocess.Popen(
+        [GPUYARD, "run", "--shell", line], env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    with run:
         until((tmp_path / "runs").exists, what="the task runs")
-        assert yard.interrupt() == 0
-        yard.up("--http-address", address)
-        (tmp_path / "go").touch()
-        out, _ = running.communicate(timeout=90)
+        logs = subprocess.Popen(
+            [GPUYARD, "logs", "-f", "1"], env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        with logs:
+            assert logs.stdout is not None
+            assert logs.stdout.readline() == "begins\n"
+            assert yard.interrupt() == 0
+            yard.up("--http-address", address)
+            (tmp_path / "go").touch()
+            assert run.communicate(timeout=90)[0] == "begins\ndone\n"
+            assert logs.communicate(timeout=90)[0] == "done\n"
 
-    assert (running.returncode, out) == (0, "done\n")
+    assert (run.returncode, logs.returncode) == (0, 0)

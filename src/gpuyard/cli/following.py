@@ -59,7 +59,6 @@ class Output:
         self._strict = strict
         self._attempt = self._offset = 0
         self._told_of_node = False
-        self._is_cut = False
         self.is_whole = True
 
     def is_over(self, task: "Task") -> bool:
@@ -72,9 +71,9 @@ class Output:
         """What was written since the last time, and what is being written until the attempt or the connection ends."""
         attempt = self._only or task.attempts
         if attempt != self._attempt:
-            if self._attempt and self._is_cut:  # it ended while the scheduler was away
-                self._read(task, follow=False)
             if self._attempt:
+                # It may have ended while the scheduler was away: a scheduler that stops ends a flow as an attempt does.
+                self._read(task, follow=False)
                 self._tail = None
             self._attempt, self._offset = attempt, 0
         give_up_at = time.monotonic() + OUTPUT_SECONDS
@@ -104,9 +103,7 @@ class Output:
         except (*AWAY, Refused) as error:
             if isinstance(error, Refused) and (error.status not in {404, 409, 503} or self._is_final(error)):
                 raise
-            self._is_cut = True
             return error
-        self._is_cut = False
         return None
 
     def _is_final(self, refused: "Refused") -> bool:

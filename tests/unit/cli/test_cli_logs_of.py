@@ -103,3 +103,31 @@ def test_output_that_can_not_be_followed_any_longer_names_the_command_that_goes_
         assert capsys.readouterr().err.endswith(
             f" task-7 goes on; follow it again with: gpuyard logs -f --server {server.url} task-7\n"
         )
+
+
+def test_the_rest_of_an_attempt_that_ended_while_the_scheduler_was_away_is_printed_before_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    written = {"attempt=1": b"one\nrest\n", "attempt=2": b"two\n"}
+    stopped = False
+
+    def restarts(line: Answering) -> None:
+        nonlocal stopped
+        if "/events" in line.asked.path:
+            line.say(refusal("NotReady", "not now"), 409)
+        elif "/logs" in line.asked.path:
+            line.begin_stream()
+            query = line.asked.path.partition("?")[2].split("&")
+            [offset] = [int(word.partition("=")[2]) for word in query if word.startswith("offset=")]
+            [output] = [written[word] for word in query if word in written]
+            line.wfile.write(output[offset:] if stopped else b"one\n")
+            stopped = True
+        elif stopped:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=2, exit_code=0))
+        else:
+            line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1))
+
+    with partner(restarts) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 0
+    assert capsysbinary.readouterr().out == b"one\nrest\ntwo\n"
