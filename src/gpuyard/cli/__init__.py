@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gpuyard.cli.complaints import Asked, complain, in_words_of_options, in_words_of_people
 from gpuyard.cli.hints import Verb, Verbs
@@ -71,7 +72,8 @@ def make_app(only: str | None = None) -> typer.Typer:
         found = getattr(import_module(f"gpuyard.cli.{file}"), name)
         if isinstance(found, typer.Typer):
             for below in found.registered_commands:
-                below.cls = Verb
+                if below.cls is TyperCommand:  # one that reads its words in its own way keeps that
+                    below.cls = Verb
             made.add_typer(found, name=verb)
         else:
             settings = {"allow_interspersed_args": verb not in BEFORE_A_COMMAND}
