@@ -11,7 +11,12 @@ import pytest
 from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
-GOES_ON = "Stopped. 1 task goes on; `gpuyard up` takes it up again, `gpuyard down --stop-tasks` ends it."
+
+def goes_on(folder: Path, *options: str) -> str:
+    """What is said of one task, with commands that work as printed."""
+    where = f"--data-dir {folder / 'data'}"
+    up = " ".join(["gpuyard up", where, *options])
+    return f"1 task goes on; `{up}` takes it up again, `gpuyard down {where} --stop-tasks` ends it."
 
 
 @pytest.fixture
@@ -36,7 +41,8 @@ def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp
     task = yard.client().submit(gated(tmp_path))
     until((tmp_path / "runs").exists, what="the task runs")
     assert yard.interrupt() == 0
-    assert yard.last_words == GOES_ON
+    options = ("--http-address 127.0.0.1:0", "--grpc-address 127.0.0.1:0", "--virtual-gpus 4:RTX4090:24")
+    assert yard.last_words == f"Stopped. {goes_on(tmp_path, *options)}"
     (tmp_path / "go").touch()
     yard.up()
 
@@ -77,7 +83,7 @@ def test_a_second_yard_on_the_same_folder_is_one_sentence(yard: Yard, tmp_path: 
 
     assert done.returncode == 1
     assert "is up on" in done.stderr
-    assert "gpuyard down" in done.stderr
+    assert f"`gpuyard down --data-dir {tmp_path / 'data'}`" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -95,7 +101,7 @@ def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> Non
     pid = int((tmp_path / "pid").read_text())
 
     down = yard.does("down", "--data-dir", str(tmp_path / "data"))
-    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n{GOES_ON.removeprefix('Stopped. ')}\n"
+    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n{goes_on(tmp_path)}\n"
     assert is_alive(pid)
     assert "1 task was ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
     assert not is_alive(pid)
@@ -114,15 +120,25 @@ def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_p
     assert [yard.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]
 
 
-def test_run_goes_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> None:
+def test_run_and_followed_logs_go_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> None:
     """The client keeps looking for the scheduler where it was, so the second one has to listen there too."""
     address = yard.url.removeprefix("http://")
-    words = [GPUYARD, "run", "--shell", gated(tmp_path)]
-    with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as running:
+    line = f"echo begins; {gated(tmp_path)}"
+    run = subprocess.Popen(
+        [GPUYARD, "run", "--shell", line], env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    with run:
         until((tmp_path / "runs").exists, what="the task runs")
-        assert yard.interrupt() == 0
-        yard.up("--http-address", address)
-        (tmp_path / "go").touch()
-        out, _ = running.communicate(timeout=90)
+        logs = subprocess.Popen(
+            [GPUYARD, "logs", "-f", "1"], env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
+        with logs:
+            assert logs.stdout is not None
+            assert logs.stdout.readline() == "begins\n"
+            assert yard.interrupt() == 0
+            yard.up("--http-address", address)
+            (tmp_path / "go").touch()
+            assert run.communicate(timeout=90)[0] == "begins\ndone\n"
+            assert logs.communicate(timeout=90)[0] == "done\n"
 
-    assert (running.returncode, out) == (0, "done\n")
+    assert (run.returncode, logs.returncode) == (0, 0)

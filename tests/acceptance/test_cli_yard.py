@@ -411,6 +411,11 @@ def test_limits_of_a_tenant(yard: Yard) -> None:
 def test_a_user_logs_in_works_and_is_shut_out(yard: Yard) -> None:
     assert "alice" in yard.does("users", "add", "alice", "--tenant", "sound", given="correct horse\n")
     assert "alice" in yard.does("users")
+    assert (
+        yard.does("users", "add", "root2", "--role", "admin", given="correct horse\n")
+        == "root2 is an admin of default.\n"
+    )
+    yard.does("users", "remove", "root2")
     wrong = yard.call("login", "alice", given="wrong\n")
     assert wrong.returncode == 1
     said = yard.does("login", "alice", given="correct horse\n")
@@ -422,6 +427,14 @@ def test_a_user_logs_in_works_and_is_shut_out(yard: Yard) -> None:
         task = json.loads(yard.does("submit", "--json", "-g", "64", "--", "true"))
         assert (task["tenant_id"], task["user"]) == ("sound", "alice")
         assert yard.call("users").returncode == 1
+        changed = yard.does("users", "passwd", "alice", given="a new horse\ncorrect horse\n")
+        assert changed.startswith("alice has a new password")
+        assert "member of sound" in yard.does("login", "alice", given="a new horse\n")
+        longer = yard.call("tokens", "create", "ci", "--lifetime", "30d")
+        assert longer.returncode == 1
+        assert longer.stderr.startswith("gpuyard: --lifetime is longer than the login")
+        assert "`gpuyard tokens create --password`" in longer.stderr
+        yard.does("tokens", "create", "ci", "--lifetime", "30d", "--password", given="a new horse\n")
         yard.does("cancel", task["id"])
     finally:
         yard.does("login", "--forget")

@@ -178,15 +178,18 @@ def test_a_token_made_with_a_login_ends_with_it_unless_the_password_is_given_aga
     login = _login(lab)
     ends = {it.username: it.expires_at for it in lab.yard.access.tokens("alice") if it.name == "login"}["alice"]
     assert ends is not None
-    for asked in ({}, {"lifetime": 10 * 365 * 86400}):
-        made = lab.yard.ask("POST", "/api/v1/tokens", asked, token=login).json
-        token = lab.yard.access.token(made["id"])
-        assert token is not None
-        assert token.expires_at == ends
-        again = lab.yard.ask("POST", "/api/v1/tokens", {}, token=made["token"]).json
-        further = lab.yard.access.token(again["id"])
-        assert further is not None
-        assert further.expires_at == ends
+    made = lab.yard.ask("POST", "/api/v1/tokens", {}, token=login).json
+    token = lab.yard.access.token(made["id"])
+    assert token is not None
+    assert token.expires_at == ends
+    again = lab.yard.ask("POST", "/api/v1/tokens", {}, token=made["token"]).json
+    further = lab.yard.access.token(again["id"])
+    assert further is not None
+    assert further.expires_at == ends
+    for known in (login, made["token"]):
+        longer = lab.yard.ask("POST", "/api/v1/tokens", {"lifetime": 10 * 365 * 86400}, token=known)
+        assert (longer.status, longer.error["code"], longer.error["field"]) == (400, "LifetimeTooLong", "lifetime")
+        assert "--password" in longer.error["message"]
     short = lab.yard.ask("POST", "/api/v1/tokens", {"lifetime": 60}, token=login).json
     token = lab.yard.access.token(short["id"])
     assert token is not None

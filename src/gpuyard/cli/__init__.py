@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gpuyard.cli.complaints import Asked, complain, in_words_of_options, in_words_of_people
-from gpuyard.cli.hints import Verbs
+from gpuyard.cli.hints import Verb, Verbs
 from gpuyard.domain.errors import GpuyardError, WrongInput
 
 if TYPE_CHECKING:
@@ -70,9 +71,13 @@ def make_app(only: str | None = None) -> typer.Typer:
         file, _, name = place.partition(":")
         found = getattr(import_module(f"gpuyard.cli.{file}"), name)
         if isinstance(found, typer.Typer):
+            for below in found.registered_commands:
+                if below.cls is TyperCommand:  # one that reads its words in its own way keeps that
+                    below.cls = Verb
             made.add_typer(found, name=verb)
         else:
-            made.command(verb, context_settings={"allow_interspersed_args": verb not in BEFORE_A_COMMAND})(found)
+            settings = {"allow_interspersed_args": verb not in BEFORE_A_COMMAND}
+            made.command(verb, cls=Verb, context_settings=settings)(found)
     return made
 
 

@@ -164,7 +164,9 @@ def what_runs(
     ] = None,
     secret: Annotated[
         list[str] | None,
-        typer.Option("--secret", metavar="K", help="A variable nobody is shown; value: yours, or asked for."),
+        typer.Option(
+            "--secret", metavar="K", help="Secret environment variable; taken from your environment, or asked for."
+        ),
     ] = None,
     env_all: Annotated[
         bool, typer.Option("--env-all", help="Copy your whole environment, except names that look like secrets.")

@@ -26,7 +26,7 @@ def down(
 ) -> None:
     """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
     from gpuyard.cli.held import end_all, what_goes_on
-    from gpuyard.cli.up import data_folder
+    from gpuyard.cli.up import command_on, data_folder
     from gpuyard.cli.up.mark import standing
 
     folder = data_folder(data_dir)
@@ -47,7 +47,7 @@ def down(
     if stop_tasks:
         typer.echo(f"{cancelled} {'task was' if cancelled == 1 else 'tasks were'} ended.")
     else:
-        typer.echo(what_goes_on(supervisor))
+        typer.echo(what_goes_on(supervisor, command_on(folder, "up"), command_on(folder, "down")))
 
 
 def _cancel_all(known: "Standing") -> int:

@@ -117,7 +117,7 @@ def _when(told: "ExplainAnswer") -> str:
     from gpuyard.cli.printing import spoken_instant
 
     if told.starts_at is None:
-        return f"Nobody can say when it starts{_why_unknown(told)}."
+        return f"Its start can not be estimated{_why_unknown(told)}."
     likely, low, high = map(spoken_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     between = f"between {low} and {high}"

@@ -14,14 +14,14 @@ STOP_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 
 
-def what_goes_on(folder: Path) -> str:
-    """How many tasks run under the supervisor in this folder, in a sentence that says what to do about them."""
+def what_goes_on(folder: Path, up: str, down: str) -> str:
+    """How many tasks run under the supervisor in this folder, and the commands that take them up again and end them."""
     with _line_to(folder) as line:
         count = _running(line) if line else 0
     if not count:
         return "No task is running."
     tasks, them = ("1 task goes on", "it") if count == 1 else (f"{count} tasks go on", "them")
-    return f"{tasks}; `gpuyard up` takes {them} up again, `gpuyard down --stop-tasks` ends {them}."
+    return f"{tasks}; `{up}` takes {them} up again, `{down} --stop-tasks` ends {them}."
 
 
 def end_all(folder: Path) -> int:

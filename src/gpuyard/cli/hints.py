@@ -1,4 +1,4 @@
-"""Which verb was meant by one that does not exist.
+"""What all verbs have in common: which one was meant by one that does not exist, and how long a scheduler is waited for.
 
 Words that other tools have for it are known by what they mean, as the nearest by letters can be the opposite
 (`undrain`); any other word gets the verb that is spelled most like it.
@@ -6,7 +6,9 @@ Words that other tools have for it are known by what they mean, as the nearest b
 
 from typing import Any
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from gpuyard.cli.options import wait_option
 
 MEANT = {
     "gpuyard": {
@@ -41,8 +43,25 @@ FEW = 8
 """So many verbs are named all."""
 
 
+class Verb(TyperCommand):
+    """One that speaks to a scheduler can be told how long to wait for it."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        _add_wait_option(self.params)
+
+
+def _add_wait_option(params: list[Any]) -> None:
+    if any(parameter.name == "server" for parameter in params):
+        params.append(wait_option())
+
+
 class Verbs(TyperGroup):
     """A group of verbs that says which one was meant."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        _add_wait_option(self.params)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As typer does it, but for the sentence."""

@@ -1,22 +1,27 @@
 """`gpuyard lease`: GPUs for work that is started by hand."""
 
 import signal
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuyard.cli.complaints import complain
+from gpuyard.cli.following import told_of_outages
+from gpuyard.cli.guard import Guard
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.listing import Listing, verb
 from gpuyard.cli.options import Json, Quiet, Server, Token, client, finite, is_for_a_verb_below, priority_of, seconds_of
 from gpuyard.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
-    from gpuyard.sdk import Client
+    from gpuyard.sdk import Client, Lease
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 
 
@@ -64,30 +69,57 @@ def lease(
         "project": project,
     }
     seconds, wait_seconds = seconds_of(timeout, "--timeout"), seconds_of(wait, "--wait")
-    pressed = _note_interrupts()
+    interrupts = _interrupts()
+    pressed = _note_interrupts(interrupts)
     asked = yard.ask_for_lease(gpus, timeout=seconds, **fields)
+    guard = Guard(lambda: client(server, token), asked.id)
     try:
-        for number in INTERRUPTS:
+        for number in interrupts:
             signal.signal(number, signal.default_int_handler)
         if pressed:
             raise KeyboardInterrupt
         with Progress(quiet=quiet or as_json) as progress:
-            held = yard.granted(asked.id, wait_seconds=wait_seconds, watch=progress.tell)
+            outages = None if as_json else told_of_outages(asked.id, progress)
+            held = yard.granted(asked.id, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
+        _print(held, as_json=as_json)
     except BaseException:
-        yard.release_lease(asked.id)  # nobody else would give it back
+        _give_up(yard, asked.id, guard, as_json=as_json)
         raise
+    guard.settle()
+
+
+def _print(held: "Lease", *, as_json: bool) -> None:
     if as_json:
         from gpuyard.cli.printing import print_json
 
         print_json(held)
-        return
-    typer.echo(held.id)
-    for variable, value in held.env.items():
-        typer.echo(f"{variable}={value}")
+    else:
+        typer.echo(held.id)
+        for variable, value in held.env.items():
+            typer.echo(f"{variable}={value}")
+    sys.stdout.flush()
 
 
-def _note_interrupts() -> list[int]:
-    """Ctrl-C (and TERM) while the lease is asked for waits for the answer: nobody else knows which to give up.
+def _give_up(yard: "Client", lease: str, guard: Guard, *, as_json: bool) -> None:
+    """Only its asker knows of this lease; where the scheduler is away the guard goes on trying."""
+    from gpuyard.sdk.waiting import AWAY
+
+    try:
+        yard.without_waiting().release_lease(lease)
+    except AWAY as error:
+        message = f"{lease} could not be given back yet, and is tried again for two minutes. If that fails: gpuyard lease release {lease}"
+        complain(message, code=error.code, as_json=as_json)
+    else:
+        guard.settle()
+
+
+def _interrupts() -> list[signal.Signals]:
+    """Signals that give a lease up. One that is ignored stays ignored, as SIGHUP is under nohup."""
+    return [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _note_interrupts(interrupts: "Sequence[signal.Signals]") -> list[int]:
+    """Ctrl-C (and TERM, HUP) while the lease is asked for waits for the answer, which names the lease to give up.
 
     The second one does not wait.
     """
@@ -98,7 +130,7 @@ def _note_interrupts() -> list[int]:
         if len(pressed) > 1:
             raise KeyboardInterrupt
 
-    for number in INTERRUPTS:
+    for number in interrupts:
         signal.signal(number, hear)
     return pressed
 

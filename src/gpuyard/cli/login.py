@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server
+from gpuyard.cli.options import Json, Server, client
 
 
 def login(
@@ -29,7 +29,6 @@ def login(
 ) -> None:
     """Log in; the token is kept for this server, for your eyes only, and used when GPUYARD_TOKEN is not set."""
     from gpuyard.cli.users import password
-    from gpuyard.sdk import connect
     from gpuyard.sdk.client import DEFAULT_SERVER
     from gpuyard.sdk.tokens import store_server_user, store_token
 
@@ -46,7 +45,7 @@ def login(
             return
     if username is None and not sys.stdin.isatty():
         raise typer.BadParameter("give it, there is no terminal to ask on", param_hint="'NAME'")
-    yard = connect(address, token="")
+    yard = client(address, "")
     told = yard.login(username or typer.prompt("Name", err=True), password())
     path = store_token(address, told.token)
     from gpuyard.cli.printing import print_json, spoken_instant

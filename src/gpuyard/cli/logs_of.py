@@ -1,4 +1,4 @@
-"""`gpuyard logs`: what a task wrote."""
+"""`gpuyard logs`: what a task wrote. With `-f` it goes on over restarts of the scheduler, as `following` says."""
 
 import sys
 import time
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpuyard.cli.following import Output, follow, gave_up, to_standard_output, told_of_outages
 from gpuyard.cli.options import Json, Server, Token, client
 from gpuyard.cli.show import TaskId
 
@@ -21,7 +22,7 @@ LOOK_SECONDS = 0.3
 
 def logs(
     task_id: TaskId,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until it ends.")] = False,
+    following: Annotated[bool, typer.Option("-f", "--follow", help="Go on until it ends.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
     attempt: Annotated[
         int | None, typer.Option("--attempt", metavar="N", min=1, help="Of this run of it (default: the last).")
@@ -35,34 +36,37 @@ def logs(
 ) -> None:
     """Print what a task wrote, byte for byte; with --json one object a line. One that has not started says why."""
     yard = client(server, token)
-    if follow and not as_json:
-        _tell_of_no_start(yard.task(task_id))
+    task = yard.task(task_id) if following else None
+    if task is not None and not as_json:
+        _tell_of_no_start(task)
     which: dict[str, Any] = {"attempt": attempt, "node": node}
     last_bytes = None if tail is None else _bytes_of_last_lines(yard, task_id, tail, which)
-    parts = _patiently(lambda: yard.logs(task_id, follow=follow, tail=last_bytes, **which))
-    wrote = False
-    for part in _as_json(parts) if as_json else parts:
-        sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
-        wrote = True
-    if not wrote and not follow and not as_json:
-        _tell_of_no_start(yard.task(task_id))
-    if follow and attempt is None:
-        _check_it_is_over(yard, task_id)
+    lines = _Lines() if as_json else None
+    write = lines.write if lines is not None else to_standard_output
+    if task is not None and not task.ended and (attempt is None or attempt <= task.attempts):
+        output = Output(yard.without_waiting(), write, tail=last_bytes, strict=True, **which)
+        _follow(yard, task, output, server, as_json=as_json)
+    else:
+        wrote = False
+        for part in _patiently(lambda: yard.logs(task_id, tail=last_bytes, **which)):
+            write(part)
+            wrote = True
+        if not wrote and not following and not as_json:
+            _tell_of_no_start(yard.task(task_id))
+    if lines is not None:
+        lines.end()
 
 
-def _check_it_is_over(yard: "Client", task: str) -> None:
-    """Output that is followed ends with its task; a scheduler that stops ends it before."""
-    from gpuyard.sdk import Unreachable
+def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
+    """To the end of the task, or of the one attempt that was asked for."""
+    from gpuyard.sdk.waiting import AWAY
 
+    outages = None if as_json else told_of_outages(task.id)
     try:
-        over = yard.task(task).ended
-    except Unreachable:
-        over = False
-    if not over:
-        print(
-            f"gpuyard: The scheduler stopped, and {task} goes on. Go on with: gpuyard logs -f {task}", file=sys.stderr
-        )
+        follow(yard, task, output, on_outage=outages)
+    except AWAY as error:
+        raise gave_up(error, task.id, server, as_json=as_json) from None
+    if not output.is_whole:
         raise typer.Exit(1)
 
 
@@ -110,14 +114,21 @@ def _bytes_of_last_lines(yard: "Client", task: str, lines: int, which: dict[str,
     return 0
 
 
-def _as_json(parts: Iterator[bytes]) -> Iterator[bytes]:
+class _Lines:
     """{"line": "…"} for each line; bytes that are no text are shown as such."""
-    from msgspec import json
 
-    rest = b""
-    for part in parts:
-        *lines, rest = (rest + part).split(b"\n")
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def write(self, part: bytes) -> None:
+        """As many lines as are complete."""
+        from msgspec import json
+
+        *lines, self._rest = (self._rest + part).split(b"\n")
         for line in lines:
-            yield json.encode({"line": line.decode(errors="replace")}) + b"\n"
-    if rest:
-        yield json.encode({"line": rest.decode(errors="replace")}) + b"\n"
+            to_standard_output(json.encode({"line": line.decode(errors="replace")}) + b"\n")
+
+    def end(self) -> None:
+        """The last line may lack its end."""
+        if self._rest:
+            self.write(b"\n")

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.listing import Listing, group
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.options import Json, Server, Token, client, json_option
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
+    from gpuyard.wire.answers import NodeAnswer
 
 NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
 NodeId = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
@@ -21,7 +22,7 @@ def nodes(yard: "Client") -> Listing:
     rows = (
         (
             node.id,
-            node.status if node.supervisor_silent_seconds is None else f"{node.status}, supervisor silent",
+            _status(node),
             node.gpus,
             node.gpus_idle,
             [f"{count}×{model}" for model, count in node.gpu_models.items()],
@@ -34,6 +35,16 @@ def nodes(yard: "Client") -> Listing:
         for node in yard.nodes().nodes
     )
     return Listing(NAMES, rows, right=("GPUS", "IDLE", "CPUS", "MEMORY", "LOAD", "TASKS"))
+
+
+def _status(node: "NodeAnswer") -> str:
+    """With what an operator should look at."""
+    words: list[str] = [node.status]
+    if node.supervisor_silent_seconds is not None:
+        words.append("supervisor silent")
+    if node.strays:
+        words.append(f"{len(node.strays)} {'stray' if len(node.strays) == 1 else 'strays'}")
+    return ", ".join(words)
 
 
 app = group(nodes)
@@ -75,6 +86,61 @@ def uncordon(node: NodeId, as_json: Json = False, server: Server = None, token: 
 
     told = yard.uncordon(node)
     report(yard, f"{told.id} is {told.status}.", as_json=as_json)
+
+
+@app.command()
+def strays(
+    node: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only of this node.")] = None,
+    as_json: Annotated[bool, json_option("Print them as one JSON object.")] = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """List strays: attempts that a node runs and the scheduler does not know, as after a restored backup."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import print_json, print_table
+
+    found = _strays(yard, node)
+    if as_json:
+        rows = [{"node_id": where, "task_id": task, "attempt": attempt} for where, task, attempt in found]
+        print_json({"strays": rows, "total": len(rows)})
+    else:
+        print_table(("NODE", "TASK", "ATTEMPT"), found, right=("ATTEMPT",))
+
+
+@app.command("stop-stray")
+def stop_stray(
+    node: NodeId,
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="As `gpuyard nodes strays` names it, such as task-7 or 7.")
+    ],
+    attempt: Annotated[
+        int | None, typer.Argument(metavar="[ATTEMPT]", min=1, help="Only this attempt (default: all of the task).")
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """End attempts that a node runs and the scheduler does not know."""
+    yard = client(server, token)
+    from gpuyard.cli.printing import report
+    from gpuyard.domain.errors import GpuyardError
+
+    name = task if task.startswith("task-") else f"task-{task}"
+    attempts = [attempt] if attempt else [number for _, of, number in _strays(yard, node) if of == name]
+    if not attempts:
+        raise GpuyardError(f"{node} has no stray of {name}; see `gpuyard nodes strays`.")
+    for number in attempts:
+        told = yard.stop_stray(node, name, number)
+        report(yard, told.message, as_json=as_json)
+
+
+def _strays(yard: "Client", node: str | None) -> list[tuple[str, str, int]]:
+    known = yard.nodes().nodes
+    if node is not None and node not in {one.id for one in known}:
+        from gpuyard.domain.errors import GpuyardError
+
+        raise GpuyardError(f"There is no node {node}; see `gpuyard nodes`.")
+    return [(one.id, it.task_id, it.attempt) for one in known for it in one.strays if node in {None, one.id}]
 
 
 @app.command()

@@ -1,20 +1,30 @@
 """Options that many verbs have, and what they mean together. Nothing heavy is imported here."""
 
 import os
+import sys
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from gpuyard.cli.complaints import Asked
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.sdk import Client, YardError
+
+
+class _Call:
+    """What the options of this call said that functions without a context have to know."""
+
+    as_json = False
+    wait_for_scheduler: float | None = None
 
 
 def _remember(context: typer.Context, value: bool) -> bool:
     """For whoever says what went wrong."""
+    _Call.as_json = value
     if value and isinstance(context.obj, Asked):
         context.obj.as_json = True
     return value
@@ -70,11 +80,77 @@ AcceptYard = Annotated[
 ]
 
 
+SERVICE_FOLDER = "/var/lib/gpuyard"
+"""Where `gpuyard server` keeps its data unless told otherwise (`storage.data_dir`)."""
+WAIT_OPTION = "--wait-for-scheduler"
+WAIT_VARIABLE = "GPUYARD_WAIT_FOR_SCHEDULER"
+WAIT_SECONDS = 10.0
+"""How long a scheduler that is known to exist is waited for while it does not listen, as during a restart."""
+RECENTLY_SECONDS = 600.0
+"""A yard of this machine that was stopped on purpose within this time may be on its way back."""
+
+
+def wait_option() -> TyperOption:
+    """`--wait-for-scheduler`, which every verb has that speaks to a scheduler (see `hints.Verb`)."""
+    return TyperOption(
+        param_decls=[WAIT_OPTION],
+        type=float,
+        metavar="SECONDS",
+        expose_value=False,
+        callback=_remember_wait,
+        help=f"Wait so long for a scheduler that does not listen; 0: do not (default: {WAIT_VARIABLE}, or {WAIT_SECONDS:.0f} where one is known).",
+    )
+
+
+def _remember_wait(context: typer.Context, parameter: object, value: float | None) -> None:  # noqa: ARG001
+    nested = context.parent is not None and context.parent.parent is not None
+    if value is not None or not nested:  # what was said before a verb of a group counts for it as well
+        _Call.wait_for_scheduler = None if value is None else _checked_wait(value, WAIT_OPTION)
+
+
+def _checked_wait(seconds: float, name: str) -> float:
+    if not isfinite(seconds) or seconds < 0:
+        raise typer.BadParameter(f"{seconds} is not a number of seconds", param_hint=f"'{name}'")
+    return seconds
+
+
 def client(server: str | None, token: str | None) -> "Client":
     """The yard these options speak of."""
     from gpuyard.sdk import connect
 
-    return connect(server, token=token)
+    return connect(server, token=token, wait_for_scheduler=_wait_seconds(server), on_wait=_tell_of_wait)
+
+
+def _wait_seconds(server: str | None) -> float:
+    """As asked for; otherwise only where a scheduler is known, so that the first call on a new machine is answered at once."""
+    if _Call.wait_for_scheduler is not None:
+        return _Call.wait_for_scheduler
+    if said := os.environ.get(WAIT_VARIABLE):
+        try:
+            return _checked_wait(float(said), WAIT_VARIABLE)
+        except ValueError:
+            raise typer.BadParameter(f"{said!r} is not a number of seconds", param_hint=f"'{WAIT_VARIABLE}'") from None
+    return WAIT_SECONDS if _is_known(server or os.environ.get("GPUYARD_SERVER")) else 0.0
+
+
+def _is_known(server: str | None) -> bool:
+    """Whether an option, the environment, an earlier login or a data folder says that a scheduler is there."""
+    if server:
+        return True
+    from gpuyard.cli.up import data_folder, was_up
+    from gpuyard.sdk.client import DEFAULT_SERVER
+    from gpuyard.sdk.tokens import stored_server_user, stored_token
+
+    if stored_token(DEFAULT_SERVER) or stored_server_user(DEFAULT_SERVER):
+        return True
+    return was_up(data_folder(None), RECENTLY_SECONDS) or Path(SERVICE_FOLDER).is_dir()
+
+
+def _tell_of_wait(error: "YardError", seconds: float) -> None:
+    if not _Call.as_json:
+        seen = str(error).split(". ")[0].rstrip(".")
+        words = f"{seen}. Waiting for it, {seconds:g} s at most ({WAIT_OPTION})."
+        print(f"gpuyard: {words}", file=sys.stderr, flush=True)
 
 
 def is_for_a_verb_below(context: typer.Context, as_json: bool, server: str | None, token: str | None) -> bool:

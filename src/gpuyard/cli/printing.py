@@ -154,6 +154,11 @@ def counted(count: float, word: str) -> str:
     return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
 
 
+def with_article(word: str) -> str:
+    """A member, an admin."""
+    return f"{'an' if word[:1] in tuple('aeiou') else 'a'} {word}"
+
+
 def asked_gpus(task: Any) -> str:
     """GPUs a task asks for, in a cell."""
     if task.gpu_fraction is not None:

@@ -1,7 +1,8 @@
 """`gpuyard run`: a task as if it ran here. Its output is ours, Ctrl-C is its end, its exit code is what we return.
 
 Exit codes: the task's own; 128+n when signal n ended it, as shells have it; 124 when it took too long, as timeout(1)
-has it; 130 when it was cancelled; 1 when it could not be run, with the reason.
+has it; 130 when it was cancelled; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
+to learn how it ends: the task goes on, and the command that follows it again is named.
 """
 
 import signal
@@ -14,11 +15,14 @@ import typer
 
 from gpuyard.cli.asking import Request, asking
 from gpuyard.cli.complaints import complain
+from gpuyard.cli.following import Output, follow, gave_up, to_standard_output, told_of_outages
 from gpuyard.cli.options import Json, Quiet, Server, Token, client
 from gpuyard.cli.progress import Progress
-from gpuyard.cli.submit import warn_if_nothing_fits
+from gpuyard.cli.submit import submitted, warn_if_nothing_fits
+from gpuyard.domain.errors import GpuyardError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from threading import Thread
 
     from gpuyard.sdk import Client, Task
@@ -27,8 +31,8 @@ TOOK_TOO_LONG = 124
 SIGNALLED = 128
 INTERRUPTED = 130
 CANCEL_SECONDS = 5.0
-OUTPUT_SECONDS = 15.0
-"""How long the output of a task that ended is asked for."""
+CANCEL_PAUSE_SECONDS = 0.5
+"""Between two tries to cancel a task while the scheduler is away."""
 
 
 @asking
@@ -40,11 +44,18 @@ def run(
         raise typer.BadParameter("an array has many outputs; use `gpuyard submit`", param_hint="'--array'")
     yard = client(server, token)
     with _Interrupts(yard, silent=as_json) as interrupts, Progress(quiet=quiet or as_json) as progress:
-        task = yard.submit(**request)
+        task = submitted(yard, request)[0]
+        yard = yard.without_waiting()  # from here on the one who follows deals with outages
         interrupts.submitted(task)
         if not as_json:
             warn_if_nothing_fits(yard, task)
-        ended = _follow(yard, task, progress, output=not as_json)
+        output = None if as_json else Output(yard, _behind(progress))
+        outages = None if as_json else told_of_outages(task.id, progress)
+        try:
+            ended = follow(yard, task, output, watch=progress.tell, on_outage=outages)
+        except GpuyardError as error:
+            progress.clear()
+            raise gave_up(error, task.id, server, as_json=as_json) from None
     if as_json:
         from gpuyard.cli.printing import print_json
 
@@ -52,44 +63,14 @@ def run(
     raise typer.Exit(_exit_code(ended, silent=as_json))
 
 
-def _follow(yard: "Client", task: "Task", progress: Progress, *, output: bool) -> "Task":
-    """Until it ended. A task that is run again after a failure is followed again."""
-    attempt = offset = 0
-    for now in yard.changes(task):
-        progress.tell(now)
-        if output and (now.started_at or (now.ended and now.attempts)):
-            progress.clear()
-            if now.attempts != attempt:
-                attempt, offset = now.attempts, 0
-            offset = _copy(yard, now, offset)
-        if now.ended:
-            return now
-    raise AssertionError("changes end with the end of the task")
+def _behind(progress: Progress) -> "Callable[[bytes], None]":
+    """Output has the terminal for itself."""
 
+    def write(part: bytes) -> None:
+        progress.clear()
+        to_standard_output(part)
 
-def _copy(yard: "Client", task: "Task", offset: int) -> int:
-    """Everything an attempt writes from there on, as it is written; how far it came.
-
-    When the scheduler or the node goes away meanwhile, whoever called asks again once it is back.
-    """
-    from gpuyard.sdk import Refused, Unreachable
-
-    give_up_at = time.monotonic() + OUTPUT_SECONDS
-    while True:
-        try:
-            for part in yard.logs(task, follow=not task.ended, attempt=task.attempts, offset=offset):
-                offset += len(part)
-                sys.stdout.buffer.write(part)
-                sys.stdout.buffer.flush()
-        except (Unreachable, Refused) as error:
-            if isinstance(error, Refused) and error.status not in {404, 409, 503}:
-                raise
-            if task.ended and task.started_at and time.monotonic() < give_up_at:
-                time.sleep(0.2)
-                continue
-            if task.ended and task.started_at:
-                print(f"gpuyard: the rest of its output can not be had. {error}", file=sys.stderr)
-        return offset
+    return write
 
 
 def _exit_code(task: "Task", *, silent: bool) -> int:
@@ -129,10 +110,11 @@ class _Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._cancelling is not None:
-            self._cancelling.join(
-                CANCEL_SECONDS
-            )  # nobody may leave with a task that goes on although it was to be cancelled
+        if self._cancelling is not None and self._task is not None:
+            # A task that was to be cancelled must not go on without a word.
+            self._cancelling.join(CANCEL_SECONDS)
+            if self._cancelling.is_alive():
+                self._say(f"the scheduler does not answer, so cancel it later: gpuyard cancel {self._task.id}")
         signal.signal(signal.SIGINT, self._before[0])
         signal.signal(signal.SIGTERM, self._before[1])
 
@@ -161,9 +143,19 @@ class _Interrupts:
 
 
 def _cancel(yard: "Client", task: "Task", as_json: bool) -> None:
-    from gpuyard.domain.errors import GpuyardError
+    """Tell the scheduler; one that is away is told when it is back."""
+    from gpuyard.sdk.waiting import AWAY, RESTART_SECONDS
 
-    try:
-        yard.cancel(task)
-    except GpuyardError as error:
-        complain(str(error), code=error.code, as_json=as_json)
+    yard = yard.without_waiting()
+    give_up_at = time.monotonic() + RESTART_SECONDS
+    while True:
+        try:
+            yard.cancel(task)
+        except AWAY as error:
+            if time.monotonic() < give_up_at:
+                time.sleep(CANCEL_PAUSE_SECONDS)
+                continue
+            complain(str(error), code=error.code, as_json=as_json)
+        except GpuyardError as error:
+            complain(str(error), code=error.code, as_json=as_json)
+        return

@@ -76,7 +76,7 @@ def asked(ask: Resources) -> str:
     if ask.share is not None:
         if not ask.share.fraction_milli:
             return f"{ask.share.memory_mib} MiB of a GPU"
-        return f"{ask.share.fraction_milli / MILLI:g} of a{models or ''} GPU"
+        return f"{ask.share.fraction_milli / MILLI:g} of {'one' if models else 'a'}{models} GPU"
     if not ask.gpus:
         return _counted(ask.cpus, "CPU")
     each = "all" if ask.whole_nodes else str(ask.gpus)

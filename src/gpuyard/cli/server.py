@@ -13,7 +13,7 @@ def server(
 ) -> None:
     """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
     from gpuyard.agent.settings import AgentSettings
-    from gpuyard.control_plane.settings import ServerSettings, load_server_settings
+    from gpuyard.control_plane.settings import ServerSettings, effective, load_server_settings
     from gpuyard.wire.config import variables
 
     of_agents = variables(AgentSettings) - variables(ServerSettings)
@@ -21,7 +21,7 @@ def server(
     if check_config:
         from gpuyard.cli.settings_check import show
 
-        show(settings, config, as_json=as_json)
+        show(effective(settings), config, as_json=as_json)
         return
     from gpuyard.cli.logs import set_up
     from gpuyard.cli.serving import protect_settings, run_in_loop

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def submit(request: Request, as_json: Json = False, server: Server = None, token: Token = None) -> None:
     """Submit a task and print its id, such as task-7."""
     yard = client(server, token)
-    tasks = yard.submit_all(**request)
+    tasks = submitted(yard, request)
     if as_json:
         from gpuyard.cli.printing import print_answer
 
@@ -25,6 +25,19 @@ def submit(request: Request, as_json: Json = False, server: Server = None, token
     else:
         typer.echo("\n".join(task.id for task in tasks))
     warn_if_nothing_fits(yard, tasks[0])
+
+
+def submitted(yard: "Client", request: Request) -> "list[Task]":
+    """All tasks of it. If no answer came, say that the task may exist all the same."""
+    from gpuyard.sdk import Unreachable
+
+    try:
+        return yard.submit_all(**request)
+    except Unreachable as error:
+        if not error.may_have_arrived:
+            raise
+        message = f"{error} The task may have been accepted; see `gpuyard ps` before you submit it again."
+        raise Unreachable(message, may_have_arrived=True) from None
 
 
 def warn_if_nothing_fits(yard: "Client", task: "Task") -> None:

@@ -39,10 +39,19 @@ def create(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="What it is for.")] = "",
     user: Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="Whose (default: yours).")] = None,
     lifetime: Annotated[
-        str | None, typer.Option("--lifetime", metavar="TIME", help="How long it is good for (default: until revoked).")
+        str | None,
+        typer.Option(
+            "--lifetime",
+            metavar="TIME",
+            help="How long it is good for; longer than your login only with --password (default: as long as your login).",
+        ),
     ] = None,
     with_password: Annotated[
-        bool, typer.Option("--password", help="Ask for your password: the token may then outlive your login.")
+        bool,
+        typer.Option(
+            "--password",
+            help="Ask for your password, or read it from standard input: the token may then outlive your login.",
+        ),
     ] = False,
     as_json: Json = False,
     server: Server = None,
@@ -70,7 +79,7 @@ def revoke(
     server: Server = None,
     token: Token = None,
 ) -> None:
-    """Let nobody in with this token any more."""
+    """Revoke a token: requests with it are refused from now on."""
     yard = client(server, token)
     from gpuyard.cli.printing import report
 

@@ -40,12 +40,12 @@ def add(
     server: Server = None,
     token: Token = None,
 ) -> None:
-    """Add a user; the password is asked for, or read from standard input."""
+    """Add a user; the password is asked for twice, or read once from the first line of standard input."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.printing import report, with_article
 
     told = yard.add_user(username, new_password(), tenant_id=tenant, role=role, system_user=system_user)
-    report(yard, f"{told.username} is a {told.role} of {told.tenant_id}.", as_json=as_json)
+    report(yard, f"{told.username} is {with_article(told.role)} of {told.tenant_id}.", as_json=as_json)
 
 
 @app.command("set")
@@ -67,11 +67,11 @@ def change(
     if tenant is None and role is None and system_user is None:
         raise typer.BadParameter("give --tenant, --role or --system-user", param_hint="'set'")
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.printing import report, with_article
 
     told = yard.change_user(username, tenant_id=tenant, role=role, system_user=system_user)
     runs_as = f"; tasks run as {told.system_user}" if told.system_user else ""
-    report(yard, f"{told.username} is a {told.role} of {told.tenant_id}{runs_as}.", as_json=as_json)
+    report(yard, f"{told.username} is {with_article(told.role)} of {told.tenant_id}{runs_as}.", as_json=as_json)
 
 
 @app.command()
@@ -84,7 +84,11 @@ def passwd(
     server: Server = None,
     token: Token = None,
 ) -> None:
-    """Give a user another password; it is asked for, or read from standard input. For your own, the old one follows."""
+    """Give a user another password; for your own, the present one is needed too.
+
+    Both are asked for on a terminal. Otherwise they are read from standard input: the new one from the first line, your
+    present one from the second.
+    """
     yard = client(server, token)
     from gpuyard.cli.printing import report
     from gpuyard.sdk import Refused

@@ -447,6 +447,26 @@ def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None)
     return Split(online, round(1 - online, 9) if batch is None else batch, settings.quota.mode or default_mode)
 
 
+def effective(settings: ServerSettings) -> ServerSettings:
+    """The same settings with the values that hold where a key was left out; what is still none is not limited or absent."""
+    http, split, seconds = settings.http_address, split_of(settings), settings.schedule_seconds
+    quota = Quota(mode=split.mode)
+    if split.mode is not QuotaMode.NONE:
+        quota = Quota(online_percent=split.online_percent, batch_percent=split.batch_percent, mode=split.mode)
+    level, output = settings.log_level, settings.log_output
+    return replace(
+        settings,
+        server=replace(settings.server, http_address=http),
+        system=replace(settings.system, host=http.host, port=http.port, log_level=level, log_file=output),
+        scheduler=replace(
+            settings.scheduler, schedule_interval=Seconds(seconds), interval=SecondsGivenInMilliseconds(seconds)
+        ),
+        quota=quota,
+        storage=replace(settings.storage, snapshot_dir=str(settings.snapshot_dir)),
+        logging=replace(settings.logging, level=level, output=output),
+    )
+
+
 def pool_of(settings: ServerSettings) -> tuple[PoolSettings, NodeSpec] | None:
     """The elastic pool and what a node of it is; none: there is none."""
     pool = settings.pool

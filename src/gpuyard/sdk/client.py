@@ -17,16 +17,17 @@ from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
-from gpuyard.sdk.errors import NotFound, NotNow, TaskFailed, TookTooLong, Unreachable
+from gpuyard.sdk.errors import NotFound, TaskFailed, TookTooLong, YardError
 from gpuyard.sdk.tokens import stored_server_user, stored_token
 from gpuyard.sdk.values import Lease, Page, Task, TaskRef, id_of, number_of, visible_devices
-from gpuyard.sdk.waiting import Patience, rumours
+from gpuyard.sdk.waiting import AWAY, OutageWatch, Patience, rumours
 from gpuyard.wire.answers import (
     CancelAnswer,
     ExplainAnswer,
     GpusAnswer,
     LeaseAnswer,
     LeaseList,
+    MessageAnswer,
     NodeAnswer,
     NodeList,
     PredictionsAnswer,
@@ -141,18 +142,32 @@ def connect(
     ca: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
     server_user: str | None = None,
+    wait_for_scheduler: float = 0.0,
+    on_wait: Callable[[YardError, float], None] | None = None,
 ) -> "Client":
     """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN, GPUYARD_CA and GPUYARD_SERVER_USER.
 
     Without a token, the one `gpuyard login` kept for this server is used, if any. Nothing is sent yet. On this machine
-    the server must be run by this user, root or `server_user`.
+    the server must be run by this user, root or `server_user`. A request to an address where nothing listens fails at
+    once, or is tried again for `wait_for_scheduler` seconds, over a restart of the scheduler; `on_wait` is told once,
+    after a second, why it waits and for how many seconds at most.
     """
     server = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if token is None:
         token = os.environ.get("GPUYARD_TOKEN") or stored_token(server)
     ca = ca or os.environ.get("GPUYARD_CA") or None
     server_user = server_user or os.environ.get("GPUYARD_SERVER_USER") or stored_server_user(server)
-    return Client(Connection(server, token=token, ca=ca, timeout_seconds=timeout_seconds, server_user=server_user))
+    return Client(
+        Connection(
+            server,
+            token=token,
+            ca=ca,
+            timeout_seconds=timeout_seconds,
+            server_user=server_user,
+            wait_seconds=wait_for_scheduler,
+            on_wait=on_wait,
+        )
+    )
 
 
 class Client:
@@ -166,6 +181,10 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def without_waiting(self) -> "Client":
+        """The same yard and connections; a request fails at once where nothing listens."""
+        return Client(self.connection.without_waiting())
 
     def close(self) -> None:
         """Hang up the connection of this thread; the next request opens another one."""
@@ -281,14 +300,20 @@ class Client:
             ends[task.number] = task
         return [ends[number] for number in map(number_of, tasks) if number is not None]
 
-    def ends(self, tasks: Iterable[TaskRef], *, timeout: float | None = None) -> Iterator[Task]:
-        """Tasks in the order in which they end. `TookTooLong` when some are left and the time is over."""
+    def ends(
+        self, tasks: Iterable[TaskRef], *, timeout: float | None = None, on_outage: OutageWatch | None = None
+    ) -> Iterator[Task]:
+        """Tasks in the order in which they end. `TookTooLong` when some are left and the time is over.
+
+        A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it.
+        """
         waiting = dict.fromkeys(self._number(task) for task in tasks)
-        patience = Patience()
-        for told in rumours(self.connection, waiting, timeout=timeout) if waiting else ():
+        yard = self.without_waiting()
+        patience = Patience(yard.connection, on_outage)
+        for told in rumours(yard.connection, waiting, timeout=timeout) if waiting else ():
             try:
-                found = self._look(waiting) if told is None else [self.task(told)]
-            except (Unreachable, NotNow) as error:
+                found = yard._look(waiting) if told is None else [yard.task(told)]
+            except AWAY as error:
                 patience.forgive(error)
                 continue
             patience.answered()
@@ -302,14 +327,20 @@ class Client:
             words = f"task-{next(iter(waiting))} has" if len(waiting) == 1 else f"{len(waiting)} tasks have"
             raise TookTooLong(f"{words} not ended within {timeout:g} s.")
 
-    def changes(self, task: TaskRef, *, idle_seconds: float = 5.0) -> Iterator[Task]:
-        """A task whenever something happened to it, and every `idle_seconds`; the last time when it ended."""
+    def changes(
+        self, task: TaskRef, *, idle_seconds: float = 5.0, on_outage: OutageWatch | None = None
+    ) -> Iterator[Task]:
+        """A task whenever something happened to it, and every `idle_seconds`; the last time when it ended.
+
+        A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it.
+        """
         number = self._number(task)
-        patience = Patience()
-        for _ in rumours(self.connection, (number,), timeout=None, idle_seconds=idle_seconds):
+        yard = self.without_waiting()
+        patience = Patience(yard.connection, on_outage)
+        for _ in rumours(yard.connection, (number,), timeout=None, idle_seconds=idle_seconds):
             try:
-                now = self.task(number)
-            except (Unreachable, NotNow) as error:
+                now = yard.task(number)
+            except AWAY as error:
                 patience.forgive(error)
                 continue
             patience.answered()
@@ -415,19 +446,25 @@ class Client:
         return self.connection.ask("POST", "/api/v1/leases", LeaseAnswer, body=body, key=key)
 
     def granted(
-        self, lease: TaskRef, *, wait_seconds: float | None = None, watch: Callable[[Task], None] | None = None
+        self,
+        lease: TaskRef,
+        *,
+        wait_seconds: float | None = None,
+        watch: Callable[[Task], None] | None = None,
+        on_outage: OutageWatch | None = None,
     ) -> Lease:
         """Wait until a lease has its GPUs."""
         number = self._number(lease)
-        patience = Patience()
-        for _ in rumours(self.connection, (number,), timeout=wait_seconds):
+        yard = self.without_waiting()
+        patience = Patience(yard.connection, on_outage)
+        for _ in rumours(yard.connection, (number,), timeout=wait_seconds):
             try:
-                task = self.task(number)
+                task = yard.task(number)
                 if watch is not None:
                     watch(task)
                 if task.status is TaskStatus.RUNNING:
-                    return self._lease_of(task)
-            except (Unreachable, NotNow) as error:
+                    return yard._lease_of(task)
+            except AWAY as error:
                 patience.forgive(error)
                 continue
             patience.answered()
@@ -472,6 +509,11 @@ class Client:
 
     def _do_to_node(self, node: str, verb: str, query: Mapping[str, object] | None = None) -> NodeAnswer:
         return self.connection.ask("POST", f"/api/v1/nodes/{_quoted(node)}/{verb}", NodeAnswer, query=query)
+
+    def stop_stray(self, node: str, task: TaskRef, attempt: int) -> MessageAnswer:
+        """End an attempt that a node runs and the scheduler does not know; `nodes()` lists them as `strays`."""
+        path = f"/api/v1/nodes/{_quoted(node)}/strays/{_quoted(id_of(task))}/{attempt}/stop"
+        return self.connection.ask("POST", path, MessageAnswer)
 
     def remove_node(self, node: str) -> None:
         """Forget a node. It may come back."""

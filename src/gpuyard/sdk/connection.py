@@ -2,25 +2,27 @@
 
 A request is safe to repeat when doing it twice is doing it once: reading, putting, deleting, and submitting with a key.
 Once such a request may have arrived, its answer is sought for `PATIENCE_SECONDS`, over a scheduler's restart if need be:
-otherwise nobody would know whether the task exists. Where nobody listens in the first place, that is said at once.
+otherwise nobody would know whether the task exists. A connection that is refused in the first place raises
+`Unreachable` at once, or after `wait_seconds` if the caller asked to wait for a scheduler that is being restarted.
 """
 
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pwd import getpwnam, getpwuid
 from select import select
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from gpuyard import __version__
-from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, UntrustedServer, WrongAddress, refused
+from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, UntrustedServer, WrongAddress, YardError, refused
 from gpuyard.wire.answers import ErrorAnswer
 from gpuyard.wire.local import is_on_this_machine, owner_of_server, trusted_uids
 
@@ -31,6 +33,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
+NOTICE_SECONDS = 1.0
+"""A request that is held up for longer than this is reported to `on_wait`, once."""
 STARTING = "NotReady"
 """A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
 ANY_USER = "any"
@@ -66,9 +70,18 @@ class Connection:
         ca: str | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
         server_user: str | None = None,
+        wait_seconds: float = 0.0,
+        on_wait: Callable[[YardError, float], None] | None = None,
     ) -> None:
-        """`server_user` may run the scheduler on this machine, besides ourselves and root; `any`: do not check."""
+        """`server_user` may run the scheduler on this machine, besides ourselves and root; `any`: do not check.
+
+        A request waits up to `wait_seconds` for a scheduler that does not listen. `on_wait` is told once for each
+        request that waits for more than a second: why, and for how many seconds it waits at most.
+        """
         self._server_user = server_user
+        self._wait_seconds = wait_seconds
+        self._on_wait = on_wait
+        self._answered = threading.Event()
         self.server = server.rstrip("/")
         parts = urlsplit(server if "//" in server else f"http://{server}")
         try:
@@ -103,10 +116,12 @@ class Connection:
         """Send a request and read its answer as this type. `key` makes repeating a submission safe."""
         content = self.send(method, path, query=query, body=body, key=key)
         try:
-            return msgspec.json.decode(content, type=type_)
+            answer = msgspec.json.decode(content, type=type_)
         except msgspec.MsgspecError as error:
             message = f"{self.server} answered {method} {path} in a way that is not understood ({error})."
             raise NotAYard(f"{message} Is it a gpuyard scheduler of this version?") from None
+        self._answered.set()
+        return answer
 
     def send(
         self,
@@ -127,8 +142,7 @@ class Connection:
             headers["Idempotency-Key"] = key
         target = self._target(path, query)
         may_repeat = method in REPEATABLE or key is not None
-        give_up_at = None
-        pause = 0.0
+        waiting = _Waiting(self._on_wait)
         while True:
             try:
                 return self._exchange(method, target, content, headers)
@@ -138,19 +152,18 @@ class Connection:
                         f"The connection to {self.server} broke before it answered ({broken}); it may have obeyed.",
                         may_have_arrived=True,
                     ) from None
-                give_up_at = give_up_at or time.monotonic() + PATIENCE_SECONDS
-                if time.monotonic() > give_up_at:
-                    message = f"{self.server} breaks off every connection ({broken})."
-                    raise Unreachable(message, may_have_arrived=True) from None
-            except Unreachable:
-                if give_up_at is None or time.monotonic() > give_up_at:
-                    raise
+                waiting.allow(PATIENCE_SECONDS)
+                message = f"{self.server} breaks off every connection ({broken})."
+                waiting.pause_or_raise(Unreachable(message, may_have_arrived=True))
+            except Unreachable as away:
+                if away.nothing_listens:
+                    waiting.allow(self._wait_seconds)
+                waiting.pause_or_raise(away)
             except NotNow as refusal:
-                give_up_at = give_up_at or time.monotonic() + PATIENCE_SECONDS
-                if refusal.code != STARTING or time.monotonic() > give_up_at:
+                if refusal.code != STARTING:
                     raise
-            time.sleep(pause)
-            pause = min(pause * 2 or 0.05, 1.0)
+                waiting.allow(PATIENCE_SECONDS)
+                waiting.pause_or_raise(refusal)
 
     def _exchange(self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]) -> bytes:
         """One request on this thread's connection."""
@@ -200,7 +213,7 @@ class Connection:
     def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "Stream":
         """An answer that comes bit by bit, on a connection of its own."""
         line = self._new_line(self._timeout)
-        self._open(line)
+        self._open_in_time(line)
         try:
             line.request("GET", self._target(path, query), headers={**self._headers, **headers})
             response = line.getresponse()
@@ -218,6 +231,17 @@ class Connection:
 
     # --- small things -------------------------------------------------------------------------------------------------
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether a scheduler has answered here before, so that a stranger at its address is an outage."""
+        return self._answered.is_set()
+
+    def without_waiting(self) -> Self:
+        """The same connections, for callers that deal with a scheduler that is away themselves."""
+        same = copy(self)
+        same._wait_seconds = 0.0
+        return same
+
     def close(self) -> None:
         """Hang up this thread's connection."""
         line: HTTPConnection | None = getattr(self._here, "line", None)
@@ -229,13 +253,25 @@ class Connection:
             return _Secret(self._host, self._port, timeout=timeout_seconds, context=self._tls)
         return _Plain(self._host, self._port, timeout=timeout_seconds)
 
+    def _open_in_time(self, line: HTTPConnection) -> None:
+        waiting = _Waiting(self._on_wait)
+        while True:
+            try:
+                self._open(line)
+            except Unreachable as away:
+                if away.nothing_listens:
+                    waiting.allow(self._wait_seconds)
+                waiting.pause_or_raise(away)
+            else:
+                return
+
     def _open(self, line: HTTPConnection) -> None:
         line.timeout = min(CONNECT_SECONDS, self._timeout)
         try:
             line.connect()
         except OSError as error:
             line.close()
-            raise Unreachable(self._nobody(error)) from None
+            raise Unreachable(self._no_answer(error), nothing_listens=isinstance(error, ConnectionError)) from None
         line.sock.settimeout(self._timeout)
         if self._tls is None:  # a certificate says who the server is
             try:
@@ -253,19 +289,19 @@ class Connection:
         except TimeoutError:
             raise Unreachable(f"{self.server} did not answer within {self._timeout:g} seconds.") from None
         except OSError as error:
-            raise Unreachable(f"{self.server} closed the connection ({error}).") from None
+            raise Unreachable(f"{self.server} closed the connection ({error}).", nothing_listens=True) from None
         if uid is not None and uid in trusted_uids() | self._accepted_uids():
             return
         if uid is None:
             raise UntrustedServer(
-                f"The kernel does not say which user answers at {self.server}; nothing was sent. If you trust whoever "
-                f"does, set GPUYARD_SERVER_USER={ANY_USER}, or use https."
+                f"The kernel does not say which user answers at {self.server}; nothing was sent. If you trust "
+                f"that server, set GPUYARD_SERVER_USER={ANY_USER}, or use https."
             )
         name = _name_of(uid)
         raise UntrustedServer(
-            f"The process that answers at {self.server} belongs to the user {name}, not to you or root; nothing was "
-            f"sent. If {name} runs the scheduler, accept it: gpuyard login --server-user {name}, or set "
-            f"GPUYARD_SERVER_USER={name}."
+            f"The process that answers at {self.server} belongs to the system user '{name}' (uid {uid}), not to you or "
+            f"root; nothing was sent. If that user runs the scheduler, accept it: gpuyard login --server-user {name}, or "
+            f"set GPUYARD_SERVER_USER={name}."
         )
 
     def _accepted_uids(self) -> set[int]:
@@ -279,14 +315,14 @@ class Connection:
         except KeyError:
             raise WrongAddress(f"There is no system user {user} here; check GPUYARD_SERVER_USER.") from None
 
-    def _nobody(self, error: OSError) -> str:
+    def _no_answer(self, error: OSError) -> str:
         if self._tls is not None and "CERTIFICATE" in str(error).upper():
             return f"The certificate of {self.server} is not trusted; name the file of its authority in GPUYARD_CA."
         if self._tls is not None and "SSL" in type(error).__name__:
             return f"{self.server} does not speak TLS; does its address begin with http:// instead?"
         if isinstance(error, socket.gaierror):
             return f"There is no host {self._host}; set GPUYARD_SERVER to the address of a scheduler."
-        words = "nobody answers" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+        words = "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
         return (
             f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, "
             "or set GPUYARD_SERVER to the address of one that runs."
@@ -308,7 +344,34 @@ class Connection:
         except msgspec.MsgspecError:
             message = f"{self.server} answered {response.status} {response.reason} and no sentence of gpuyard's."
             return NotAYard(f"{message} Is it a gpuyard scheduler?")
+        self._answered.set()
         return refused(response.status, error.code, error.message, error.field)
+
+
+class _Waiting:
+    """How long one request is tried again; the first allowance counts, from when it was given."""
+
+    def __init__(self, on_wait: Callable[[YardError, float], None] | None) -> None:
+        self._began = time.monotonic()
+        self._give_up_at: float | None = None
+        self._seconds = 0.0
+        self._on_wait = on_wait
+        self._pause = 0.0
+
+    def allow(self, seconds: float) -> None:
+        if self._give_up_at is None and seconds > 0:
+            self._give_up_at = time.monotonic() + seconds
+            self._seconds = seconds
+
+    def pause_or_raise(self, error: YardError) -> None:
+        now = time.monotonic()
+        if self._give_up_at is None or now > self._give_up_at:
+            raise error from None
+        if self._on_wait is not None and now - self._began >= NOTICE_SECONDS:
+            self._on_wait(error, self._seconds)
+            self._on_wait = None
+        time.sleep(min(self._pause, max(0.0, self._give_up_at - now)))
+        self._pause = min(self._pause * 2 or 0.05, 0.5)
 
 
 class Stream:

@@ -31,8 +31,10 @@ class WrongAddress(YardError):
 class Unreachable(YardError):
     """No scheduler answers. Start one with `gpuyard up`, or set GPUYARD_SERVER to the address of one that runs."""
 
-    def __init__(self, message: str = "", *, may_have_arrived: bool = False) -> None:
+    def __init__(self, message: str = "", *, may_have_arrived: bool = False, nothing_listens: bool = False) -> None:
         super().__init__(message)
+        self.nothing_listens = nothing_listens
+        """Whether the address is right but no process accepts connections there, as while a scheduler is restarted."""
         self.may_have_arrived = may_have_arrived
         """Whether the scheduler may have got the request and obeyed it."""
 

@@ -2,24 +2,29 @@
 
 The scheduler tells facts as they happen (`/api/v1/events`); a fact about a task one waits for is the sign to ask for
 that task. Where events can not be had, or the connection breaks, one looks again by oneself, less and less often. A
-scheduler that is being restarted is waited for: tasks go on without it.
+scheduler that is being restarted is waited for: tasks go on without it. So is one whose address is taken by another
+process meanwhile, once it has answered there.
 """
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from queue import Empty, SimpleQueue
 
 import msgspec
 
-from gpuyard.sdk.connection import Connection, Stream
-from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable
+from gpuyard.sdk.connection import NOTICE_SECONDS, Connection, Stream
+from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, UntrustedServer, YardError
 
 EVENTS = "/api/v1/events"
 RESTART_SECONDS = 120.0
 """How long a scheduler may be away before whoever waits is told."""
 FIRST_LOOK_SECONDS = 0.05
 LAST_LOOK_SECONDS = 2.0
+AWAY = (Unreachable, NotNow, UntrustedServer, NotAYard)
+"""What a request can meet while a scheduler that was there is away."""
+OutageWatch = Callable[[YardError], None]
+"""Told of an outage that lasts longer than a second: once for each kind of error that is met."""
 
 
 class _Said(msgspec.Struct):
@@ -41,7 +46,7 @@ class Ear:
     def _open(self) -> None:
         try:
             self._stream = self._connection.stream(EVENTS, self._query, Accept="text/event-stream")
-        except (Unreachable, NotAYard, Refused):
+        except (Unreachable, UntrustedServer, NotAYard, Refused):
             self._stream = None
             return
         threading.Thread(target=self._listen, args=(self._stream,), name="gpuyard-events", daemon=True).start()
@@ -121,17 +126,27 @@ def rumours(
 class Patience:
     """Lets a scheduler be away for a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection, watch: OutageWatch | None = None) -> None:
+        self._connection = connection
+        self._watch = watch
         self._away_since: float | None = None
+        self._told: set[type[YardError]] = set()
 
-    def forgive(self, error: Unreachable | NotNow) -> None:
-        """Go on, or say that it has been away for too long."""
+    def forgive(self, error: YardError) -> None:
+        """Go on, or say that it has been away for too long. A stranger where no scheduler ever answered is no outage."""
+        if isinstance(error, UntrustedServer | NotAYard) and not self._connection.has_answered:
+            raise error
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
-        elif now - self._away_since > RESTART_SECONDS:
+        seconds = now - self._away_since
+        if seconds > RESTART_SECONDS:
             raise error
+        if self._watch is not None and seconds >= NOTICE_SECONDS and type(error) not in self._told:
+            self._told.add(type(error))
+            self._watch(error)
 
     def answered(self) -> None:
         """It is there."""
         self._away_since = None
+        self._told.clear()

@@ -14,6 +14,7 @@ from tests.unit.sdk.partner import partner, task
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPUYARD_WAIT_FOR_SCHEDULER", "0")
     for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -16,6 +16,7 @@ NOBODY = ("--server", "http://127.0.0.1:1")
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GPUYARD_WAIT_FOR_SCHEDULER", "0")
     for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -36,7 +36,7 @@ def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_words_say_
         "task-7 is pending. No GPU is free.",
         "1 task goes before it.",
         (
-            "Nobody can say when it starts: "
+            "Its start can not be estimated: "
             "a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)."
         ),
     ]
@@ -99,8 +99,8 @@ def test_where_the_reason_says_what_it_waits_for_nothing_is_added(code: str) -> 
 
 
 def test_of_what_is_in_the_way_only_what_is_known_is_said() -> None:
-    assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Nobody can say when it starts."
-    assert in_words(explanation(ahead=300))[-1] == "Nobody can say when it starts: too many tasks go before it."
+    assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Its start can not be estimated."
+    assert in_words(explanation(ahead=300))[-1] == "Its start can not be estimated: too many tasks go before it."
 
 
 def test_where_its_model_ran_last_is_said() -> None:

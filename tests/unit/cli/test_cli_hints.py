@@ -58,7 +58,7 @@ def test_what_resembles_nothing_gets_the_verbs_there_are(
     told = said(monkeypatch, capsys, "nodes", "whatever")
     assert (
         told
-        == "gpuyard: There is no verb 'whatever'; there are cordon, drain, remove, uncordon; see 'gpuyard nodes --help'.\n"
+        == "gpuyard: There is no verb 'whatever'; there are cordon, drain, remove, stop-stray, strays, uncordon; see 'gpuyard nodes --help'.\n"
     )
     assert said(monkeypatch, capsys, "whatever") == "gpuyard: There is no verb 'whatever'; see 'gpuyard --help'.\n"
 

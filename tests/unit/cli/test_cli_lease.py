@@ -6,9 +6,11 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from gpuyard.domain.values import TaskStatus
 from gpuyard.wire.answers import LeaseAnswer
-from tests.unit.sdk.partner import Answering, partner
+from tests.unit.sdk.partner import Answering, partner, refusal, task
 
 LEASE = LeaseAnswer(
     id="task-7", task_id="task-7", status=TaskStatus.PENDING, gpu_count=1, gpus=[], node_id=None, name="",
@@ -16,14 +18,15 @@ LEASE = LeaseAnswer(
 )  # fmt: skip
 
 
-def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back(number: signal.Signals) -> None:
     client = threading.Event()
     pids: list[int] = []
 
     def behave(line: Answering) -> None:
         if line.asked.method == "POST":
             client.wait(30)
-            os.kill(pids[0], signal.SIGTERM)
+            os.kill(pids[0], number)
             line.say(LEASE, 201)
         else:
             line.say({"status": "cancelled", "message": "It was given back."})
@@ -36,3 +39,39 @@ def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back
             _, said = lease.communicate(timeout=60)
     assert lease.returncode == 130, said
     assert [asked.method for asked in server.asked] == ["POST", "DELETE"]
+
+
+class Waits:
+    """A scheduler with whom a lease waits until it is given back; with a token nobody but the asker has."""
+
+    def __init__(self) -> None:
+        self.waits, self.given_back = threading.Event(), threading.Event()
+
+    def __call__(self, line: Answering) -> None:
+        if line.asked.method == "POST":
+            line.say(LEASE, 201)
+        elif line.asked.method == "DELETE":
+            assert line.asked.headers["Authorization"] == "Bearer gy_x"
+            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "It was released."})
+            self.given_back.set()
+        elif "/events" in line.asked.path:
+            line.say(refusal("NotReady", "not now"), 409)
+        else:
+            line.say(task(7, TaskStatus.PENDING, command=None))
+            self.waits.set()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -9)]
+)
+def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.Signals, code: int) -> None:
+    scheduler = Waits()
+    with partner(scheduler) as server:
+        words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as lease:
+            assert scheduler.waits.wait(30)
+            lease.send_signal(number)
+            out, _ = lease.communicate(timeout=60)
+        assert scheduler.given_back.wait(30)
+        assert [asked.method for asked in server.asked].count("DELETE") == 1
+    assert (lease.returncode, out) == (code, "")

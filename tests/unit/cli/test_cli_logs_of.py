@@ -7,6 +7,7 @@ import pytest
 from gpuyard import cli
 from gpuyard.cli import logs_of
 from gpuyard.domain.values import TaskStatus
+from gpuyard.sdk import waiting
 from tests.unit.sdk.partner import Answering, partner, refusal, task
 
 AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
@@ -56,17 +57,77 @@ def test_a_node_that_does_not_come_back_is_given_up(
     assert "is not connected at the moment" in capsys.readouterr().err
 
 
-def test_output_that_breaks_off_before_the_task_has_ended_is_no_success(
+class Replaced:
+    """A scheduler that stops in the middle of the output. Something else answers at its address so often, then it is back."""
+
+    def __init__(self, strangers: int) -> None:
+        self.strangers = strangers
+        self.stopped = False
+
+    def __call__(self, line: Answering) -> None:
+        running = task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1)
+        if not self.stopped:
+            if "/logs" in line.asked.path:
+                self.stopped = True
+                line.begin_stream()
+                line.wfile.write(b"one\n")
+            else:
+                line.say(running)
+        elif self.strangers > 0:
+            self.strangers -= 1
+            line.say(b"<html>hello</html>")
+        elif "/logs" in line.asked.path:
+            line.begin_stream()
+            line.wfile.write(b"two\n")
+        else:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=1, exit_code=0))
+
+
+def test_output_is_followed_on_where_it_broke_off_when_the_scheduler_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with partner(Replaced(4)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 0
+        assert "offset=4" in [asked.path for asked in server.asked if "/logs" in asked.path][-1]
+    assert capsysbinary.readouterr().out == b"one\ntwo\n"
+
+
+def test_output_that_can_not_be_followed_any_longer_names_the_command_that_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stops(line: Answering) -> None:
-        if "/logs" in line.asked.path:
-            line.begin_stream()
-            line.wfile.write(b"tick\n")
-        else:
-            line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z"))
-
-    with partner(stops) as server:
+    monkeypatch.setattr(waiting, "RESTART_SECONDS", 0.2)
+    with partner(Replaced(10_000)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
-        assert cli.main() == 1
-    assert "Go on with: gpuyard logs -f 7" in capsys.readouterr().err
+        assert cli.main() == 75
+        assert capsys.readouterr().err.endswith(
+            f" task-7 goes on; follow it again with: gpuyard logs -f --server {server.url} task-7\n"
+        )
+
+
+def test_the_rest_of_an_attempt_that_ended_while_the_scheduler_was_away_is_printed_before_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    written = {"attempt=1": b"one\nrest\n", "attempt=2": b"two\n"}
+    stopped = False
+
+    def restarts(line: Answering) -> None:
+        nonlocal stopped
+        if "/events" in line.asked.path:
+            line.say(refusal("NotReady", "not now"), 409)
+        elif "/logs" in line.asked.path:
+            line.begin_stream()
+            query = line.asked.path.partition("?")[2].split("&")
+            [offset] = [int(word.partition("=")[2]) for word in query if word.startswith("offset=")]
+            [output] = [written[word] for word in query if word in written]
+            line.wfile.write(output[offset:] if stopped else b"one\n")
+            stopped = True
+        elif stopped:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=2, exit_code=0))
+        else:
+            line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1))
+
+    with partner(restarts) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 0
+    assert capsysbinary.readouterr().out == b"one\nrest\ntwo\n"

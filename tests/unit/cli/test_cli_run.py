@@ -21,7 +21,7 @@ def test_ctrl_c_while_a_task_is_being_submitted_cancels_it_as_soon_as_it_is_know
             heard.wait(30)
             line.say(task(status=TaskStatus.RUNNING), 201)
         elif line.asked.method == "DELETE":
-            line.say({"status": "cancelled", "message": "It is cancelled."})
+            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "It is cancelled."})
         else:
             line.say(task(status=TaskStatus.CANCELLED))
 

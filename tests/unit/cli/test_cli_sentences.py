@@ -69,6 +69,7 @@ def test_a_task_nobody_heard_of_goes_by_its_number() -> None:
         (Resources(gpus=8, nodes=2), "2 nodes × 8 GPUs"),
         (Resources(gpus=1, whole_nodes=True), "a whole node"),
         (Resources(share=Share(500)), "0.5 of a GPU"),
+        (Resources(share=Share(500), models=("A100",)), "0.5 of one A100 GPU"),
         (Resources(share=Share(memory_mib=4096)), "4096 MiB of a GPU"),
         (Resources(cpus=4), "4 CPUs"),
     ],

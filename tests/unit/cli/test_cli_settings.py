@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,42 @@ def test_settings_are_shown_without_what_nobody_should_read(
     assert shown["users"][0]["username"] == "a"
     assert shown["auth"]["enabled"] is True
     assert shown["scheduler"]["snapshot_interval"] == 30.0
+
+
+def test_settings_that_were_left_out_are_shown_with_the_values_that_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(text: str) -> dict[str, Any]:
+        file = tmp_path / "scheduler.yaml"
+        file.write_text(text)
+        assert call(monkeypatch, "server", "--config", str(file), "--check-config", "--json") == 0
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
+    told = shown("system: {port: 8081}\n")
+    assert told["server"]["http_address"] == "127.0.0.1:8081"
+    assert (told["system"]["host"], told["logging"]["level"], told["logging"]["output"]) == (
+        "127.0.0.1",
+        "info",
+        "stdout",
+    )
+    assert (told["scheduler"]["schedule_interval"], told["scheduler"]["interval"]) == (5.0, 5.0)
+    assert told["quota"]["mode"] == "none"
+    assert told["storage"]["snapshot_dir"] == "/var/lib/gpuyard/snapshots"
+    nulls = {
+        f"{section}.{key}"
+        for section, keys in told.items()
+        if isinstance(keys, dict)
+        for key, value in keys.items()
+        if value is None
+    }
+    assert nulls == {"quota.online_percent", "quota.batch_percent", "monitor.http_port"}
+
+    assert shown("quota: {batch_percent: 0.4}\n")["quota"] == {
+        "online_percent": 0.6,
+        "batch_percent": 0.4,
+        "mode": "strict",
+    }
 
 
 @pytest.mark.parametrize("verb", ["server", "agent"])

@@ -146,6 +146,18 @@ def test_where_nobody_listens_the_sentence_says_how_to_start_a_yard() -> None:
     assert "`gpuyard up`" in str(caught.value)
 
 
+def test_a_client_that_waits_for_a_scheduler_sends_its_request_once_when_one_listens() -> None:
+    """Nothing was sent before, so this holds for requests that must not be repeated, too."""
+    port, told = free_port(), threading.Event()
+    yard = connect(f"http://127.0.0.1:{port}", wait_for_scheduler=20, on_wait=lambda _error, _seconds: told.set())
+    asking = threading.Thread(target=yard.hold, args=(7,))
+    asking.start()
+    assert told.wait(10)
+    with partner(answers, port) as server:
+        asking.join(10)
+        assert [asked.method for asked in server.asked] == ["POST"]
+
+
 def test_a_server_that_says_nothing_is_given_up() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.unit.sdk.partner import Answering, partner, task
 NOBODY = 65534
 ROGUE = """
 import os, socket, sys
-listening = socket.create_server(("127.0.0.1", 0))
+listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 port = listening.getsockname()[1]
 listening.close()
@@ -58,15 +59,23 @@ class Rogue:
         return self._said.readline().removeprefix("GOT ").strip()
 
 
-@pytest.fixture
-def rogue() -> Iterator[Rogue]:
+@contextmanager
+def another_user_listens(port: int = 0) -> Iterator[Rogue]:
+    """At this port; 0: at a free one."""
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
-    with subprocess.Popen([sys.executable, "-c", ROGUE], stdout=subprocess.PIPE, text=True) as process:
+    words = [sys.executable, "-c", ROGUE, str(port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Rogue(process)
         finally:
             process.kill()
+
+
+@pytest.fixture
+def rogue() -> Iterator[Rogue]:
+    with another_user_listens() as listening:
+        yield listening
 
 
 def test_another_user_who_listens_at_the_schedulers_port_gets_no_token_no_password_and_no_secret(rogue: Rogue) -> None:
@@ -77,7 +86,9 @@ def test_another_user_who_listens_at_the_schedulers_port_gets_no_token_no_passwo
         lambda: yard.submit("true", secrets={"KEY": "value"}),
         lambda: list(yard.logs(7)),
     ):
-        with pytest.raises(UntrustedServer, match=r"belongs to the user nobody.*gpuyard login --server-user nobody"):
+        with pytest.raises(
+            UntrustedServer, match=r"belongs to the system user .nobody..*gpuyard login --server-user nobody"
+        ):
             ask()
         assert rogue.got() == "b''"
 

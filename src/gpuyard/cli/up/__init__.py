@@ -5,12 +5,17 @@ below the data folder; the terminal shows the few lines a person needs. `mark` i
 """
 
 import os
+import shlex
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpuyard.cli.options import Config, DataDir, TakeOver, json_option
+
+MARK = "up.json"
+"""Says who is up on a data folder: empty when the last yard was stopped on purpose (see `mark`)."""
 
 HTTP = Annotated[
     str | None,
@@ -54,9 +59,21 @@ def up(
         config=config,
         take_over=take_over,
         as_json=as_json,
+        again=command_on(folder, "up", *_options(config, http_address, grpc_address, virtual_gpus)),
     )
     with Mark.take(folder) as mark:
         run_in_loop(lambda: run(plan, mark))
+
+
+def _options(config: Path | None, http: str | None, grpc: str | None, virtual_gpus: str | None) -> list[str]:
+    """What `up` was told, for the command that starts it again."""
+    said = {
+        "--config": None if config is None else str(config.absolute()),
+        "--http-address": http,
+        "--grpc-address": grpc,
+        "--virtual-gpus": virtual_gpus,
+    }
+    return [word for name, value in said.items() if value is not None for word in (name, value)]
 
 
 def data_folder(given: Path | None, config: Path | None = None) -> Path:
@@ -68,6 +85,21 @@ def data_folder(given: Path | None, config: Path | None = None) -> Path:
         return Path(said).absolute()
     shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(shared) / "gpuyard"
+
+
+def command_on(folder: Path, verb: str, *options: str) -> str:
+    """`gpuyard up` or `gpuyard down` for this data folder, as it can be typed in the same environment."""
+    where = () if folder == data_folder(None) else ("--data-dir", str(folder))
+    return shlex.join(["gpuyard", verb, *where, *options])
+
+
+def was_up(folder: Path, seconds: float) -> bool:
+    """Whether a yard may be on its way back: it runs, it was killed, or it was stopped within so many seconds."""
+    try:
+        found = (folder / MARK).stat()
+    except OSError:
+        return False
+    return found.st_size > 0 or abs(time.time() - found.st_mtime) < seconds
 
 
 def _said_in(config: Path) -> str:

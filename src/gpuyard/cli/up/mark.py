@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from gpuyard.cli.up import MARK, command_on
 from gpuyard.domain.errors import GpuyardError
 from gpuyard.journal.folders import FolderNotSafe, closed_folder
 
-FILE = "up.json"
+FILE = MARK
 
 
 class AlreadyUp(GpuyardError):
@@ -58,9 +59,8 @@ class Mark:
             except BlockingIOError:
                 other = standing(folder)
                 who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
-                message = (
-                    f"A yard is up on {folder} already{who}; stop it with `gpuyard down`, or use another --data-dir."
-                )
+                down = command_on(folder, "down")
+                message = f"A yard is up on {folder} already{who}; stop it with `{down}`, or use another --data-dir."
                 raise AlreadyUp(message) from None
             mark = cls(descriptor)
             mark.write()

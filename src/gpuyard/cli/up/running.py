@@ -19,6 +19,7 @@ from gpuyard.agent.inventory.virtual import read_spec
 from gpuyard.agent.settings import AgentSettings
 from gpuyard.cli.held import what_goes_on
 from gpuyard.cli.logs import set_up
+from gpuyard.cli.up import command_on
 from gpuyard.cli.up.mark import Mark
 from gpuyard.control_plane.server import join_token, serve, stop_on_signals
 from gpuyard.control_plane.settings import DEFAULT_HTTP_ADDRESS, ServerSettings, load_server_settings
@@ -51,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True):
     folder: Path
     as_json: bool
     take_over: bool = False
+    again: str = "gpuyard up"
+    """The command that starts it again."""
 
     @classmethod
     def of(
@@ -64,6 +67,7 @@ class Plan(msgspec.Struct, frozen=True):
         take_over: bool = False,
         config: Path | None = None,
         as_json: bool,
+        again: str = "gpuyard up",
     ) -> Self:
         """From options, environment and a file of settings, in this order."""
         logs = folder / "logs"
@@ -92,7 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
             "executor": {"work_dir": str(folder / "agent")},
             "logging": {"format": "text", "output": str(logs / "agent.log")},
         }
-        return cls(settings, agent, folder, as_json, take_over)
+        return cls(settings, agent, folder, as_json, take_over, again)
 
 
 def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, object]:
@@ -150,7 +154,8 @@ async def run(plan: Plan, mark: Mark) -> None:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-    _say(plan, f"Stopped. {what_goes_on(plan.folder / 'agent' / 'supervisor')}")
+    supervisor = plan.folder / "agent" / "supervisor"
+    _say(plan, f"Stopped. {what_goes_on(supervisor, plan.again, command_on(plan.folder, 'down'))}")
 
 
 def _reached_at(host: str, port: int) -> str:

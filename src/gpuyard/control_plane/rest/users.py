@@ -193,7 +193,13 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     if asked.password is not None and call.who.via is not Via.LOCAL:
         await check_login(desk, call, call.who.username, asked.password)
     elif (until := _end_of(desk, call.who)) is not None:  # it must not outlive what it is made with
-        ends_at = until if ends_at is None else min(ends_at, until)
+        if ends_at is not None and ends_at > until:
+            message = (
+                f"lifetime is longer than the login or token you come with, which ends at {instant_of(until)}. "
+                "Ask for less, or give your password again (`gpuyard tokens create --password`)."
+            )
+            raise WrongRequest("LifetimeTooLong", message, "lifetime")
+        ends_at = until if ends_at is None else ends_at
     made: NewToken = await in_thread(desk, desk.access.make_token, username, asked.name, ends_at)
     await note(desk, "token_made", call.who, username=username, token=made.token.id)
     return say(
