@@ -212,10 +212,10 @@ def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None)
-            node.attempts[AttemptRef(TaskId(77), 1)] = pb.Attempt.RUNNING
+            node.attempts[AttemptRef(TaskId(77), 1, 5)] = pb.Attempt.RUNNING
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: (77, 1, 0) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
-            assert (77, 1, 0) in node.attempts
+            await until(lambda: (77, 1, 5) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
+            assert (77, 1, 5) in node.attempts
             assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
             await until(lambda: not node.attempts)
             playing.cancel()
