@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
+from gpuyard.agent.settings import LEAST_SECONDS as LEAST_OF_AGENT
 from gpuyard.agent.settings import AgentSettings
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
+from gpuyard.control_plane.settings import LEAST_SECONDS as LEAST_OF_SCHEDULER
 from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import keys_of
 
@@ -47,3 +49,14 @@ def test_the_table_of_algorithms_names_what_is_no_policy_and_nothing_that_is_not
     named = _first_cells(_section("### Algorithms").splitlines()) - {"scheduler.algorithm"}
     assert ALGORITHMS.keys() - POLICIES.keys() <= named <= ALGORITHMS.keys()
     assert "(policies.md)" in _section("### Algorithms")
+
+
+def test_the_least_value_of_every_duration_is_told() -> None:
+    scheduler, agent = _section("### Least values of durations").split("| least | agent's file |")
+    for text, least in ((scheduler, LEAST_OF_SCHEDULER), (agent, LEAST_OF_AGENT)):
+        told = {
+            key: float(row[1]) * (0.001 if row[2] == "ms" else 1.0)
+            for row in re.finditer(r"^\| (\d+) (ms|s) \| (.*) \|$", text, re.MULTILINE)
+            for key in re.findall(r"`(\w+\.\w+)`", row[3])
+        }
+        assert told == least

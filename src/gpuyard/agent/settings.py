@@ -12,11 +12,21 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load
+from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load, too_short
 from gpuyard.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.wire.local import is_loopback_address
 
 LONGEST_ABSENCE_SECONDS = 86_400.0
+LEAST_SECONDS = {
+    "agent.heartbeat_interval": 0.1,
+    "scheduler.connection_timeout": 0.1,
+    "scheduler.retry_interval": 0.1,
+    "scheduler.max_retry_interval": 0.1,
+    "gpu.health_check_interval": 0.1,
+    "executor.grace": 0.1,
+    "executor.launch_timeout": 1.0,
+}
+"""Shorter ones would keep the agent busy with nothing else, or let nothing start."""
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
 DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
 """Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
@@ -171,6 +181,7 @@ def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: 
 
 
 def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
+    yield from too_short(settings, LEAST_SECONDS)
     if not settings.addresses:
         yield "scheduler.master_address", "scheduler.master_address is empty; say where the scheduler is, as HOST:PORT."
     if settings.executor.execution_method == "docker":

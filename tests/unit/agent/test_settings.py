@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings, load_agent_settings
+from gpuyard.agent.settings import DEFAULT_DATA_DIR, LEAST_SECONDS, AgentSettings, load_agent_settings
 from gpuyard.wire.config import WrongSettings, keys_of
+from tests.unit.wire.durations import durations_of
 
 READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
 
@@ -121,3 +122,14 @@ def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeyp
 
 def test_the_usual_work_folder_does_not_lie_in_the_data_folder_of_a_scheduler_whose_owner_may_be_another() -> None:
     assert DEFAULT_DATA_DIR not in AgentSettings().work_dir.parents
+
+
+def test_every_duration_has_a_least_value() -> None:
+    assert durations_of(AgentSettings) == LEAST_SECONDS.keys() | {"agent.away_timeout"}
+
+
+@pytest.mark.parametrize("key", LEAST_SECONDS)
+def test_a_duration_below_its_least_value_is_refused(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    with pytest.raises(WrongSettings, match=rf"{key} is 1e-12 s; it must be at least {LEAST_SECONDS[key]:g} s\."):
+        load(tmp_path, f"{section}: {{{name}: 1.0e-12}}")
