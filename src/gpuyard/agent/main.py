@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,7 @@ import psutil
 import structlog
 
 from gpuyard import __version__
-from gpuyard.agent import outputs, peer, telemetry
+from gpuyard.agent import outputs, peer, telemetry, tls
 from gpuyard.agent.identity import Identities
 from gpuyard.agent.inventory import Card, Chosen, detect
 from gpuyard.agent.kitchen import Kitchen
@@ -188,6 +189,7 @@ class Node:
             max_retry_seconds=float(scheduler.max_retry_interval),
             away_seconds=float(settings.agent.away_timeout),
             uid_of_listener=peer.uid_of_listener,
+            what_is_wrong=partial(tls.what_is_wrong, settings.tls),
             accept_yard=self._accept_yard,
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
@@ -355,13 +357,13 @@ def _own_address(scheduler: str) -> str:
 
 
 def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
-    tls = settings.tls
-    if not tls.ca:
+    files = settings.tls
+    if not files.ca:
         return None
     try:
-        ca = Path(tls.ca).read_bytes()
-        key = Path(tls.key).read_bytes() if tls.key else None
-        cert = Path(tls.cert).read_bytes() if tls.cert else None
+        ca = Path(files.ca).read_bytes()
+        key = Path(files.key).read_bytes() if files.key else None
+        cert = Path(files.cert).read_bytes() if files.cert else None
     except OSError as error:
         raise CanNotRun(f"tls: {error.filename} can not be read: {error.strerror}.") from error
     return grpc.ssl_channel_credentials(ca, key, cert)
