@@ -18,7 +18,7 @@ import structlog
 
 from gpuyard import __version__
 from gpuyard.agent import outputs, peer, telemetry, tls
-from gpuyard.agent.identity import Identities
+from gpuyard.agent.identity import Identities, own_account
 from gpuyard.agent.inventory import Card, Chosen, detect
 from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.link import Agent
@@ -63,9 +63,28 @@ async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
         raise CanNotRun(message) from error
     except FolderNotSafe as error:
         raise CanNotRun(str(error)) from error
+    _note_settings(settings)
     with _only_one(folder):
         await _run(settings, folder, accept_yard)
     log.info("agent_stopped")
+
+
+def _note_settings(settings: AgentSettings) -> None:
+    """Say in the log what in the settings has no effect, or another one than may be meant."""
+    given, executor = Path(settings.executor.work_dir), settings.executor
+    if not given.is_absolute():
+        message = (
+            f"executor.work_dir is relative to the folder in which the agent is started, so it is {settings.work_dir}. "
+            "Started elsewhere it would not find its tasks; give an absolute path."
+        )
+        log.warning("work_dir_relative", message=message)
+    mapped = {*executor.users.values(), *executor.system_users.values()}
+    if os.geteuid() != 0 and (others := sorted(mapped - {own_account().user})):
+        message = (
+            "executor.users and executor.system_users map tasks to other system users, and this agent is not root: these "
+            "tasks can not run here. Run the agent as root, or remove the mapping."
+        )
+        log.warning("users_not_usable", users=others, message=message)
 
 
 async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:

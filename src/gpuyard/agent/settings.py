@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
+from gpuyard.domain.node import RESERVED_PREFIX
 from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load, too_short
 from gpuyard.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.wire.local import is_loopback_address
@@ -180,8 +181,26 @@ def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: 
     return load(AgentSettings, path, env, check=_wrong_with, not_ours=not_ours)
 
 
+def _wrong_users(executor: Executor) -> Iterator[Complaint]:
+    for key, mapping in (("executor.users", executor.users), ("executor.system_users", executor.system_users)):
+        for name, user in mapping.items():
+            if user == "root" and not executor.shared_user:
+                sentence = (
+                    f"{key} maps {name} to root, so these tasks could read and change everything on this node. Map it to "
+                    "another system user, or set executor.shared_user: true to allow it."
+                )
+                yield key, sentence
+
+
 def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
     yield from too_short(settings, LEAST_SECONDS)
+    yield from _wrong_users(settings.executor)
+    for label in settings.agent.labels:
+        if label.startswith(RESERVED_PREFIX):
+            sentence = (
+                f'agent.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+            )
+            yield "agent.labels", sentence
     if not settings.addresses:
         yield "scheduler.master_address", "scheduler.master_address is empty; say where the scheduler is, as HOST:PORT."
     if settings.executor.execution_method == "docker":

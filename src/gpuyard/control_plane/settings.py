@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from gpuyard.control_plane.access.origin import refuse_plain_address, refuse_unsafe_address
-from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.node import RESERVED_PREFIX, Gpu, NodeSpec
 from gpuyard.domain.pool import PoolSettings
 from gpuyard.domain.settings import Backfill, Settings
 from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
@@ -305,7 +305,7 @@ class TenantEntry(Section, frozen=True):
     """Tasks that have not ended; none: MOST_OPEN_TASKS."""
     gpu_hours: GpuHours | None = None
     gpu_hours_period: Seconds = Seconds(30 * 86400)
-    user: str = ""
+    user: SystemUser = ""
     """The system user its tasks run as; empty: whom the agent's own file names."""
 
 
@@ -408,7 +408,7 @@ class ServerSettings(Section, frozen=True):
     @property
     def data_dir(self) -> Path:
         """The folder of the journal."""
-        return Path(self.storage.data_dir)
+        return Path(self.storage.data_dir).absolute()
 
     @property
     def snapshot_dir(self) -> Path:
@@ -581,6 +581,12 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     if tls.client_ca and not tls.cert:
         yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
     yield from too_short(settings, LEAST_SECONDS)
+    for label in settings.pool.labels:
+        if label.startswith(RESERVED_PREFIX):
+            sentence = (
+                f'pool.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+            )
+            yield "pool.labels", sentence
     for name, entry in sorted(settings.tenants.items()):
         if entry.gpu_hours_period < LEAST_PERIOD_SECONDS:
             key = f"tenants.{name}.gpu_hours_period"

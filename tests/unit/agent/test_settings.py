@@ -105,6 +105,9 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain
         ("agent: {id: 'a/b'}", "agent.id is"),
         ("agent: {lables: {}}", 'did you mean "labels"?'),
         ("executor: {grace: 0}", "a duration above zero"),
+        ("executor: {users: {a: root}}", "line 1: executor.users maps a to root"),
+        ("executor: {system_users: {ada: root}}", "executor.system_users maps ada to root"),
+        ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels has "gpuyard/tenant/a"'),
     ],
 )
 def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
@@ -113,6 +116,10 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
     assert str(wrong.value).startswith(str(tmp_path / "agent.yaml"))
     assert part in str(wrong.value)
     assert "\n" not in str(wrong.value)
+
+
+def test_tasks_run_as_root_where_that_is_allowed_knowingly(tmp_path: Path) -> None:
+    assert load(tmp_path, "executor: {users: {a: root}, shared_user: true}").executor.users == {"a": "root"}
 
 
 def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

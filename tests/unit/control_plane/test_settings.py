@@ -189,6 +189,8 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("tenants: {a: {gpu_hours_period: 1}}", "tenants.a.gpu_hours_period is 1 s; it must be at least 60 s."),
         ("tenants: {a: {weight: 5.0e-324}}", "tenants.a.weight"),
         ("tenants: {a: {gpu_hours: 5.0e-324}}", "tenants.a.gpu_hours"),
+        ("tenants: {a: {user: root}}", "a system account other than root"),
+        ("pool: {kind: a, gpus: '1:v:1', boot_command: x, release_command: x, labels: {gpuyard/x: y}}", "gpuyard/x"),
         ("storage: {retenton: 5}", 'did you mean "retention"?'),
     ],
 )
@@ -220,3 +222,10 @@ def test_a_heartbeat_timeout_that_no_heartbeat_could_keep_is_refused(tmp_path: P
 
 def test_every_duration_has_a_least_value() -> None:
     assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {"scheduler.preemption_min_run", "pool.pressure"}
+
+
+def test_a_relative_data_folder_is_found_whatever_the_process_does_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path, "storage: {data_dir: here}").data_dir == tmp_path / "here"
