@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,19 @@ from structlog.testing import capture_logs
 
 from gpuyard.agent.identity import Account, own_account
 from gpuyard.agent.main import Node, _note_settings
+from gpuyard.agent.peer import uid_of_listener
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.settings import AgentSettings, load_agent_settings
 from gpuyard.agent.witness import Witness
 from gpuyard.wire.clock import SYSTEM_CLOCK
+
+LISTENS = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+server.accept()[0].recv(1)
+"""
 
 
 def settings(folder: Path, text: str) -> AgentSettings:
@@ -65,3 +76,16 @@ def test_the_user_whom_the_kernel_named_as_the_schedulers_is_not_given_to_tasks(
     if os.geteuid() == 0:  # another mapping is as good as before
         assert isinstance(before, Account)
         assert isinstance(node._identities.account("b", by_owner=False), Account)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process as somebody else")
+def test_the_kernel_names_the_user_whose_process_listens() -> None:
+    for uid in (pwd.getpwnam("daemon").pw_uid, 0):
+        words = [sys.executable, "-I", "-S", "-c", LISTENS, str(uid)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, cwd="/") as listener:
+            assert listener.stdout is not None
+            try:
+                address = f"127.0.0.1:{int(listener.stdout.readline())}"
+                assert uid_of_listener(address) == uid
+            finally:
+                listener.kill()
