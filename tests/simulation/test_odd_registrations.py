@@ -13,7 +13,7 @@ from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemptio
 from gpuyard.engine import invariants, snapshot
 from gpuyard.engine.engine import Engine
 from gpuyard.engine.folds import apply
-from gpuyard.engine.phases import ACTIVE
+from gpuyard.engine.phases import ACTIVE, Placed
 from gpuyard.engine.state import State
 from gpuyard.testing import ClusterStory, gang, node, share, task
 
@@ -87,6 +87,8 @@ class Life:
     def tell(self, asked: command.Command) -> None:
         self.at += 1.0
         answer = self.engine.handle(asked, self.at)
+        if isinstance(asked, command.JoinNode) and asked.complete and not isinstance(answer, Refusal):
+            self.has_given_up_what_is_missing(asked)
         for event in () if isinstance(answer, Refusal) else answer:
             apply(self.twin, event, self.at)
         for event in self.engine.decide(self.at):
@@ -94,6 +96,13 @@ class Life:
         invariants.check(self.engine.state)
         self.twin.now = self.engine.state.now
         assert snapshot.dump(self.twin) == snapshot.dump(self.engine.state)
+
+    def has_given_up_what_is_missing(self, asked: command.JoinNode) -> None:
+        """What a node should have and does not report is only what is yet to be launched: nothing else is asked for."""
+        for held in self.engine.state.on_node[asked.node.id].values():
+            ref = AttemptRef(held.id, held.attempts, held.origin)
+            part_is_over = asked.node.id in (held.members or {})
+            assert part_is_over or isinstance(held.phase, Placed) or ref in (*asked.attempts, *asked.ended)
 
     def commands(self) -> Iterator[command.Command]:
         draw = self.random

@@ -31,6 +31,7 @@ from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.witness import Memory, Witness
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.values import NOT_THERE
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire import proof
 from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
@@ -76,7 +77,6 @@ _OUTCOMES = {
     said.Ending.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
 }
 TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
-NOT_HERE = "The node does not know this attempt any more."
 
 log = structlog.get_logger()
 
@@ -303,7 +303,7 @@ class Agent:
                     line.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
             case said.NotHeld(key):
                 if line:
-                    lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE)
+                    lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     line.report(key, self._clock.boot(), ended=lost)
             case said.NotReplaced(message):
                 log.warning("supervisor_not_replaced", message=message)
@@ -329,7 +329,7 @@ class Agent:
                 line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             if not self._processes.awaits(key):
-                lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE)
+                lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                 line.report(key, self._clock.boot(), ended=lost)
 
     def _boot_of(self, at: float) -> float:

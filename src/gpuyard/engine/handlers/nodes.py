@@ -13,7 +13,7 @@ from gpuyard.domain.node import has_same_cards, is_same_card
 from gpuyard.domain.placement import Slice
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.validation import check_node
-from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption
+from gpuyard.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, Outcome, Preemption
 from gpuyard.engine.attempts import finish_lost, part_ended
 from gpuyard.engine.endings import is_ending
 from gpuyard.engine.ledger import Ledger
@@ -22,8 +22,6 @@ from gpuyard.engine.preemption import will_be_cleared
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
-
-NOT_THERE = "The node does not know this attempt any more."
 
 
 def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
