@@ -439,7 +439,7 @@ def test_a_task_that_is_cancelled_before_its_node_connects_ends_when_the_node_sa
             stop = await hand.is_told("stop")
             assert (stop.task, stop.attempt) == (task, 1)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.LOST, message=NOT_THERE))
-            await ended(yard, task, "cancelled")
+            await ended(yard, task, TaskStatus.CANCELLED)
             await hand.leaves()
 
     run(story)
