@@ -261,6 +261,9 @@ class Agents:
             if isinstance(answer, Refusal):
                 await self._refuse(context, _FAILED, answer.code, answer.sentence(), spec.id, proven=True)
             self._hear_from(spec.id)
+        except asyncio.CancelledError:  # it did not wait for a slow disk: not let in, but there
+            self._hear_from(spec.id)
+            raise
         finally:
             self._registering[spec.id] -= 1
             if not self._registering[spec.id]:
