@@ -94,6 +94,10 @@ RECORDED = (
         "lease_of_an_absence", 18, 4, ("agent_stopped", "agent_paused"), "overlap",
         "The lease that covers a planned stop outlives the return: a fenced process runs on beside the next one.",
     ),
+    Recorded(
+        "registration_on_a_slow_disk", 28, 8, ("disk_slow", "agent_killed"), "needless",
+        "An agent gives up a registration that a slow disk delays, and its node counts as lost although it is there.",
+    ),
 )  # fmt: skip
 """Lives that failed once, nearly all of them at commit 3f1196f (benchmarks/README.md). They never fail again."""
 

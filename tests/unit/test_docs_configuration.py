@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
+from gpuyard.agent.settings import LEAST_SECONDS as LEAST_OF_AGENT
 from gpuyard.agent.settings import AgentSettings
 from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
+from gpuyard.control_plane.settings import LEAST_SECONDS as LEAST_OF_SCHEDULER
 from gpuyard.engine.policies import POLICIES
 from gpuyard.wire.config import Seconds, keys_of
 
@@ -90,3 +92,14 @@ def test_the_comment_in_the_ready_file_names_every_algorithm() -> None:
     policies, names = lines[place - 2 : place]
     assert set(re.findall(r"\w+", policies.split(":")[1])) == set(POLICIES)
     assert ALGORITHMS.keys() - POLICIES.keys() <= set(re.findall(r"\w+", names))
+
+
+def test_the_least_value_of_every_duration_is_told() -> None:
+    scheduler, agent = _section("### Least values of durations").split("| least | agent's file |")
+    for text, least in ((scheduler, LEAST_OF_SCHEDULER), (agent, LEAST_OF_AGENT)):
+        told = {
+            key: float(row[1]) * (0.001 if row[2] == "ms" else 1.0)
+            for row in re.finditer(r"^\| (\d+) (ms|s) \| (.*) \|$", text, re.MULTILINE)
+            for key in re.findall(r"`(\w+\.\w+)`", row[3])
+        }
+        assert told == least

@@ -31,6 +31,7 @@ from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.witness import Memory, Witness
 from gpuyard.domain.actual import Actual
 from gpuyard.domain.errors import GpuyardError
+from gpuyard.domain.values import NOT_THERE
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire import proof
 from gpuyard.wire.clock import SYSTEM_CLOCK, Clock
@@ -39,6 +40,8 @@ from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub
 
 FENCE_PART = 0.8
 """A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
+LOOK_FOR_TLS_SECONDS = 30.0
+"""How long what was found out about the TLS of an address counts."""
 TRIES_IN_TIME = 3
 """Pauses and attempts to connect each take at most this part of the time after which the scheduler gives the node up."""
 GOODBYE_SECONDS = 3.0
@@ -74,7 +77,6 @@ _OUTCOMES = {
     said.Ending.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
 }
 TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
-NOT_HERE = "The node does not know this attempt any more."
 
 log = structlog.get_logger()
 
@@ -186,6 +188,7 @@ class Agent:
         max_retry_seconds: float = 30.0,
         away_seconds: float = 300.0,
         uid_of_listener: Callable[[str], int | None] = lambda _: None,
+        what_is_wrong: Callable[[str], str] = lambda _: "",
         accept_yard: str = "",
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -210,6 +213,9 @@ class Agent:
         self._max_retry_seconds = max_retry_seconds
         self._away_seconds = away_seconds
         self._uid_of_listener = uid_of_listener
+        self._what_is_wrong = what_is_wrong
+        self._look_for_tls_at: dict[str, float] = {}
+        self._wrong_tls: dict[str, str] = {}
         self._accept_yard = accept_yard
         """The yard that the administrator lets this node move to, once its scheduler has proven itself."""
         self._clock = clock
@@ -297,7 +303,7 @@ class Agent:
                     line.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
             case said.NotHeld(key):
                 if line:
-                    lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE)
+                    lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     line.report(key, self._clock.boot(), ended=lost)
             case said.NotReplaced(message):
                 log.warning("supervisor_not_replaced", message=message)
@@ -323,7 +329,7 @@ class Agent:
                 line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             if not self._processes.awaits(key):
-                lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_HERE)
+                lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                 line.report(key, self._clock.boot(), ended=lost)
 
     def _boot_of(self, at: float) -> float:
@@ -364,7 +370,7 @@ class Agent:
             except NotWelcome as refusal:
                 log.error("not_welcome", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
-                log.warning("scheduler_out_of_reach", address=address, message=_words(error))
+                log.warning("scheduler_out_of_reach", address=address, message=await self._why(error, address))
             if self._was_welcome:
                 wait = self._retry_seconds  # it was there: look for it soon
                 self._was_welcome = False
@@ -373,6 +379,16 @@ class Agent:
                 wait = self._in_time(wait)
                 await asyncio.sleep(wait * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
                 wait = min(2 * wait, self._max_retry_seconds)
+
+    async def _why(self, error: BaseException, address: str) -> str:
+        """Why there is no line. gRPC does not say when it is TLS, so that is looked for now and then."""
+        now = self._clock.boot()
+        if not isinstance(error, grpc.aio.AioRpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
+            return _words(error)
+        if now >= self._look_for_tls_at.get(address, now):
+            self._look_for_tls_at[address] = now + LOOK_FOR_TLS_SECONDS
+            self._wrong_tls[address] = await asyncio.to_thread(self._what_is_wrong, address)
+        return self._wrong_tls[address] or _words(error)
 
     async def _listener(self, address: str) -> int | None:
         """The user who listens there, if that is on this machine. Nobody else than before is spoken to."""

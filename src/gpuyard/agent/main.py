@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,8 +17,8 @@ import psutil
 import structlog
 
 from gpuyard import __version__
-from gpuyard.agent import outputs, peer, telemetry
-from gpuyard.agent.identity import Identities
+from gpuyard.agent import outputs, peer, telemetry, tls
+from gpuyard.agent.identity import Identities, own_account
 from gpuyard.agent.inventory import Card, Chosen, detect
 from gpuyard.agent.kitchen import Kitchen
 from gpuyard.agent.link import Agent
@@ -62,9 +63,28 @@ async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
         raise CanNotRun(message) from error
     except FolderNotSafe as error:
         raise CanNotRun(str(error)) from error
+    _note_settings(settings)
     with _only_one(folder):
         await _run(settings, folder, accept_yard)
     log.info("agent_stopped")
+
+
+def _note_settings(settings: AgentSettings) -> None:
+    """Say in the log what in the settings has no effect, or another one than may be meant."""
+    given, executor = Path(settings.executor.work_dir), settings.executor
+    if not given.is_absolute():
+        message = (
+            f"executor.work_dir is relative to the folder in which the agent is started, so it is {settings.work_dir}. "
+            "Started elsewhere it would not find its tasks; give an absolute path."
+        )
+        log.warning("work_dir_relative", message=message)
+    mapped = {*executor.users.values(), *executor.system_users.values()}
+    if os.geteuid() != 0 and (others := sorted(mapped - {own_account().user})):
+        message = (
+            "executor.users and executor.system_users map tasks to other system users, and this agent is not root: these "
+            "tasks can not run here. Run the agent as root, or remove the mapping."
+        )
+        log.warning("users_not_usable", users=others, message=message)
 
 
 async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
@@ -188,6 +208,7 @@ class Node:
             max_retry_seconds=float(scheduler.max_retry_interval),
             away_seconds=float(settings.agent.away_timeout),
             uid_of_listener=peer.uid_of_listener,
+            what_is_wrong=partial(tls.what_is_wrong, settings.tls),
             accept_yard=self._accept_yard,
         )
         self.kitchen.is_over = lambda key: _is_over(agent, key)
@@ -355,13 +376,13 @@ def _own_address(scheduler: str) -> str:
 
 
 def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
-    tls = settings.tls
-    if not tls.ca:
+    files = settings.tls
+    if not files.ca:
         return None
     try:
-        ca = Path(tls.ca).read_bytes()
-        key = Path(tls.key).read_bytes() if tls.key else None
-        cert = Path(tls.cert).read_bytes() if tls.cert else None
+        ca = Path(files.ca).read_bytes()
+        key = Path(files.key).read_bytes() if files.key else None
+        cert = Path(files.cert).read_bytes() if files.cert else None
     except OSError as error:
         raise CanNotRun(f"tls: {error.filename} can not be read: {error.strerror}.") from error
     return grpc.ssl_channel_credentials(ca, key, cert)

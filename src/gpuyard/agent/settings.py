@@ -12,11 +12,22 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load
+from gpuyard.domain.node import RESERVED_PREFIX
+from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load, too_short
 from gpuyard.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.wire.local import is_loopback_address
 
 LONGEST_ABSENCE_SECONDS = 86_400.0
+LEAST_SECONDS = {
+    "agent.heartbeat_interval": 0.1,
+    "scheduler.connection_timeout": 0.1,
+    "scheduler.retry_interval": 0.1,
+    "scheduler.max_retry_interval": 0.1,
+    "gpu.health_check_interval": 0.1,
+    "executor.grace": 0.1,
+    "executor.launch_timeout": 1.0,
+}
+"""Shorter ones would keep the agent busy with nothing else, or let nothing start."""
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
 DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
 """Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
@@ -170,7 +181,26 @@ def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: 
     return load(AgentSettings, path, env, check=_wrong_with, not_ours=not_ours)
 
 
+def _wrong_users(executor: Executor) -> Iterator[Complaint]:
+    for key, mapping in (("executor.users", executor.users), ("executor.system_users", executor.system_users)):
+        for name, user in mapping.items():
+            if user == "root" and not executor.shared_user:
+                sentence = (
+                    f"{key} maps {name} to root, so these tasks could read and change everything on this node. Map it to "
+                    "another system user, or set executor.shared_user: true to allow it."
+                )
+                yield key, sentence
+
+
 def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
+    yield from too_short(settings, LEAST_SECONDS)
+    yield from _wrong_users(settings.executor)
+    for label in settings.agent.labels:
+        if label.startswith(RESERVED_PREFIX):
+            sentence = (
+                f'agent.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+            )
+            yield "agent.labels", sentence
     if not settings.addresses:
         yield "scheduler.master_address", "scheduler.master_address is empty; say where the scheduler is, as HOST:PORT."
     if settings.executor.execution_method == "docker":

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from math import isfinite
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -28,6 +28,7 @@ from gpuyard.control_plane import launches
 from gpuyard.control_plane.loop import Broken, Loop
 from gpuyard.control_plane.outputs import Outputs
 from gpuyard.control_plane.reconcile import Reconciled, reconcile
+from gpuyard.control_plane.refused_agents import RefusedAgents
 from gpuyard.control_plane.sessions import Session
 from gpuyard.control_plane.views import Views
 from gpuyard.domain import commands as command
@@ -65,6 +66,10 @@ TRIES = 3
 """A report that breaks the engine so often is taken as heard: it would do so for ever."""
 STALLED_SECONDS = 2.0
 """A check that comes later than this says that we stood still, not that the nodes did."""
+
+_FAILED = grpc.StatusCode.FAILED_PRECONDITION
+_UNKNOWN = grpc.StatusCode.UNAUTHENTICATED
+_WRONG = grpc.StatusCode.INVALID_ARGUMENT
 
 Secrets = Callable[[TaskId], Mapping[str, str]]
 log = structlog.get_logger()
@@ -122,6 +127,7 @@ class Agents:
         """A node's bare word was taken once for an epoch that can not be checked, as the operator allowed."""
         self._position_at = position_at
         self._nonces = proof.Nonces()
+        self._refused = RefusedAgents()
         self.deposed: asyncio.Future[None] | None = None
         """Fails when it is known that another scheduler has taken over."""
         before = loop.engine.state
@@ -217,10 +223,11 @@ class Agents:
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:
         """Prove that this is the scheduler of the yard, to whoever asks: it tells nothing but that."""
         if request.protocol != PROTOCOL or len(request.nonce) != proof.NONCE_BYTES:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _other_protocol(request.protocol))
+            message = _other_protocol(request.protocol)
+            await self._refuse(context, _FAILED, "OtherProtocol", message, request.node)
         if not self._join_token:
             message = "This scheduler has no join token, so no agent can join. Set auth.join_token and restart it."
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+            await self._refuse(context, _UNKNOWN, "NoJoinToken", message, request.node)
         state = self._loop.engine.state
         answer = pb.ChallengeAnswer(
             protocol=PROTOCOL,
@@ -231,7 +238,16 @@ class Agents:
             version=__version__,
         )
         answer.proof = proof.scheduler_proof(self._join_token, request.nonce, request.node, answer)
+        self._refused.challenged(_now(), answer.nonce, request.node, context.peer())
         return answer
+
+    async def _refuse(
+        self, context: Any, code: grpc.StatusCode, why: str, message: str, node: str = "", *, proven: bool = False
+    ) -> NoReturn:
+        """Answer an agent with a sentence, and note it in the log."""
+        self._refused.refused(_now(), why, message, peer=context.peer(), node=node, proven=proven)
+        await context.abort(code, message)
+        raise AssertionError("an aborted call does not go on")
 
     async def register(self, signed: pb.SignedRegistration, context: Any) -> pb.Welcome:
         """Let a node in, or say why not."""
@@ -242,15 +258,13 @@ class Agents:
                 f"This node belongs to yard {request.yard} and this scheduler runs yard {state.yard}. Check "
                 f"scheduler.master_address; to move the node here, start its agent with --accept-yard {state.yard}."
             )
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
+            await self._refuse(context, _FAILED, "OtherYard", message, request.node.id, proven=True)
         try:
             spec = node_spec_of(request.node)
         except WrongRequest as wrong:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong.message)
-            raise
+            await self._refuse(context, _WRONG, wrong.code, wrong.message, request.node.id, proven=True)
         if sentence := refuse_unsafe_node(spec, self._unsafe_labels):
-            log.error("agent_refused", node=spec.id, why="TasksWouldBeAdmins", message=sentence)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, sentence)
+            await self._refuse(context, _FAILED, "TasksWouldBeAdmins", sentence, spec.id, proven=True)
         if self._loop.full:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
         await self._refuse_double(spec.id, request.instance, request.boot, context)
@@ -261,8 +275,11 @@ class Agents:
             there = {attempt_of(it): int(it.state) for it in request.attempts}
             answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
             if isinstance(answer, Refusal):
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, answer.sentence())
+                await self._refuse(context, _FAILED, answer.code, answer.sentence(), spec.id, proven=True)
             self._hear_from(spec.id)
+        except asyncio.CancelledError:  # it did not wait for a slow disk: not let in, but there
+            self._hear_from(spec.id)
+            raise
         finally:
             self._registering[spec.id] -= 1
             if not self._registering[spec.id]:
@@ -291,22 +308,21 @@ class Agents:
 
     async def _proven(self, signed: pb.SignedRegistration, context: Any) -> pb.Registration:
         """The registration, if whoever sent it knows the join token. It is not read before that is known."""
+        self._refused.answered(signed.nonce)
         if signed.protocol != PROTOCOL:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _other_protocol(signed.protocol))
+            await self._refuse(context, _FAILED, "OtherProtocol", _other_protocol(signed.protocol))
         if not self._nonces.is_good(signed.nonce, signed.agent_nonce, _now()):
             message = "This registration answers no challenge of this scheduler, or one that is too old. Try again."
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+            await self._refuse(context, _UNKNOWN, "OldChallenge", message)
         expected = proof.agent_proof(self._join_token, signed.nonce, signed.agent_nonce, signed.body)
         if not proof.same(signed.proof, expected):
-            log.warning("agent_refused", why="WrongJoinToken", peer=context.peer())
             message = "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+            await self._refuse(context, _UNKNOWN, "WrongJoinToken", message)
         self._nonces.use(signed.nonce, _now())
         try:
             return pb.Registration.FromString(signed.body)
         except Exception:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "This registration can not be read.")
-            raise
+            await self._refuse(context, _WRONG, "NotReadable", "This registration can not be read.")
 
     async def _refuse_double(self, node: NodeId, instance: str, boot: str, context: Any) -> None:
         """Another agent speaks for a node only when the one that did has been silent for as long as a lost one."""
@@ -324,7 +340,7 @@ class Agents:
                 "agent.id and work folder; an agent that was moved or rebooted is let in when the old one has been silent "
                 f"for {self._offline_after_seconds:.0f} s."
             )
-            await context.abort(grpc.StatusCode.ALREADY_EXISTS, message)
+            await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
 
     def _standing_still(self) -> float:
         """How long this process has stood still, if it goes on only now: whoever is quicker then was not less silent."""
@@ -346,7 +362,7 @@ class Agents:
             )
             answer = await self._loop.tell(order, "operator")
             if isinstance(answer, Refusal):
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer.sentence())
+                await self._refuse(context, _WRONG, answer.code, answer.sentence(), request.node.id, proven=True)
             log.warning("took_over", node=request.node.id, above=request.epoch, proven=proven)
             self.begin_anew()
         elif proven:
@@ -363,15 +379,14 @@ class Agents:
                 f"{obeyed}, but shows no proof that this scheduler can check. If the data folder was rebuilt, start the "
                 "scheduler once with --take-over; if the node's memory is wrong, give its agent an empty work folder."
             )
-            log.warning("agent_refused", node=request.node.id, why="WrongEpoch", message=sentence)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, sentence)
+            await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
     async def _notice_lost_facts(self, request: pb.Registration, context: Any) -> None:
         """A node is a witness of how far the journal went, and of what it said there."""
         if request.highest_task > self._loop.engine.state.last_task:
             answer = await self._loop.tell(command.SkipTaskNumbers(TaskId(request.highest_task)))
             if isinstance(answer, Refusal):
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, answer.sentence())
+                await self._refuse(context, _WRONG, answer.code, answer.sentence(), request.node.id, proven=True)
         behind = request.seq > self._loop.committed
         if not behind and request.hash and request.seq:
             found = await asyncio.to_thread(self._position_at, request.seq)
@@ -651,6 +666,7 @@ class Agents:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             now = self._checked_at = _now()
+            self._refused.look(now)
             stood_still = now - before - CHECK_SECONDS
             before = now
             if stood_still > STALLED_SECONDS:

@@ -3,29 +3,27 @@
     what we know      the node says     then
     placed            nothing           launch it
     placed            it runs           the report of its start was lost: it is running
-    running           nothing           it is lost; the engine tries it again
     suspending …      it runs           say it again
     stopping          it runs           say it again
-    stopping          nothing           it is over
+    stopping          nothing           say it again: the node answers that it has nothing
     running           it runs           remind the agent which GPUs it holds
     ended, or later   it runs           stop it: the task went on elsewhere
     part given up     it has it         stop it: its gang does not go on
     never heard of    it runs           hold it and report it; somebody may have restored an old journal
 
-An attempt that the node says has ended needs nothing: its report is on the way until we have received it.
+An attempt that the node says has ended needs nothing: its report is on the way until we have received it. One that ran
+and is not on the node any more was lost when the node registered (`engine/handlers/nodes.py`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuyard.domain import commands as command
-from gpuyard.domain.values import AttemptRef, NodeId, Outcome
+from gpuyard.domain.values import AttemptRef, NodeId
 from gpuyard.engine.phases import Placed, Resuming, Running, Stopping, Suspended, Suspending
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.wire import agents_pb2 as pb
-
-UNKNOWN_THERE = "The node does not know this attempt any more."
 
 
 @dataclass
@@ -71,16 +69,12 @@ def _compare(found: Reconciled, task: Task, key: AttemptRef, told: int, node: No
         return
     phase = task.phase
     task_id, attempt, origin = key
-    gone = told == pb.Attempt.UNKNOWN
     runs = told == pb.Attempt.RUNNING
     if isinstance(phase, Placed):
         if runs:
             found.reports.append(command.ReportStarted(task_id, attempt, node, origin))
         else:
             found.say.append(key)  # a part of a gang that is ready says so again
-    elif gone:
-        lost = command.ReportEnded(task_id, attempt, Outcome.LOST, node=node, message=UNKNOWN_THERE, origin=origin)
-        found.reports.append(lost)
     elif isinstance(phase, Stopping | Suspending | Resuming) or (isinstance(phase, Running) and not runs):
         found.say.append(key)
     else:

@@ -305,6 +305,12 @@ def _ignored() -> None:
 
 def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Yard, AccessStore]:
     folder, advisor = settings.data_dir, _advisor(settings)
+    if not Path(settings.storage.data_dir).is_absolute():
+        message = (
+            f"storage.data_dir is relative to the folder in which the scheduler is started, so it is {folder}. Started "
+            "elsewhere it would begin with an empty journal; give an absolute path."
+        )
+        log.warning("data_dir_relative", message=message)
     folders = (
         (folder, "data folder", "storage.data_dir"),
         (settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir"),

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from gpuyard.control_plane.access.origin import refuse_plain_address, refuse_unsafe_address
-from gpuyard.domain.node import Gpu, NodeSpec
+from gpuyard.domain.node import RESERVED_PREFIX, Gpu, NodeSpec
 from gpuyard.domain.pool import PoolSettings
 from gpuyard.domain.settings import Backfill, Settings
 from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
@@ -31,11 +31,13 @@ from gpuyard.wire.config import (
     SecondsOrNone,
     keep_plain_floats,
     load,
+    too_short,
 )
 from gpuyard.wire.limits import (
     CardNames,
     CpuCount,
     GpuCount,
+    GpuHours,
     Labels,
     Mebibytes,
     ModelName,
@@ -45,6 +47,7 @@ from gpuyard.wire.limits import (
     Percent,
     SystemUser,
     TenantName,
+    Weight,
 )
 from gpuyard.wire.strict import nearest
 
@@ -75,6 +78,29 @@ its `least_used` takes the emptiest device first, which is a choice of nodes (`s
 
 LEAST_TIMEOUT_SECONDS = 3.0
 """Nodes that send heartbeats three times as often would have little else to do below it."""
+LEAST_SECONDS = {
+    "scheduler.schedule_interval": 0.1,
+    "scheduler.interval": 0.1,
+    "scheduler.snapshot_interval": 1.0,
+    "scheduler.ageing": 1.0,
+    "scheduler.level": 1.0,
+    "scheduler.task_timeout": 1.0,
+    "replication.heartbeat_interval": 0.1,
+    "replication.heartbeat_timeout": 1.0,
+    "agent.heartbeat_timeout": LEAST_TIMEOUT_SECONDS,
+    "storage.retention": 60.0,
+    "storage.audit_retention": 60.0,
+    "pool.idle": 1.0,
+    "pool.boot_limit": 1.0,
+    "pool.interval": 0.1,
+    "auth.token_lifetime": 60.0,
+    "gpu.check_interval": 0.1,
+    "monitor.interval": 0.1,
+    "monitor.retention": 60.0,
+}
+"""Shorter ones would keep the scheduler busy with nothing else, or make the feature useless."""
+LEAST_PERIOD_SECONDS = 60.0
+"""Of a tenant's budget."""
 MOST_OPEN_TASKS = 100_000
 """Tasks that have not ended of a tenant whose file sets no max_open_tasks."""
 
@@ -273,14 +299,14 @@ class TenantEntry(Section, frozen=True):
     """The most GPU memory a task may ask for on one GPU, in MiB; 0: not limited."""
     priority: Annotated[int, Meta(ge=0, le=100)] = 50
     task_class: TaskClass = field(name="class", default=TaskClass.BATCH)
-    weight: Annotated[float, Meta(gt=0)] = 1.0
+    weight: Weight = 1.0
     max_gpus_by_model: dict[ModelName, GpuCount] = {}
     guaranteed_gpus: GpuCount | None = None
     max_open_tasks: Annotated[int, Meta(ge=1, le=MOST_REMEMBERED)] | None = None
     """Tasks that have not ended; none: MOST_OPEN_TASKS."""
-    gpu_hours: Annotated[float, Meta(gt=0)] | None = None
+    gpu_hours: GpuHours | None = None
     gpu_hours_period: Seconds = Seconds(30 * 86400)
-    user: str = ""
+    user: SystemUser = ""
     """The system user its tasks run as; empty: whom the agent's own file names."""
 
 
@@ -383,7 +409,7 @@ class ServerSettings(Section, frozen=True):
     @property
     def data_dir(self) -> Path:
         """The folder of the journal."""
-        return Path(self.storage.data_dir)
+        return Path(self.storage.data_dir).absolute()
 
     @property
     def access_file(self) -> Path:
@@ -583,9 +609,17 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
         yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
     if tls.client_ca and not tls.cert:
         yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
-    if settings.agent.heartbeat_timeout < LEAST_TIMEOUT_SECONDS:
-        sentence = f"agent.heartbeat_timeout is {settings.agent.heartbeat_timeout:g} s; it must be at least {LEAST_TIMEOUT_SECONDS:g} s."
-        yield "agent.heartbeat_timeout", sentence
+    yield from too_short(settings, LEAST_SECONDS)
+    for label in settings.pool.labels:
+        if label.startswith(RESERVED_PREFIX):
+            sentence = (
+                f'pool.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+            )
+            yield "pool.labels", sentence
+    for name, entry in sorted(settings.tenants.items()):
+        if entry.gpu_hours_period < LEAST_PERIOD_SECONDS:
+            key = f"tenants.{name}.gpu_hours_period"
+            yield key, f"{key} is {entry.gpu_hours_period:g} s; it must be at least {LEAST_PERIOD_SECONDS:g} s."
     if refusal := check_split(split_of(settings)):
         yield "quota", f"quota: {refusal.sentence()}"
     yield from _pool_incomplete(settings.pool)

@@ -663,10 +663,15 @@ class _Tenant(msgspec.Struct):
 
 
 def _weight(submissions: Sequence[Submission]) -> int:
-    """About how much work a request is: its tasks, and what they wait for."""
-    firsts = (submission.specs[0] for submission in submissions)
-    waits = sum(len(spec.after_success) + len(spec.after_any) for spec in firsts)
-    return waits + sum(len(submission.specs) for submission in submissions)
+    """About how much work a request is: its tasks, what each of them waits for, and once the tasks of each range."""
+    weight = 0
+    for submission in submissions:
+        spec = submission.specs[0]
+        ranges = (*spec.after_success_ranges, *spec.after_any_ranges)
+        waits = len(spec.after_success) + len(spec.after_any) + len(ranges)
+        waits += len(submission.after_success) + len(submission.after_any)
+        weight += len(submission.specs) * (1 + waits) + sum(last - first + 1 for first, last in ranges)
+    return weight
 
 
 async def _failing(future: "asyncio.Future[None]") -> None:

@@ -2,6 +2,8 @@
 
 from gpuyard.domain.values import NodeId, Value
 
+RESERVED_PREFIX = "gpuyard/"
+"""Labels that begin with it are made by agents themselves."""
 MAPPED_ONLY = ("gpuyard/accounts", "mapped")
 """The label of a node whose agent is root: it runs only tasks of tenants and users that are mapped to a system account."""
 

@@ -384,6 +384,31 @@ class NodeChangedInUse(Conflict, frozen=True):
     node: NodeId
 
 
+class AttemptElsewhere(Conflict, frozen=True):
+    """A node registers with an attempt that is active on other nodes."""
+
+    text = (
+        "Node {node} reports attempt {attempt} of task {task}, which is active on {nodes}. If the node was renamed, it is "
+        "accepted when its old name is lost or removed; otherwise give its agent an empty work folder."
+    )
+    node: NodeId
+    task: TaskId
+    attempt: int
+    nodes: tuple[NodeId, ...]
+
+
+class AttemptNeverPlaced(Conflict, frozen=True):
+    """A node registers with an attempt of this scheduler that was never placed."""
+
+    text = (
+        "Node {node} reports attempt {attempt} of task {task}, which this scheduler has never placed; "
+        "give its agent an empty work folder."
+    )
+    node: NodeId
+    task: TaskId
+    attempt: int
+
+
 class NodeInUse(Conflict, frozen=True):
     """A node that is there and runs something can not be taken out."""
 

@@ -24,6 +24,9 @@ class AttemptRef(NamedTuple):
     """Drawn at random by the scheduler that placed it; 0: by one that drew none."""
 
 
+NOT_THERE = "The node does not know this attempt any more."
+"""How a lost attempt is explained that its node should have and has not."""
+
 MILLI = 1000
 """GPUs are counted in thousandths, as whole numbers: a third of a GPU taken and given back a million times is still zero."""
 

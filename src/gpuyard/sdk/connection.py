@@ -25,6 +25,7 @@ from gpuyard import __version__
 from gpuyard.sdk.errors import NotAYard, NotNow, Refused, Unreachable, UntrustedServer, WrongAddress, YardError, refused
 from gpuyard.wire.answers import ErrorAnswer
 from gpuyard.wire.local import is_on_this_machine, owner_of_server, trusted_uids
+from gpuyard.wire.tls import speaks_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -35,6 +36,9 @@ TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 NOTICE_SECONDS = 1.0
 """A request that is held up for longer than this is reported to `on_wait`, once."""
+LOOK_FOR_TLS_SECONDS = 2.0
+OTHER_NAME = frozenset({62, 64})
+"""OpenSSL's codes for a certificate of another host name or address."""
 STARTING = "NotReady"
 """A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
 ANY_USER = "any"
@@ -100,6 +104,8 @@ class Connection:
             self._headers["Authorization"] = f"Bearer {token}"
         self._tls = _trust(ca) if parts.scheme == "https" else None
         self._here = threading.local()
+        self._has_answered = False
+        """It speaks what we speak, so one that breaks off has another reason."""
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -180,6 +186,7 @@ class Connection:
             raise Unreachable(message, may_have_arrived=True) from None
         except (OSError, HTTPException) as error:
             line.close()
+            self._hint_at_tls(error)
             if _is_no_http(error):
                 raise NotAYard(self._no_http()) from None
             raise _Broken(str(error) or type(error).__name__) from None
@@ -189,6 +196,7 @@ class Connection:
         if response.status >= 300:
             raise self._refusal(response, answer)
         self._here.answer = answer
+        self._has_answered = True
         return answer
 
     @property
@@ -221,6 +229,7 @@ class Connection:
                 raise self._refusal(response, response.read())
         except (OSError, HTTPException) as error:
             line.close()
+            self._hint_at_tls(error)
             if _is_no_http(error):
                 raise NotAYard(self._no_http()) from None
             raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
@@ -316,6 +325,11 @@ class Connection:
             raise WrongAddress(f"There is no system user {user} here; check GPUYARD_SERVER_USER.") from None
 
     def _no_answer(self, error: OSError) -> str:
+        if self._tls is not None and getattr(error, "verify_code", 0) in OTHER_NAME:
+            return (
+                f"The certificate of {self.server} is for another host name than {self._host}; use a name that is in it, "
+                "or have one made whose subjectAltName has this name."
+            )
         if self._tls is not None and "CERTIFICATE" in str(error).upper():
             return f"The certificate of {self.server} is not trusted; name the file of its authority in GPUYARD_CA."
         if self._tls is not None and "SSL" in type(error).__name__:
@@ -327,6 +341,15 @@ class Connection:
             f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, "
             "or set GPUYARD_SERVER to the address of one that runs."
         )
+
+    def _hint_at_tls(self, error: Exception) -> None:
+        """A port that speaks TLS breaks off a plain request, or answers it with bytes that are no HTTP."""
+        if self._tls is not None or self._has_answered or not isinstance(error, ConnectionError | BadStatusLine):
+            return
+        if speaks_tls(self._host, self._port or 80, LOOK_FOR_TLS_SECONDS):
+            https = f"https://{self.server.rpartition('//')[2]}"
+            message = f"{self.server} speaks TLS; use {https}, and name the file of its authority in GPUYARD_CA."
+            raise NotAYard(message) from None
 
     def _no_http(self) -> str:
         return (

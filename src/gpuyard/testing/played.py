@@ -11,7 +11,7 @@ from typing import Any
 import grpc.aio
 
 from gpuyard import __version__
-from gpuyard.domain.values import AttemptRef
+from gpuyard.domain.values import NOT_THERE, AttemptRef
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire import proof
 from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub, attempt_of
@@ -122,6 +122,8 @@ class PlayedNode:
                     asyncio.get_running_loop().call_later(self._runs_for, self.end, key)
             elif what == "stop" and key in self.attempts:
                 self.end(key, pb.Ended.STOPPED)
+            elif what == "stop":
+                self._report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_THERE))
 
     def end(self, key: AttemptRef, outcome: "pb.Ended.Outcome" = pb.Ended.SUCCEEDED) -> None:
         """An attempt ends."""

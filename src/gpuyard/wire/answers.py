@@ -10,7 +10,9 @@ from msgspec import Meta, Struct, field
 from gpuyard.domain.tenant import QuotaMode
 from gpuyard.domain.values import TaskClass, TaskStatus
 from gpuyard.wire.limits import (
+    BudgetPeriod,
     GpuCount,
+    GpuHours,
     Instant,
     Mebibytes,
     ModelName,
@@ -23,6 +25,7 @@ from gpuyard.wire.limits import (
     SystemUser,
     TenantName,
     Title,
+    Weight,
 )
 from gpuyard.wire.strict import Strict
 from gpuyard.wire.task_answers import ForecastAnswer, TaskAnswer
@@ -288,9 +291,9 @@ class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     guaranteed_gpus: GpuCount | None = None
     max_open_tasks: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     """Tasks that have not ended; left out: the yard's own limit."""
-    weight: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
-    gpu_hours: Annotated[float, Meta(gt=0, le=1e12)] | None = None
-    gpu_hours_period: PositiveSeconds | None = None
+    weight: Weight | None = None
+    gpu_hours: GpuHours | None = None
+    gpu_hours_period: BudgetPeriod | None = None
     """In seconds; 30 days if left out."""
 
 

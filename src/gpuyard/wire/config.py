@@ -9,7 +9,7 @@ Whatever is wrong is said in one sentence that begins with the file and line, or
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
@@ -354,6 +354,16 @@ def keep_plain_floats(section: Struct) -> None:
         value = getattr(section, name)
         if isinstance(value, float) and type(value) is not float:
             force_setattr(section, name, float(value))
+
+
+def too_short(settings: Struct, least: Mapping[str, float]) -> Iterator[Complaint]:
+    """Durations below their least value, by their keys (`monitor.interval`). 0 and none, where allowed, mean there is none."""
+    for key, seconds in least.items():
+        value: Any = settings
+        for name in key.split("."):
+            value = getattr(value, name)
+        if value and value < seconds:
+            yield key, f"{key} is {value:g} s; it must be at least {seconds:g} s."
 
 
 class Seconds(float):

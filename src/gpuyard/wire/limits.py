@@ -49,7 +49,7 @@ CardNames: TypeAlias = Annotated[
     list[Annotated[int, Meta(ge=0, le=9999)] | Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]],
     Meta(max_length=10_000, description="a list of GPUs by number or UUID, such as [0, 1] or [GPU-5e1f...]"),
 ]
-PartOfACard: TypeAlias = Annotated[float, Meta(gt=0, le=100, description="a percentage above 0 and at most 100")]
+PartOfACard: TypeAlias = Annotated[float, Meta(ge=1, le=100, description="a percentage from 1 to 100")]
 SHORTEST_PASSWORD = 8
 LONGEST_PASSWORD = 1024
 Password: TypeAlias = Annotated[
@@ -93,6 +93,9 @@ Mebibytes: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
 """Fields in `_mb` mean MiB: what cards and tools print as MB is MiB."""
 Priority: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 PositiveSeconds: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+Weight: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
+GpuHours: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e12)]
+BudgetPeriod: TypeAlias = Annotated[float, Meta(ge=60, le=1_000_000_000)]
 Speed: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 Percent: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part from 0 to 1, such as 0.7 for 70 percent")]

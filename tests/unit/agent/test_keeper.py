@@ -14,7 +14,7 @@ from gpuyard.agent.supervisor import place, proc
 from gpuyard.agent.supervisor.exits import Exits
 from gpuyard.agent.supervisor.messages import Ended, Ending, Holding, Key, Launch
 from tests.unit.agent.small_disk import mounted
-from tests.unit.agent.supervised import ENV, Supervised, is_alive, name_of, until
+from tests.unit.agent.supervised import ENV, Supervised, is_alive, name_of, parent_of, until
 from tests.unit.agent.test_processes import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
 KILLS = 20
@@ -105,6 +105,88 @@ def test_a_keeper_ends_when_nothing_is_left_to_hold(supervised: Supervised) -> N
     supervised.end_of(key)
     until(lambda: not is_alive(keeper))
     assert not (supervised.folder / "exits.log").exists()
+
+
+def is_replaced(supervised: Supervised, dead: int) -> None:
+    """Wait until the supervisor has become a keeper, and start the next one, as an agent does."""
+    before = supervised.pid
+    os.kill(dead, signal.SIGKILL)
+    with suppress(AssertionError):  # it hangs up
+        supervised.hears(said.NotReplaced)
+    until(lambda: name_of(before) in {"gpuyard-keeper", ""})
+    supervised.begin()
+    assert supervised.pid != before
+    assert supervised.keeper() not in {dead, before}
+
+
+def test_a_supervisor_whose_keeper_was_killed_leaves_its_tasks_with_a_keeper(supervised: Supervised) -> None:
+    first = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
+    supervised.send(said.Ping())
+    supervised.hears(said.Pong)
+    is_replaced(supervised, supervised.keeper())
+    second = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 8")
+    supervised.kill()
+    (supervised.folder / "go").touch()
+    ends = {held.key: held.end for held in supervised.begin().attempts}
+    for key, code in ((first, 7), (second, 8)):
+        end = ends[key] or supervised.end_of(key)
+        assert isinstance(end, Ended)
+        assert (end.exit_code, end.message) == (code, "")
+
+
+def test_a_supervisor_whose_keeper_was_killed_goes_on_until_an_agent_comes(supervised: Supervised) -> None:
+    key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
+    os.kill(supervised.keeper(), signal.SIGKILL)
+    until(lambda: name_of(parent_of(supervised.pid)) != "gpuyard-keeper")
+    other = supervised.runs("exit 3")  # no agent, which would have pinged: it goes on as it is
+    assert supervised.end_of(other).exit_code == 3
+    supervised.send(said.Ping())
+    before = supervised.pid
+    until(lambda: name_of(before) == "gpuyard-keeper")
+    supervised.begin()
+    (supervised.folder / "go").touch()
+    assert supervised.end_of(key).exit_code == 7
+
+
+def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: Path) -> None:
+    """With the agent's own line: launches go on while keepers are killed, and then the supervisor."""
+
+    async def story() -> dict[Key, Ended]:
+        ends: dict[Key, Ended] = {}
+        pid, seen = 0, set[int]()
+        async with Processes(folder) as processes, asyncio.timeout(60):
+            for number in range(1, 25):
+                wait = "" if number % 4 == 0 else "while [ ! -e go ]; do sleep 0.05; done; "
+                line = f"{wait}exit {number % 7}"
+                processes.send(Launch(Key(number, 1), shell=line, env=ENV, cwd=str(folder)))
+            async for events in processes.events():
+                for event in events:
+                    held = event.attempts if isinstance(event, Holding) else ()
+                    for it in (event, *(one.end for one in held)):
+                        if isinstance(it, Ended):
+                            ends[it.key] = it
+                    if isinstance(event, Holding):
+                        pid = event.pid
+                        processes.ping()
+                    if isinstance(event, said.Pong) and pid not in seen and len(seen) < 4:
+                        seen.add(pid)
+                        while name_of(parent_of(pid)) != "gpuyard-keeper":  # it says its name a moment later
+                            await asyncio.sleep(0.01)
+                        if len(seen) < 4:
+                            os.kill(parent_of(pid), signal.SIGKILL)
+                        else:
+                            os.kill(pid, signal.SIGKILL)
+                            (folder / "go").touch()
+                if len(ends) == 24:
+                    break
+        assert len(seen) == 4
+        return ends
+
+    for key, end in asyncio.run(story()).items():
+        if end.ending != Ending.LOST:  # it had not begun
+            assert (end.exit_code, end.message) == (key.task % 7, "")
+        else:
+            assert end.message == "Its supervisor was killed while it began."
 
 
 def test_a_keeper_is_small(supervised: Supervised) -> None:

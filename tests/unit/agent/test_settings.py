@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuyard.agent.settings import DEFAULT_DATA_DIR, AgentSettings, load_agent_settings
+from gpuyard.agent.settings import DEFAULT_DATA_DIR, LEAST_SECONDS, AgentSettings, load_agent_settings
 from gpuyard.wire.config import WrongSettings, keys_of
+from tests.unit.wire.durations import durations_of
 
 READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
 
@@ -104,6 +105,9 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain
         ("agent: {id: 'a/b'}", "agent.id is"),
         ("agent: {lables: {}}", 'did you mean "labels"?'),
         ("executor: {grace: 0}", "a duration above zero"),
+        ("executor: {users: {a: root}}", "line 1: executor.users maps a to root"),
+        ("executor: {system_users: {ada: root}}", "executor.system_users maps ada to root"),
+        ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels has "gpuyard/tenant/a"'),
     ],
 )
 def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
@@ -114,6 +118,10 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
     assert "\n" not in str(wrong.value)
 
 
+def test_tasks_run_as_root_where_that_is_allowed_knowingly(tmp_path: Path) -> None:
+    assert load(tmp_path, "executor: {users: {a: root}, shared_user: true}").executor.users == {"a": "root"}
+
+
 def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(tmp_path, "executor: {work_dir: here}").work_dir == tmp_path / "here"
@@ -121,3 +129,14 @@ def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeyp
 
 def test_the_usual_work_folder_does_not_lie_in_the_data_folder_of_a_scheduler_whose_owner_may_be_another() -> None:
     assert DEFAULT_DATA_DIR not in AgentSettings().work_dir.parents
+
+
+def test_every_duration_has_a_least_value() -> None:
+    assert durations_of(AgentSettings) == LEAST_SECONDS.keys() | {"agent.away_timeout"}
+
+
+@pytest.mark.parametrize("key", LEAST_SECONDS)
+def test_a_duration_below_its_least_value_is_refused(tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    with pytest.raises(WrongSettings, match=rf"{key} is 1e-12 s; it must be at least {LEAST_SECONDS[key]:g} s\."):
+        load(tmp_path, f"{section}: {{{name}: 1.0e-12}}")

@@ -316,7 +316,7 @@ os.close(go)
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 listener = __main__._listen(folder)
 print("up", flush=True)
-Server(folder, os.open(folder / place.LOCK, os.O_CREAT), listener, holder).run()
+Server(folder, os.open(folder / place.LOCK, os.O_CREAT), listener, holder, os.getppid()).run()
 """
 
 

@@ -9,13 +9,14 @@ import grpc.aio
 import pytest
 
 from gpuyard.control_plane.agents import TRIES, Deposed
-from gpuyard.domain.events import AttemptRecovered, NodeLost, RemainsEnded, RemainsFound, TaskRequeued
+from gpuyard.domain.commands import CancelTask
+from gpuyard.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus
-from gpuyard.testing.played import PlayedNode, enter
+from gpuyard.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.testing.played import enter
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import AgentsStub
-from tests.unit.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
+from tests.unit.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
 
 KEY = b"the yard's own"
 N = NodeId("n")
@@ -36,10 +37,16 @@ class Hand:
         self.number = 0
 
     async def joins(self, **more: Any) -> pb.Welcome:
-        welcome = await enter(self._stub, registration(**more), TOKEN)
+        welcome = await self.registers(**more)
+        await self.connects(welcome)
+        return welcome
+
+    async def registers(self, **more: Any) -> pb.Welcome:
+        return await enter(self._stub, registration(**more), TOKEN)
+
+    async def connects(self, welcome: pb.Welcome) -> None:
         self.call = self._stub.connect(metadata=(("session", welcome.session),))
         await self.call.write(pb.AgentMessage())
-        return welcome
 
     async def says(self, task: int, origin: int = 0, **what: Any) -> None:
         self.number += 1
@@ -418,26 +425,22 @@ def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_told(tmp_
     run(story)
 
 
-def test_an_attempt_that_comes_back_counts_the_time_it_was_missed(tmp_path: Path) -> None:
+def test_a_task_that_is_cancelled_before_its_node_connects_ends_when_the_node_says_that_it_has_nothing(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
-            playing = asyncio.create_task(node.play(address))
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            session = await hand.registers()
             (task,) = await submit(yard, spec())
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
-            playing.cancel()
-            await until(lambda: yard.views.nodes[N].lost)
-            playing = asyncio.create_task(node.play(address))
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
-            view = yard.views.tasks[task]
-            node.end(next(iter(node.attempts)))
-            await ended(yard, task)
-            assert await status(yard, task) == "success"
-            assert view.started_at is not None
-            assert view.finished_at is not None
-            assert view.run_seconds == pytest.approx(view.finished_at - view.started_at)
-            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
-            playing.cancel()
+            await until(lambda: yard.views.tasks[task].placement)
+            await yard.tell(CancelTask(task), ADMIN)
+            await hand.connects(session)
+            stop = await hand.is_told("stop")
+            assert (stop.task, stop.attempt) == (task, 1)
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.LOST, message=NOT_THERE))
+            await ended(yard, task, TaskStatus.CANCELLED)
+            await hand.leaves()
 
     run(story)
 

@@ -8,6 +8,7 @@ import yaml
 
 from gpuyard.control_plane.settings import (
     ALGORITHMS,
+    LEAST_SECONDS,
     MOST_OPEN_TASKS,
     ServerSettings,
     TenantEntry,
@@ -23,6 +24,7 @@ from gpuyard.domain.values import TaskClass, TenantId
 from gpuyard.engine.policies import POLICIES
 from gpuyard.placement.scores import SCORES
 from gpuyard.wire.config import WrongSettings, keys_of
+from tests.unit.wire.durations import durations_of
 
 READY = Path(__file__).parents[3] / "configs" / "scheduler.yaml"
 
@@ -161,7 +163,7 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("scheduler: {role: standby}", "line 1: what scheduler.role asks for here is not supported yet"),
         ("replication: {enabled: true}", "replication.enabled asks for here is not supported yet"),
         ("alerts: {email: a}", "alerts asks for here is not supported yet"),
-        ("gpu: {max_compute_percent: 0}", "a percentage above 0"),
+        ("gpu: {max_compute_percent: 0}", "a percentage from 1 to 100"),
         ("gpu: {devices: [-1]}", "gpu.devices"),
         ("server: {http_address: ':8080'}", "line 1: :8080 would let anybody"),
         ("system: {host: 0.0.0.0}", "line 1: 0.0.0.0:8080 would let anybody"),
@@ -188,6 +190,14 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ),
         ("users: [{username: a}]", "users[0].password is missing"),
         ("tenants: {'a b': {}}", "tenants has the key"),
+        ("monitor: {interval: 1.0e-12}", "line 1: monitor.interval is 1e-12 s; it must be at least 0.1 s."),
+        ("scheduler: {interval: 1}", "scheduler.interval is 0.001 s; it must be at least 0.1 s."),
+        ("scheduler: {task_timeout: 1ms}", "scheduler.task_timeout is 0.001 s; it must be at least 1 s."),
+        ("tenants: {a: {gpu_hours_period: 1}}", "tenants.a.gpu_hours_period is 1 s; it must be at least 60 s."),
+        ("tenants: {a: {weight: 5.0e-324}}", "tenants.a.weight"),
+        ("tenants: {a: {gpu_hours: 5.0e-324}}", "tenants.a.gpu_hours"),
+        ("tenants: {a: {user: root}}", "a system account other than root"),
+        ("pool: {kind: a, gpus: '1:v:1', boot_command: x, release_command: x, labels: {gpuyard/x: y}}", "gpuyard/x"),
         ("storage: {retenton: 5}", 'did you mean "retention"?'),
     ],
 )
@@ -232,3 +242,14 @@ def test_users_without_an_admin_are_right_where_a_local_user_is_one(tmp_path: Pa
         "users: [{username: bob, password: secret-1}]",
     )
     assert settings.auth.local_admin
+
+
+def test_every_duration_has_a_least_value() -> None:
+    assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {"scheduler.preemption_min_run", "pool.pressure"}
+
+
+def test_a_relative_data_folder_is_found_whatever_the_process_does_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(tmp_path, "storage: {data_dir: here}").data_dir == tmp_path / "here"

@@ -19,10 +19,10 @@ from gpuyard.control_plane.rest.nodes import node_of
 from gpuyard.control_plane.yard import Submission
 from gpuyard.domain.commands import CancelTask
 from gpuyard.domain.errors import FactsRetired, StorageFull
-from gpuyard.domain.events import AttemptEnded, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
+from gpuyard.domain.events import AttemptEnded, AttemptRecovered, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
 from gpuyard.domain.refusals import QuotaForbids, Refusal
 from gpuyard.domain.task import Resources
-from gpuyard.domain.values import AttemptRef, NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.engine.state import State
 from gpuyard.journal.stores.sqlite import read_folder
 from gpuyard.testing.played import PlayedNode, enter
@@ -181,9 +181,14 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
             playing = asyncio.create_task(node.play(address))
             await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
             assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
+            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
+            view = yard.views.tasks[task]
             node.end(next(iter(node.attempts)))
-            await until(lambda: task not in yard.views.tasks or yard.views.tasks[task].finished_at)
+            await ended(yard, task)
             assert await status(yard, task) == "success"
+            assert view.started_at is not None
+            assert view.finished_at is not None
+            assert view.run_seconds == pytest.approx(view.finished_at - view.started_at)  # also while it was missed
             playing.cancel()
 
     run(story)
@@ -202,7 +207,7 @@ def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_p
             playing = asyncio.create_task(node.play(address))
             await until(lambda: node.launched == 2)
             (lost,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, AttemptEnded)]
-            assert lost.message == "The node does not know this attempt any more."
+            assert lost.message == NOT_THERE
             playing.cancel()
 
     run(story)
@@ -212,10 +217,10 @@ def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None)
-            node.attempts[AttemptRef(TaskId(77), 1)] = pb.Attempt.RUNNING
+            node.attempts[AttemptRef(TaskId(77), 1, 5)] = pb.Attempt.RUNNING
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: (77, 1, 0) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
-            assert (77, 1, 0) in node.attempts
+            await until(lambda: (77, 1, 5) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
+            assert (77, 1, 5) in node.attempts
             assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
             await until(lambda: not node.attempts)
             playing.cancel()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpuyard.agent.supervisor import keeper as keeper_process
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor import place, proc
 from gpuyard.agent.supervisor.exits import start_keeper
@@ -61,13 +62,14 @@ def begin(folder: Path) -> int:
     _redirect_output(folder)
     try:
         _stand_on_our_own()
+        keeper = os.getpid()
         if supervisor := os.fork():
             start_keeper(folder, supervisor)
         os.setsid()
         _prepare()
         holder = Holder(folder)
         holder.begin()
-        server = Server(folder, lock, _listen(folder), holder)
+        server = Server(folder, lock, _listen(folder), holder, keeper)
         os.write(tell, b"1")
         os.close(tell)
         _serve(server)
@@ -87,7 +89,7 @@ def resume(folder: Path, descriptor: int) -> int:
         _prepare()
         holder = Holder(folder)
         holder.continue_from(state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting)
-        _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder))
+        _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder, _keeper(state.keeper)))
     except BaseException:
         say_what_broke()
         raise
@@ -117,6 +119,18 @@ def _stand_on_our_own() -> None:
             signal.signal(number, signal.SIG_DFL)
     proc.become_subreaper()
     proc.be_spared_from_oom()
+
+
+def _keeper(handed_over: int) -> int:
+    """Our parent, if it is a keeper: the one that was handed over, or by its name; 0: there is none."""
+    parent = os.getppid()
+    if handed_over == parent:
+        return parent
+    try:
+        name = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return 0
+    return parent if name == keeper_process.NAME else 0
 
 
 def _prepare() -> None:

@@ -108,6 +108,11 @@ def is_kept(pid: int, born: Born, folder: Path) -> bool:
     return is_ours and os.fsencode(folder) in words
 
 
+def can_start_keeper() -> bool:
+    """Whether the interpreter and the keeper's file are there: not in the midst of an upgrade."""
+    return os.access(sys.executable, os.X_OK) and os.access(keeper.__file__, os.R_OK)
+
+
 def start_keeper(folder: Path, supervisor: int) -> None:
     """Become the keeper of a supervisor just forked. Only an error comes back."""
     words = (sys.executable, "-I", "-S", "-X", "utf8", keeper.__file__, str(folder), str(supervisor))

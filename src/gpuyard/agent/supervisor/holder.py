@@ -127,6 +127,7 @@ class Holder:
                 self._take_over(attempt, attempt.key in struck, same_boot, attempt.pid in ended_starters)
         self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
+        self._kin.look_anew()  # some have ended since
         self._sweep()
         self._starters.prepare(0)
         self._exits.noted(0)
@@ -725,6 +726,7 @@ class Holder:
         """An adopted command is over."""
         self._lose_adopted(self.pidfds.pop(descriptor))
         os.close(descriptor)
+        self._kin.look_anew()  # where it ended after the table was read, it would count as left behind by itself
         self._sweep()
 
     def _clear_exits(self) -> None:
@@ -866,6 +868,11 @@ class Holder:
     def runs_nothing(self) -> bool:
         """All that is held has ended."""
         return not self._open
+
+    @property
+    def begins_nothing(self) -> bool:
+        """No attempt is on its way from its launch to its command."""
+        return not self._starting and not self._queue
 
     @property
     def watcher_pid(self) -> int:

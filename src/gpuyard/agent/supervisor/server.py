@@ -2,6 +2,9 @@
 
 It sleeps until something happens: a command, a child that ended, a timer. With nothing running there is no timer, so
 it uses no processor at all.
+
+A supervisor whose keeper was killed becomes the keeper of its tasks itself (the same process, so they stay its children),
+and its agent starts the next supervisor, as after a kill. It does so only while an agent is connected.
 """
 
 import os
@@ -12,6 +15,7 @@ import subprocess
 import sys
 import traceback
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,6 +24,7 @@ from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor import place
 from gpuyard.agent.supervisor.attempt import Attempt
 from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.exits import can_start_keeper, start_keeper
 from gpuyard.agent.supervisor.holder import Holder
 
 COMMANDS_A_TURN = 16
@@ -30,6 +35,8 @@ START_SECONDS = 0.01
 """How long the news of a start waits for what comes next: the end of a short task goes with it."""
 TRIAL_SECONDS = 20.0
 """How long the installed code may take to show that it can take over."""
+DRAIN_SECONDS = 5.0
+"""How long a supervisor without a keeper waits for attempts that are about to begin, before it becomes one."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
 """A client that does not read is dropped; when it comes back it is told everything that is held."""
 
@@ -45,6 +52,8 @@ class Handover(msgspec.Struct):
     queued: list[said.Launch] = []
     starting: list[tuple[said.Launch, int]] = []
     """With the sockets of their starters."""
+    keeper: int = 0
+    """Its pid; 0: handed over by code that did not say."""
 
 
 class Client:
@@ -55,16 +64,22 @@ class Client:
         self.frames = said.Frames()
         self.unsent = bytearray()
         self.is_subscribed = False
+        self.is_agent = False
+        """It pings. Only agents do, and an agent starts the next supervisor when this one hangs up."""
 
 
 class Server:
     """Serves one folder until nobody needs it."""
 
-    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: Holder) -> None:
+    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: Holder, keeper: int) -> None:
         self._folder = folder
         self._lock = lock
         self._listener = listener
         self._holder = holder
+        self._keeper = keeper
+        self._keeper_descriptor = -1
+        self._drain_until: float | None = None
+        """The keeper is gone: from now on no command is obeyed, and until then what begins is waited for."""
         self._selector = holder.selector
         self._clients: set[Client] = set()
         self._commands: deque[tuple[Client, said.Command]] = deque()
@@ -81,6 +96,7 @@ class Server:
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._heed_signals)
+        self._watch_keeper()
         while not self._is_over:
             self._register_adopted()
             for key, mask in self._selector.select(self._seconds_to_wait()):
@@ -91,12 +107,40 @@ class Server:
                     self._holder.adopted_ended(key.fd)
                 else:
                     key.data()
-            self._obey()
+            if self._drain_until is None:
+                self._obey()
             self._holder.tick()
             self._tell(self._holder.end_turn())
             if self._nobody_needs_us():
                 self._is_over = True
+            elif self._must_become_keeper():
+                _say("the keeper is gone: this process becomes the keeper of its tasks")
+                self._holder.close()
+                start_keeper(self._folder, 0)
         self._holder.close()
+
+    # --- the keeper ---------------------------------------------------------------------------------------------------
+
+    def _watch_keeper(self) -> None:
+        """Be told when the parent ends."""
+        with suppress(OSError):  # it is gone already
+            self._keeper_descriptor = os.pidfd_open(self._keeper) if self._keeper > 1 else -1
+        if self._keeper_descriptor >= 0:
+            self._selector.register(self._keeper_descriptor, selectors.EVENT_READ, self._keeper_ended)
+
+    def _keeper_ended(self) -> None:
+        self._selector.unregister(self._keeper_descriptor)
+        os.close(self._keeper_descriptor)
+        self._keeper_descriptor = -1
+
+    def _must_become_keeper(self) -> bool:
+        """Whether the keeper is gone, an agent is there to start the next supervisor, and nothing is about to begin."""
+        if self._keeper_descriptor >= 0 or not any(client.is_agent for client in self._clients):
+            self._drain_until = None
+            return False
+        if self._drain_until is None:
+            self._drain_until = now() + DRAIN_SECONDS
+        return (self._holder.begins_nothing or now() >= self._drain_until) and can_start_keeper()
 
     # --- waking up ----------------------------------------------------------------------------------------------------
 
@@ -119,9 +163,12 @@ class Server:
                 self._selector.register(descriptor, selectors.EVENT_READ)
 
     def _seconds_to_wait(self) -> float | None:
-        if self._commands:
+        if self._commands and self._drain_until is None:
             return 0.0
         seconds = self._holder.seconds_to_next()
+        if self._drain_until is not None:
+            left = max(0.0, self._drain_until - now())
+            seconds = left if seconds is None else min(seconds, left)
         if self._starts:
             left = max(0.0, self._tell_starts_at - now())
             seconds = left if seconds is None else min(seconds, left)
@@ -185,6 +232,7 @@ class Server:
         while self._commands and len(commands) < COMMANDS_A_TURN:
             client, command = self._commands.popleft()
             if isinstance(command, said.Ping):
+                client.is_agent = True
                 self._queue(client, said.frame([said.Pong()]))
                 continue
             if not isinstance(command, said.List | said.Subscribe | said.Replace):
@@ -243,8 +291,9 @@ class Server:
         program = [sys.executable, "-m", "gpuyard.agent.supervisor"]
         attempts, waiting, queued, starting = self._holder.handover()
         state = Handover(
-            self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting
-        )
+            self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting,
+            self._keeper if self._keeper_descriptor >= 0 else 0,
+        )  # fmt: skip
         memory = os.memfd_create("handover", 0)
         with os.fdopen(os.dup(memory), "wb") as file:
             file.write(msgspec.msgpack.encode(state))

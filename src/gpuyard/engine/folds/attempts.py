@@ -267,8 +267,10 @@ def _leave_behind(state: State, task: Task, phase: Phase, event: fact.AttemptEnd
         left = part if frees_gpus else Slice(part.node, memory_mib=part.memory_mib)
         if part.node in event.remains:
             ran = isinstance(phase, Running | Placed) and len(placement.slices) == 1
-            ref = AttemptRef(task.id, event.attempt, task.origin)
-            state.remains.setdefault(part.node, {})[ref] = Left(left, ran)
+            ref, there = AttemptRef(task.id, event.attempt, task.origin), state.remains.setdefault(part.node, {})
+            if (before := there.get(ref)) is not None:  # only older journals have both
+                state.index.give(Placement((before.part,)))
+            there[ref] = Left(left, ran)
         else:
             state.index.give(Placement((left,)))
             state.free(Placement((part,)))

@@ -51,6 +51,8 @@ def returned(state: State, event: fact.NodeReturned) -> None:
 def remains_found(state: State, event: fact.RemainsFound) -> None:
     """It has something that is of nobody's here: taken there, and charged to nobody."""
     what = AttemptRef(event.task, event.attempt, event.origin)
+    if what in state.remains.get(event.node, {}):
+        raise UnknownFact(f"RemainsFound speaks of task {event.task}, which node {event.node} is known to have.")
     state.remains.setdefault(event.node, {})[what] = Left(event.part, wanted=event.wanted)
     state.index.take(Placement((event.part,)))
 

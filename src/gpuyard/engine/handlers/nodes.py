@@ -13,23 +13,21 @@ from gpuyard.domain.node import has_same_cards, is_same_card
 from gpuyard.domain.placement import Slice
 from gpuyard.domain.refusals import Refusal
 from gpuyard.domain.validation import check_node
-from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption
+from gpuyard.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, Outcome, Preemption
 from gpuyard.engine.attempts import finish_lost, part_ended
 from gpuyard.engine.endings import is_ending
 from gpuyard.engine.ledger import Ledger
-from gpuyard.engine.phases import Placed, Running, Suspended, Waiting
+from gpuyard.engine.phases import ACTIVE, Placed, Running, Suspended, Waiting
 from gpuyard.engine.preemption import will_be_cleared
 from gpuyard.engine.state import State
 from gpuyard.engine.task import Task
 from gpuyard.placement.index import Host
 
-NOT_THERE = "The node does not know this attempt any more."
-
 
 def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
     """A node says what it has: it is new, the same as ever, changed, or another one under a known name."""
     spec, state = asked.node, ledger.state
-    if refusal := check_node(spec):
+    if refusal := check_node(spec) or _contradiction(state, asked):
         return refusal
     host = state.index.hosts.get(spec.id)
     if host is None:
@@ -49,6 +47,28 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
         _give_up_missing(ledger, asked)
     _take_unknown(ledger, spec.id, asked)
     return None
+
+
+def _contradiction(state: State, asked: command.JoinNode) -> Refusal | None:
+    """Attempts that can not be on the node: active on other nodes, or with our own origin and never placed.
+
+    If they were booked as remains, the same attempt would have two entries once it is placed or lost there.
+    """
+    node = asked.node.id
+    for ref in dict.fromkeys((*asked.attempts, *(ref for ref, _ in asked.parts))):
+        task = state.tasks.get(ref.task)
+        if task is not None and isinstance(task.phase, ACTIVE) and (task.attempts, task.origin) == ref[1:]:
+            if node not in task.phase.placement.nodes:
+                return no.AttemptElsewhere(node, *ref[:2], task.phase.placement.nodes)
+        elif ref.origin == state.origin and not _was_placed(state, ref):
+            return no.AttemptNeverPlaced(node, *ref[:2])
+    return None
+
+
+def _was_placed(state: State, ref: AttemptRef) -> bool:
+    """Whether this scheduler can have placed an attempt that carries its origin. Of ended tasks the count is not kept."""
+    task = state.tasks.get(ref.task)
+    return state.was_ours(ref.task) if task is None else ref.attempt <= task.attempts
 
 
 def _hear_of(
@@ -74,6 +94,8 @@ def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) ->
         left, task = state.remains.get(node, {}).get(ref), state.tasks.get(ref.task)
         if left is None or not left.ran or task is None or task.held or not isinstance(task.phase, Waiting):
             continue
+        if any(ref in others for name, others in state.remains.items() if name != node):
+            continue  # another node reports the same attempt, so it is unknown which of them runs it
         if (task.attempts, task.origin) == ref[1:]:
             ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
 

@@ -1,0 +1,84 @@
+"""Log lines about agents that are not let in.
+
+An agent that has proven itself has one line a minute for its node. All others have one line a minute for each address, and
+a limited number of lines in all, so that strangers can not fill the disk.
+"""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import structlog
+
+QUIET_SECONDS = 60.0
+MOST_NAMES = 200
+"""Nodes and addresses that are remembered; beyond it all others together have one line a minute."""
+ANSWER_SECONDS = 10.0
+"""After so long an agent that was given a challenge and did not register has broken off."""
+MOST_CHALLENGED = 200
+OTHERS = "(others)"
+BROKE_OFF = (
+    "An agent asked this scheduler to prove itself and did not register. Its own log says why; most often it has another "
+    "agent.join_token than auth.join_token, or belongs to another yard."
+)
+
+log = structlog.get_logger()
+
+
+class _Challenged(NamedTuple):
+    at: float
+    node: str
+    peer: str
+
+
+class RefusedAgents:
+    """What the log is told of agents that are refused, or break off."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+        """By node or address: when its last line was written, and how many were left out since."""
+        self._challenged: OrderedDict[bytes, _Challenged] = OrderedDict()
+
+    def refused(self, now: float, why: str, message: str, *, peer: str, node: str = "", proven: bool = False) -> None:
+        """An agent is not let in. Before it has proven itself, its name is what it says it is."""
+        address = peer.rpartition(":")[0] or peer
+        key = f"node {node}" if proven else address
+        self._forget_old(now)
+        if key not in self._last and len(self._last) >= MOST_NAMES:
+            key = OTHERS
+        before, left_out = self._last.get(key, (-QUIET_SECONDS, 0))
+        if now - before < QUIET_SECONDS:
+            self._last[key] = (before, left_out + 1)
+            return
+        self._last[key] = (now, 0)
+        more = {"left_out": left_out} if left_out else {}
+        log.warning("agent_refused", node=_printable(node), peer=peer, why=why, message=message, **more)
+
+    def challenged(self, now: float, nonce: bytes, node: str, peer: str) -> None:
+        """An agent was given a challenge, and should register now."""
+        self._challenged[nonce] = _Challenged(now, node[:256], peer)
+        if len(self._challenged) > MOST_CHALLENGED:
+            self._challenged.popitem(last=False)
+
+    def answered(self, nonce: bytes) -> None:
+        """It has registered, or was refused with a line of its own."""
+        self._challenged.pop(nonce, None)
+
+    def look(self, now: float) -> None:
+        """Note those that have broken off."""
+        while self._challenged and now - next(iter(self._challenged.values())).at > ANSWER_SECONDS:
+            _, (_, node, peer) = self._challenged.popitem(last=False)
+            self.refused(now, "BrokeOff", BROKE_OFF, peer=peer, node=node)
+
+    def _forget_old(self, now: float) -> None:
+        if len(self._last) >= MOST_NAMES:
+            # One that has left lines out is kept a little longer, so that its next line says how many.
+            self._last = {
+                key: (at, left_out)
+                for key, (at, left_out) in self._last.items()
+                if now - at < (2 * QUIET_SECONDS if left_out else QUIET_SECONDS)
+            }
+
+
+def _printable(text: str) -> str:
+    """A name from outside, as it can stand in a log."""
+    return "".join(character if character.isprintable() else "?" for character in text[:128])
