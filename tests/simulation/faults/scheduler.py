@@ -66,6 +66,9 @@ class MemoryArchive:
     def lookup(self, tenant: TenantId, key: str) -> SubmitKey | None:
         return self.keys.get((tenant, key))
 
+    def all_keys(self) -> Iterable[tuple[TenantId, str]]:
+        return list(self.keys)
+
     def retain(self, finished_since: float, step: int = 500) -> int:  # noqa: ARG002
         return 0
 
