@@ -140,7 +140,7 @@ class Agents:
         self._last_heard: dict[NodeId, float] = {}
         self._checked_at = float("inf")
         """When `watch` looked last; until it has begun, never."""
-        self._registering: dict[NodeId, int] = {}
+        self._registering: dict[NodeId, list[tuple[str, str]]] = {}
         """Nodes whose registration is being handled. One that is refused is no sign of life."""
         self._by_session: dict[str, Session] = {}
         self._broke: dict[tuple[NodeId, AttemptRef], int] = {}
@@ -268,7 +268,8 @@ class Agents:
         if self._loop.full:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
         await self._refuse_double(spec.id, request.instance, request.boot, context)
-        self._registering[spec.id] = self._registering.get(spec.id, 0) + 1  # it is not given up while it comes back
+        agent = (request.instance, request.boot)
+        self._registering.setdefault(spec.id, []).append(agent)  # it is not given up while it comes back
         try:
             await self._check_epoch(request, context)
             await self._notice_lost_facts(request, context)
@@ -281,7 +282,7 @@ class Agents:
             self._hear_from(spec.id)
             raise
         finally:
-            self._registering[spec.id] -= 1
+            self._registering[spec.id].remove(agent)
             if not self._registering[spec.id]:
                 del self._registering[spec.id]
         session = Session(request, there)
@@ -327,6 +328,12 @@ class Agents:
     async def _refuse_double(self, node: NodeId, instance: str, boot: str, context: Any) -> None:
         """Another agent speaks for a node only when the one that did has been silent for as long as a lost one."""
         known = self._loop.engine.state.agents.get(node)
+        if any(other != (instance, boot) for other in self._registering.get(node, ())):
+            message = (
+                f"Another agent with the id {node} registers at this moment. Give each its own agent.id and work folder; "
+                "this one is let in when the other one is refused, or silent for as long as a lost one."
+            )
+            await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
         if known is None or known == (instance, boot):
             return
         silent = max(0.0, _now() - self._last_heard.get(node, float("-inf")) - self._standing_still())

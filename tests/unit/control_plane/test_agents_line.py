@@ -592,6 +592,31 @@ def test_while_an_agent_is_away_on_purpose_no_other_one_takes_its_name(tmp_path:
     run(story)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_path: Path, known: bool) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            if known:
+                await hand_in(address)
+                yard.agents._last_heard[N] -= 120.0
+            append, slow = yard.journal.append_encoded, asyncio.get_running_loop()
+
+            def slowly(payloads: Any) -> Any:
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0.3), slow).result()
+                return append(payloads)
+
+            yard.loop._append_seconds = 1.0  # so that it is appended in a thread
+            yard.journal.append_encoded = slowly  # type: ignore[method-assign]
+            other = asyncio.create_task(submit(yard, spec()))
+            await asyncio.sleep(0.05)  # its commit is under way, and what comes now waits for it
+            both = (hand_in(address), hand_in(address, boot="a copy elsewhere"))
+            answers = await asyncio.gather(*both, return_exceptions=True)
+            assert sum(isinstance(answer, grpc.aio.AioRpcError) for answer in answers) == 1
+            await other
+
+    run(story)
+
+
 def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, yard_key=KEY, take_over=True) as (yard, address):
