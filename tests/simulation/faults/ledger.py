@@ -11,8 +11,10 @@ The rules are the promises of the design. For every submission that was accepted
     gpu_twice        no GPU had two processes at once (suspended ones have none)
 
 A reason is trouble of the process's own node: it was out of reach for long enough to be given up, it had to register
-again over a line that takes seconds, its supervisor was killed and nothing kept exit codes, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
-planned stop (of a scheduler or an agent) for less than a minute never is. For `wait` a node out of reach is none.
+again over a line that takes seconds or while its supervisor stood still, its supervisor was killed and nothing kept exit
+codes, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
+planned stop (of a scheduler or an agent) for less than a minute never is, unless the fact that tells of it went with a
+restored backup. For `wait` a node out of reach is none.
 A restored backup or a second scheduler on a copy of the journal excuses the submissions that it knows less about, but
 never `foreign` or `gpu_twice`.
 """
@@ -148,6 +150,8 @@ class Book:
         self.troubles: list[Trouble] = []
         self.open: set[int] = set()
         """Tasks that have not ended."""
+        self.forgotten_stops: list[tuple[str, float]] = []
+        """Planned stops of agents of which a restored backup does not know."""
         self.moved_at = 0.0
         """When something was last said of a task."""
         self._now, self._trace = now, trace
@@ -184,6 +188,7 @@ class Book:
         self.open = set()
         for _, entry in self.facts:
             self._note(entry.fact)
+        self.forgotten_stops += [(it.fact.node, at) for at, it in gone if isinstance(it.fact, fact.NodeStopped)]
         numbers = {int(it.fact.task) for _, it in gone if hasattr(it.fact, "task")}
         tokens = tokens_of(self.facts) | tokens_of(gone)
         for number in numbers:
@@ -405,14 +410,24 @@ class Judge:
         return False
 
     def _could_not_return(self, node: str, since: float, until: float) -> bool:
-        """Whether a node had to register over a line that took longer than its agent waits for an answer."""
+        """Whether a node had to register and could not: over a slow line, or without its supervisor's word of what it has."""
         for slow in self._book.troubles:
-            if slow.kind == "line_slow" and slow.where == node and slow.begin <= until and slow.end >= since:
+            stands_in_the_way = slow.kind == "line_slow" or (
+                slow.kind == "supervisor_stopped" and slow.end - slow.begin >= GIVEN_UP_SECONDS
+            )
+            if stands_in_the_way and slow.where == node and slow.begin <= until and slow.end >= since:
                 began = slow.begin - ROUND_A_START_SECONDS
                 others = (it for it in self._book.troubles if it.kind in RECONNECTS and it.where in {node, SCHEDULER})
                 if any(it.begin <= slow.end and it.end >= began for it in others):
                     return True
         return False
+
+    def _is_forgotten(self, trouble: Trouble) -> bool:
+        """Whether the scheduler does not know that this was planned."""
+        return trouble.kind == "agent_planned" and any(
+            node == trouble.where and trouble.begin - 1.0 <= at <= trouble.end
+            for node, at in self._book.forgotten_stops
+        )
 
     def _was_removed(self, run: Run) -> bool:
         """Whether an operator decided that what runs there is over."""
@@ -429,7 +444,11 @@ class Judge:
             if what == "patience":
                 kinds |= {"scheduler_planned"}
             wheres = {node} if what == "reach" else {node, SCHEDULER}
-            found = sorted((it.begin, it.end) for it in self._book.troubles if it.kind in kinds and it.where in wheres)
+            found = sorted(
+                (it.begin, it.end)
+                for it in self._book.troubles
+                if it.where in wheres and (it.kind in kinds or self._is_forgotten(it))
+            )
             kept = []
             for begin, end in found:
                 if kept and begin - kept[-1][1] < 8.0:
