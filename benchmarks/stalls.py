@@ -26,7 +26,6 @@ from typing import Any
 
 import structlog
 import uvloop
-from gpuyard.control_plane.access.local import trusted_uids
 
 from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate
@@ -42,6 +41,7 @@ from gpuyard.domain import commands as command
 from gpuyard.domain.node import Gpu, NodeSpec
 from gpuyard.domain.tenant import QuotaMode, Split
 from gpuyard.domain.values import NodeId, Outcome, TaskId
+from gpuyard.wire.local import trusted_uids
 
 TICK_SECONDS = 0.002
 BATCH, TASKS = "/api/v1/tasks:batch", "/api/v1/tasks"

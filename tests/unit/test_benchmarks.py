@@ -1,0 +1,18 @@
+"""Every benchmark can be started: what it imports is still there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUILDS = "compile_core"
+"""It has no options: started, it compiles (`make fast`)."""
+FILES = [file for file in sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py")) if file.stem != BUILDS]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_benchmark_says_how_it_is_used(file: Path) -> None:
+    said = subprocess.run([sys.executable, file, "--help"], capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 0, said.stderr
+    assert "usage" in said.stdout.lower()
