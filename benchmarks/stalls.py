@@ -236,6 +236,13 @@ async def with_many_waiting(bench: Bench, waiting: int) -> None:
     await bench.measure(f"list by name {said}", lambda: bench.ask("GET", f"{TASKS}?name=x1", count=20))
 
 
+async def with_many_nodes(bench: Bench, nodes: int) -> None:
+    joins = [command.JoinNode(NodeSpec(NodeId(f"m{k}"), (Gpu("v", 24576),) * 8, 64, 65536)) for k in range(nodes)]
+    await asyncio.gather(*(bench.yard.loop.tell(join) for join in joins))
+    for path in ("/api/v1/nodes", "/api/v1/gpus", "/api/monitor/metrics", "/api/monitor/history"):
+        await bench.measure(f"GET {path} with {nodes:,} nodes of 8 GPUs", partial(bench.ask, "GET", path, count=3))
+
+
 async def lifecycles(bench: Bench, seconds: float) -> float:
     """Tasks that are submitted, placed, started and ended in a second, 64 at a time, inside the process."""
     yard = bench.yard
@@ -291,6 +298,7 @@ PARTS: dict[str, Callable[[Bench, int], Awaitable[None]]] = {
     "failure": lambda bench, _: failure(bench, 9_000),
     "mebibyte": lambda bench, _: just_below_a_mebibyte(bench),
     "waiting": with_many_waiting,
+    "nodes": lambda bench, _: with_many_nodes(bench, 10_000),
     "polling": lambda bench, _: polling(bench),
 }
 

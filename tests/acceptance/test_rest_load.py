@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain.commands import ChangeSettings, SetTenant
+from gpuyard.domain.commands import ChangeSettings, JoinNode, SetTenant
 from gpuyard.domain.settings import Settings
 from gpuyard.domain.tenant import Tenant
 from gpuyard.domain.values import TenantId
@@ -113,3 +113,39 @@ def test_the_event_loop_goes_on_while_a_large_request_is_handled(yard: RestYard)
 
     assert reply.status == 201
     assert yard.inside(ended) < 0.5
+
+
+def test_the_event_loop_goes_on_while_thousands_of_nodes_are_listed(yard: RestYard) -> None:
+    """A generous bound again. It counts the processor time of the loop's thread: other processes do not make it fail."""
+    nodes, longest = 4_000, 0.0
+
+    async def join() -> "asyncio.Task[None]":
+        loop = yard.yard.loop
+        await asyncio.gather(*(loop.tell(JoinNode(yard.node(f"m{number:04}", 8))) for number in range(nodes)))
+        return asyncio.create_task(watch())
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.thread_time() - before)
+
+    async def stop() -> None:
+        watching.cancel()
+
+    watching = yard.inside(join)
+    stalls = {}
+    for path, many in (
+        ("/api/v1/nodes", "nodes"),
+        ("/api/v1/gpus", "gpus"),
+        ("/api/monitor/metrics", "device_metrics"),
+    ):
+        longest = 0.0
+        reply = yard.ask("GET", path)
+        stalls[path] = longest
+        assert int(reply.headers["content-length"]) == len(reply.body)
+        assert len(reply.json[many]) == (nodes + 1 if many == "nodes" else 8 * nodes + 4)
+        assert yard.ask("HEAD", path).body == b""
+    yard.inside(stop)
+    assert max(stalls.values()) < 0.1, stalls

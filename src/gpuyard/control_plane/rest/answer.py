@@ -5,12 +5,13 @@ reads it may not any more: nobody is to take a part for the whole.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from gpuyard.control_plane.rest.asgi import Headers, Receive, Send
+from gpuyard.control_plane.slices import Turns
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
@@ -126,6 +127,21 @@ class Flow:
 def say(value: object, status: int = 200, headers: Headers = ()) -> Answer:
     """An answer in JSON."""
     return Answer(status, encode(value), JSON, headers)
+
+
+async def encoded(values: Iterable[object]) -> list[bytes]:
+    """Each value in JSON. The values are computed and encoded in slices, so a long list does not hold the event loop."""
+    answers, turns = list[bytes](), Turns()
+    for value in values:
+        answers.append(encode(value))
+        if turns.due():
+            await turns.give()
+    return answers
+
+
+def separated(answers: Sequence[bytes]) -> list[bytes]:
+    """As the items of a JSON list."""
+    return [part for answer in answers for part in (b",", answer)][1:]
 
 
 async def gone(receive: Receive) -> None:

@@ -1,8 +1,9 @@
 """GPUs, and how they are split between the two classes of work."""
 
 from collections import Counter
+from collections.abc import Iterator
 
-from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.views import NodeView
 from gpuyard.control_plane.yard import Yard
@@ -12,25 +13,26 @@ from gpuyard.domain.values import MILLI
 from gpuyard.engine.quota import ClassBook
 from gpuyard.engine.state import State
 from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.answers import ClassQuota, GpuAnswer, GpusAnswer, QuotaAnswer, read_quota
+from gpuyard.wire.answers import ClassQuota, GpuAnswer, QuotaAnswer, read_quota
 from gpuyard.wire.limits import instant_of
 from gpuyard.wire.tasks import spoken_task_id
 
 
 async def get_gpus(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """All of them."""
-    yard = desk.yard
-    gpus = [gpu for name in sorted(yard.views.nodes) for gpu in gpus_of(yard, yard.views.nodes[name])]
-    count = Counter(gpu.status for gpu in gpus)
-    answer = GpusAnswer(
-        total=len(gpus),
-        idle=count["idle"],
-        busy=count["busy"],
-        external=count["external"],
-        offline=count["offline"],
-        gpus=gpus,
-    )
-    return say(answer)
+    yard, views, count = desk.yard, desk.yard.views.nodes, Counter[str]()
+
+    def each() -> Iterator[GpuAnswer]:
+        for name in sorted(views):
+            if (view := views.get(name)) is not None:
+                for gpu in gpus_of(yard, view):
+                    count[gpu.status] += 1
+                    yield gpu
+
+    gpus = await encoded(each())
+    totals = {status: count[status] for status in ("idle", "busy", "external", "offline")}
+    head = encode({"total": len(gpus), **totals})
+    return LongAnswer(200, [head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
 
 
 def gpus_of(yard: Yard, node: NodeView) -> list[GpuAnswer]:

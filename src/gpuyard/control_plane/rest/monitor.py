@@ -7,7 +7,7 @@ from collections import defaultdict
 from msgspec.structs import replace
 
 from gpuyard.control_plane.access.who import Action, Who, may
-from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.history import MOST_SAMPLES
 from gpuyard.control_plane.rest.query import counted
@@ -37,7 +37,12 @@ async def keep_history(desk: Desk) -> None:
 async def get_metrics(desk: Desk, call: Call) -> Answer:
     """Everything, now."""
     _check_served(desk)
-    return say(_seen(await metrics_of(desk.yard), call.who))
+    metrics = await metrics_of(desk.yard)
+    devices = await encoded(_seen_device(device, call.who) for device in metrics.device_metrics)
+    own = {name: part for name, part in metrics.tenant_utilization.items() if may(call.who, Action.SEE, TenantId(name))}
+    rest = encode(replace(metrics, device_metrics=[], tenant_utilization=own))
+    before, key, after = rest.partition(b'"device_metrics":[')
+    return LongAnswer(200, [before, key, *separated(devices), after])
 
 
 async def get_device(desk: Desk, call: Call) -> Answer:
@@ -53,25 +58,34 @@ async def get_device(desk: Desk, call: Call) -> Answer:
 async def get_history(desk: Desk, call: Call) -> Answer:
     """All devices, for a while: the samples of each by its number, the oldest first."""
     _check_served(desk)
-    found: dict[str, list[DeviceMetrics]] = {}
+    found, turns = defaultdict[int, list[bytes]](list), Turns()
     for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
-        for device in _seen(sample, call.who).device_metrics:
-            found.setdefault(str(device.device_id), []).append(device)
-    return say(found)
+        for device in sample.device_metrics:
+            found[device.device_id] += (b",", encode(_seen_device(device, call.who)))
+            if turns.due():
+                await turns.give()
+    lists = list[bytes]()
+    for number, samples in found.items():
+        lists.append(b'"%d":[%s]' % (number, b"".join(samples[1:])))
+        if turns.due():
+            await turns.give()
+    return LongAnswer(200, [b"{", *separated(lists), b"}"])
 
 
 async def get_device_history(desk: Desk, call: Call) -> Answer:
     """One device, for a while, the oldest sample first."""
     _check_served(desk)
     number = _number(call)
-    found, turns = list[DeviceMetrics](), Turns()
+    found, turns = list[bytes](), Turns()
     for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
-        found += [_seen_device(device, call.who) for device in sample.device_metrics if device.device_id == number]
+        for device in sample.device_metrics:
+            if device.device_id == number:
+                found.append(encode(_seen_device(device, call.who)))
         if turns.due():
             await turns.give()
     if not found and _device(desk.yard, number) is None:
         raise _no_device(call)
-    return say(found)
+    return LongAnswer(200, [b"[", *separated(found), b"]"])
 
 
 def _check_served(desk: Desk) -> None:
@@ -95,16 +109,8 @@ def _no_device(call: Call) -> WrongRequest:
     return WrongRequest("UnknownDevice", message, "id", status=404)
 
 
-def _seen(metrics: SystemMetrics, who: Who) -> SystemMetrics:
-    """What somebody may know: which tenant holds a device only if they see that tenant."""
-    if may(who, Action.SEE):
-        return metrics
-    devices = [_seen_device(device, who) for device in metrics.device_metrics]
-    own = {name: part for name, part in metrics.tenant_utilization.items() if may(who, Action.SEE, TenantId(name))}
-    return replace(metrics, device_metrics=devices, tenant_utilization=own)
-
-
 def _seen_device(device: DeviceMetrics, who: Who) -> DeviceMetrics:
+    """What somebody may know: which tenant holds a device only if they see that tenant."""
     if may(who, Action.SEE, TenantId(device.tenant_id)):
         return device
     return replace(device, tenant_id="", task_id="")
@@ -123,12 +129,14 @@ async def metrics_of(yard: Yard) -> SystemMetrics:
     """A sample of the yard as it is, taken in slices: with thousands of nodes the event loop goes on meanwhile."""
     at = instant_of(time.time())
     numbers = device_numbers(view.spec for view in yard.views.nodes.values())
-    devices, turns = list[DeviceMetrics](), Turns()
+    devices, sums, turns = list[DeviceMetrics](), _Sums(), Turns()
     for name in sorted(yard.views.nodes):
         node = yard.views.nodes.get(name)
         if node is None:
             continue  # it was removed meanwhile
-        devices += _devices(yard, node, numbers[name], at)
+        found = _devices(yard, node, numbers[name], at)
+        devices += found
+        sums.add(found)
         if turns.due():
             await turns.give()
     counts = yard.views.counts.values()
@@ -137,16 +145,38 @@ async def metrics_of(yard: Yard) -> SystemMetrics:
     return SystemMetrics(
         timestamp=at,
         total_gpus=len(devices),
-        allocated_gpus=sum(device.allocated for device in devices),
-        avg_utilization=_mean([device.gpu_utilization for device in devices]),
-        avg_memory_usage=_mean([100.0 * device.memory_used / (device.memory_total or 1) for device in devices]),
-        avg_temperature=_mean([device.temperature for device in devices]),
-        avg_power_usage=_mean([device.power_usage for device in devices]),
+        allocated_gpus=sums.allocated,
+        avg_utilization=_mean(sums.utilization, len(devices)),
+        avg_memory_usage=_mean(sums.memory, len(devices)),
+        avg_temperature=_mean(sums.temperature, len(devices)),
+        avg_power_usage=_mean(sums.power, len(devices)),
         device_metrics=devices,
         active_tenants=sum(count > 0 for count in tasks),
         active_tasks=sum(tasks),
-        tenant_utilization=_busy_by_tenant(devices),
+        tenant_utilization={tenant: _mean(*busy) for tenant, busy in sorted(sums.busy.items())},
     )
+
+
+class _Sums:
+    """What the averages of a sample are made of, added up node by node."""
+
+    def __init__(self) -> None:
+        self.allocated = 0
+        self.utilization = self.memory = self.temperature = self.power = 0.0
+        self.busy: dict[str, tuple[float, int]] = {}
+        """Of the devices that each tenant holds: the sum of their utilization, and how many they are."""
+
+    def add(self, devices: list[DeviceMetrics]) -> None:
+        """Those of one node."""
+        for device in devices:
+            self.allocated += device.allocated
+            self.utilization += device.gpu_utilization
+            self.memory += 100.0 * device.memory_used / (device.memory_total or 1)
+            self.temperature += device.temperature
+            self.power += device.power_usage
+            if device.tenant_id:
+                total, count = self.busy.get(device.tenant_id, (0.0, 0))
+                self.busy[device.tenant_id] = (total + device.gpu_utilization, count + 1)
 
 
 def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
@@ -179,14 +209,5 @@ def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetr
     return found
 
 
-def _busy_by_tenant(devices: list[DeviceMetrics]) -> dict[str, float]:
-    """How busy the devices are that each tenant holds, on average, in percent."""
-    held: defaultdict[str, list[float]] = defaultdict(list)
-    for device in devices:
-        if device.tenant_id:
-            held[device.tenant_id].append(device.gpu_utilization)
-    return {tenant: _mean(busy) for tenant, busy in sorted(held.items())}
-
-
-def _mean(values: list[float]) -> float:
-    return round(sum(values) / len(values), 3) if values else 0.0
+def _mean(total: float, count: int) -> float:
+    return round(total / count, 3) if count else 0.0

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from gpuyard.control_plane.rest.answer import Answer, say
+from gpuyard.control_plane.rest.answer import Answer, LongAnswer, encoded, say, separated
 from gpuyard.control_plane.rest.call import Call, Desk, Handler
 from gpuyard.control_plane.rest.errors import Refused
 from gpuyard.control_plane.rest.gpus import gpus_of
@@ -13,7 +13,7 @@ from gpuyard.control_plane.yard import Yard
 from gpuyard.domain import commands as command
 from gpuyard.domain.refusals import UnknownNode
 from gpuyard.domain.values import NodeId
-from gpuyard.wire.answers import MessageAnswer, NodeAnswer, NodeList, StrayAnswer
+from gpuyard.wire.answers import MessageAnswer, NodeAnswer, StrayAnswer
 from gpuyard.wire.limits import instant_of
 from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.tasks import parse_task_id, spoken_task_id
@@ -25,8 +25,9 @@ DRAIN = (switch("force", "Move away what is suspended there, too: it starts over
 
 async def list_nodes(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     """All of them."""
-    nodes = [node_of(desk.yard, view) for _, view in sorted(desk.yard.views.nodes.items())]
-    return say(NodeList(nodes, len(nodes)))
+    yard, views = desk.yard, desk.yard.views.nodes
+    nodes = await encoded(node_of(yard, view) for name in sorted(views) if (view := views.get(name)) is not None)
+    return LongAnswer(200, [b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
 
 
 async def get_node(desk: Desk, call: Call) -> Answer:

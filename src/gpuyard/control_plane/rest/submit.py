@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuyard.control_plane.access.who import TABLE, Action, Reach
 from gpuyard.control_plane.agents import is_owner
-from gpuyard.control_plane.rest.answer import Answer, LongAnswer, encode
+from gpuyard.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, separated
 from gpuyard.control_plane.rest.body import MOST_IN_A_BATCH
 from gpuyard.control_plane.rest.call import Call, Desk
 from gpuyard.control_plane.rest.errors import Refused
@@ -45,7 +45,7 @@ async def post_task(desk: Desk, call: Call) -> Answer:
     answers = await accept(desk, call, [submission_of(desk, call, request)], body)
     if request.array is None:
         return Answer(201, answers[0])
-    return LongAnswer(201, [answers[0][:-1], b',"tasks":[', *_separated(answers), b"]}"])
+    return LongAnswer(201, [answers[0][:-1], b',"tasks":[', *separated(answers), b"]}"])
 
 
 async def post_batch(desk: Desk, call: Call) -> Answer:
@@ -66,7 +66,7 @@ async def post_batch(desk: Desk, call: Call) -> Answer:
         message = "A batch with an Idempotency-Key must be for one tenant; send one batch for each."
         raise WrongRequest("SeveralTenants", message, "tasks")
     answers = await accept(desk, call, submissions, body, batch=True)
-    return LongAnswer(201, [b'{"tasks":[', *_separated(answers), b"]}"])
+    return LongAnswer(201, [b'{"tasks":[', *separated(answers), b"]}"])
 
 
 def _read_one(body: bytes) -> TaskRequest:
@@ -79,11 +79,6 @@ def _read_many(body: bytes) -> list[TaskRequest]:
     requests = read_batch(body).tasks if len(body) < LARGE_BODY else read_large_batch(body)
     check_counts(requests)
     return requests
-
-
-def _separated(answers: Sequence[bytes]) -> list[bytes]:
-    """As the items of a JSON list."""
-    return [answers[0], *(part for answer in answers[1:] for part in (b",", answer))]
 
 
 def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> Submission:
@@ -149,12 +144,7 @@ async def accept(
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
             return [encode(views[0].answer(*await desk.yard.reason_of_new(views[0])))]
-        answers, turns = [], Turns()
-        for view in views:
-            answers.append(encode(view.answer()))
-            if turns.due():
-                await turns.give()
-        return answers
+        return await encoded(view.answer() for view in views)
     return await _accepted_before(desk, call, submissions[0].specs[0].tenant)
 
 
