@@ -61,6 +61,8 @@ BEATS_TO_MISS = 3
 """So many heartbeats fit into the time after which a node is lost, whatever that is set to."""
 MOST_AWAY_SECONDS = 86_400.0
 """For how long an agent may say that it will be away."""
+UNKNOWN_ABSENCE_SECONDS = 300.0
+"""How long nodes are waited for whose planned stop may be among the facts that an old copy does not hold."""
 MOST_AGO_SECONDS = 30 * 86_400.0
 TRIES = 3
 """A report that breaks the engine so often is taken as heard: it would do so for ever."""
@@ -399,6 +401,7 @@ class Agents:
             found = await asyncio.to_thread(self._position_at, request.seq)
             behind = found is not None and found.hash != request.hash
         if behind:
+            self._wait_for_the_absent()
             log.error(
                 "journal_is_behind",
                 node=request.node.id,
@@ -407,6 +410,13 @@ class Agents:
                 message="This node has seen facts that the journal does not hold: was an old copy restored? "
                 "Attempts the journal does not know are held and shown as strays.",
             )
+
+    def _wait_for_the_absent(self) -> None:
+        """The journal is an old copy: an agent that is not there may have been stopped on purpose, and its tasks go on."""
+        until = _now() + UNKNOWN_ABSENCE_SECONDS
+        for node in self._views.nodes:
+            if node not in self.sessions:
+                self._away_until[node] = max(until, self._away_until.get(node, 0.0))
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
@@ -666,6 +676,8 @@ class Agents:
         before = self._checked_at = _now()
         self._patient_until = before + self._patience_left
         self._away_until = {node: before + seconds for node, seconds in self._away_left.items()} | self._away_until
+        if self._take_over:
+            self._wait_for_the_absent()
         # Agents pause between their tries for as long as the last scheduler told them, not for as long as this one will.
         longer = max(0.0, self._predecessor_seconds - self._offline_after_seconds) + self._heartbeat_seconds
         for node in self._views.nodes:

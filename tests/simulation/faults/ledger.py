@@ -13,8 +13,8 @@ The rules are the promises of the design. For every submission that was accepted
 A reason is trouble of the process's own node: it was out of reach for long enough to be given up, it had to register
 again over a line that takes seconds or while its supervisor stood still, its supervisor was killed and nothing kept exit
 codes, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
-planned stop (of a scheduler or an agent) for less than a minute never is, unless the fact that tells of it went with a
-restored backup. For `wait` a node out of reach is none.
+planned stop (of a scheduler or an agent) for less than a minute never is, unless it began before the nodes were back
+from other trouble: they do not hear of it. For `wait` a node out of reach is none.
 A restored backup or a second scheduler on a copy of the journal excuses the submissions that it knows less about, but
 never `foreign` or `gpu_twice`.
 """
@@ -45,6 +45,7 @@ FENCE_SECONDS = 5.0
 """The same for a lease of 12 s."""
 PATIENCE_SECONDS = 50.0
 """Nodes are asked to be patient for a minute, less a margin: planned stops that follow each other within seconds add up."""
+NOT_BACK_SECONDS = 8.0
 ROUND_A_START_SECONDS = 30.0
 """A scheduler that has just started knows nobody yet: shorter trouble may look longer to it."""
 
@@ -150,8 +151,6 @@ class Book:
         self.troubles: list[Trouble] = []
         self.open: set[int] = set()
         """Tasks that have not ended."""
-        self.forgotten_stops: list[tuple[str, float]] = []
-        """Planned stops of agents of which a restored backup does not know."""
         self.moved_at = 0.0
         """When something was last said of a task."""
         self._now, self._trace = now, trace
@@ -188,7 +187,6 @@ class Book:
         self.open = set()
         for _, entry in self.facts:
             self._note(entry.fact)
-        self.forgotten_stops += [(it.fact.node, at) for at, it in gone if isinstance(it.fact, fact.NodeStopped)]
         numbers = {int(it.fact.task) for _, it in gone if hasattr(it.fact, "task")}
         tokens = tokens_of(self.facts) | tokens_of(gone)
         for number in numbers:
@@ -422,11 +420,11 @@ class Judge:
                     return True
         return False
 
-    def _is_forgotten(self, trouble: Trouble) -> bool:
-        """Whether the scheduler does not know that this was planned."""
-        return trouble.kind == "agent_planned" and any(
-            node == trouble.where and trouble.begin - 1.0 <= at <= trouble.end
-            for node, at in self._book.forgotten_stops
+    def _is_not_heard(self, trouble: Trouble) -> bool:
+        """Whether a scheduler stopped on purpose before all nodes were back from what was before."""
+        return trouble.kind == "scheduler_planned" and any(
+            it.where == SCHEDULER and it is not trouble and trouble.begin - NOT_BACK_SECONDS <= it.end <= trouble.end
+            for it in self._book.troubles
         )
 
     def _was_removed(self, run: Run) -> bool:
@@ -447,7 +445,7 @@ class Judge:
             found = sorted(
                 (it.begin, it.end)
                 for it in self._book.troubles
-                if it.where in wheres and (it.kind in kinds or self._is_forgotten(it))
+                if it.where in wheres and (it.kind in kinds or self._is_not_heard(it))
             )
             kept = []
             for begin, end in found:
