@@ -620,13 +620,13 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_pat
 @pytest.mark.parametrize("take_over", [False, True])
 def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Path, take_over: bool) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (_, address):
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (_, address):
             await hand_in(address)
             await hand_in(address, node=pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)]))
         async with open_yard(tmp_path, offline_after_seconds=1.0, take_over=take_over) as (yard, address):
             witness = Hand(address)
             await witness.joins(seq=0 if take_over else 1_000_000)
-            for _ in range(25):
+            for _ in range(40):
                 await witness.beats()
                 await asyncio.sleep(0.1)
             assert not yard.views.nodes[NodeId("m")].lost, "its planned stop may be among the facts that are missing"
