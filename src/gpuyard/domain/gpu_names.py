@@ -3,13 +3,11 @@
 import re
 from collections.abc import Collection
 from difflib import get_close_matches
-from functools import lru_cache
 
 _PIECES = re.compile(r"[a-z]+|[0-9]+")
 
 
-@lru_cache(maxsize=1024)
-def meant(asked: str, known: frozenset[str]) -> str | None:
+def meant(asked: str, known: Collection[str]) -> str | None:
     """The one known model that a name means; none if no model or more than one could be meant.
 
     `rtx4090` and `RTX 4090` mean `RTX4090`, and `4090` means `NVIDIA GeForce RTX 4090`. A part of a word or number

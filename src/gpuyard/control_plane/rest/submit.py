@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -27,6 +28,8 @@ from gpuyard.wire.strict import WrongRequest
 from gpuyard.wire.task_answers import TaskAnswer
 from gpuyard.wire.tasks import TaskRequest, check_counts, places_of, read_batch, read_large_batch, read_task, specs_of
 
+_Names = tuple[str, ...]
+_Speeds = tuple[tuple[str, float], ...]
 LONGEST_KEY = 255
 LARGE_BODY = 32 * 1024
 """A body of this size is read in a thread."""
@@ -115,12 +118,15 @@ def fitted(desk: Desk, call: Call, specs: list[TaskSpec]) -> list[TaskSpec]:
 
 def _with_known_models(desk: Desk, ask: Resources) -> Resources:
     """Names in small letters and parts of names become those of the models that are here; others stay as they are."""
-    known = desk.yard.views.gpu_models
-    if known.issuperset(ask.models) and known.issuperset(model for model, _ in ask.speeds):
-        return ask
-    models = tuple(dict.fromkeys(meant(model, known) or model for model in ask.models))
-    speeds = tuple(sorted({meant(model, known) or model: speed for model, speed in ask.speeds}.items()))
+    models, speeds = _known(ask.models, ask.speeds, desk.yard.views.gpu_models)
     return ask if (models, speeds) == (ask.models, ask.speeds) else replace(ask, models=models, speeds=speeds)
+
+
+@lru_cache(maxsize=1024)
+def _known(models: _Names, speeds: _Speeds, known: frozenset[str]) -> tuple[_Names, _Speeds]:
+    """The tasks of a batch ask for the same few models."""
+    by_model = {meant(model, known) or model: speed for model, speed in speeds}
+    return tuple(dict.fromkeys(meant(model, known) or model for model in models)), tuple(sorted(by_model.items()))
 
 
 def _needs_account(desk: Desk, call: Call, spec: TaskSpec) -> bool:
