@@ -10,7 +10,6 @@ machine others make any timer late; `by_the_clock` is with them. The *engine's t
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import socket
@@ -31,6 +30,7 @@ from gpuyard.control_plane.access.gate import Gate
 from gpuyard.control_plane.access.origin import Doorplate
 from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.archive import Archive
+from gpuyard.control_plane.collecting import settle
 from gpuyard.control_plane.recovery import found, open_journal, recover
 from gpuyard.control_plane.rest.app import make_app
 from gpuyard.control_plane.rest.serving import http_server
@@ -161,9 +161,7 @@ async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
     serving = asyncio.create_task(server.serve([listening]))
     while not server.started:
         await asyncio.sleep(0.01)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # as a scheduler does
+    settle()
     bench = Bench(yard, listening.getsockname()[1], folder)
     watching = asyncio.create_task(bench.stalls.watch())
     try:

@@ -5,7 +5,6 @@ access, secrets, archive ───┴─ HTTP  (people and programs)
 """
 
 import asyncio
-import gc
 import hmac
 import os
 import signal
@@ -32,6 +31,7 @@ from gpuyard.control_plane.access.store import AccessStore
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.agents import Deposed, refuse_unsafe_node
 from gpuyard.control_plane.archive import Archive, SubmitKey
+from gpuyard.control_plane.collecting import collect_when_calm, settle
 from gpuyard.control_plane.database import StoreError
 from gpuyard.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.control_plane.forecaster import MOST_REMEMBERED, Forecaster
@@ -72,8 +72,6 @@ from gpuyard.wire.rpc import agents_handler
 PATIENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
 NOTE_USES_SECONDS = 60.0
-COLLECT_AFTER = (20_000, 20, 20)
-"""New objects before a collection. A task makes hundreds and leaves no cycles behind; 700 would mean one for each task."""
 SHORT_TOKEN = 16
 """Characters: whoever reaches the port gets a proof made with the token, and can try guesses against it at leisure."""
 JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
@@ -138,7 +136,7 @@ async def serve(
                 await _while_it_runs(running, _apply(yard, settings, default_mode))
                 await asyncio.to_thread(_add_users, access, yard.system_users, settings)
                 _refuse_a_yard_without_admin(access, settings)
-                _settle_memory()
+                settle()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http[0])
                     log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
@@ -185,7 +183,10 @@ async def _served(
     web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls, limits=limits)
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=list(http)))
-    beside = [asyncio.create_task(_note_uses(access))]
+    beside = [
+        asyncio.create_task(_note_uses(access)),
+        asyncio.create_task(collect_when_calm(lambda: len(yard.views.tasks))),
+    ]
     if pool is not None:
         beside.append(asyncio.create_task(pool.run()))
     try:
@@ -251,12 +252,6 @@ async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
 async def _until_ready(yard: Yard) -> None:
     while not yard.ready:
         await asyncio.sleep(0.001)
-
-
-def _settle_memory() -> None:
-    gc.collect()
-    gc.freeze()  # what was recovered stays: no collection need look at it again
-    gc.set_threshold(*COLLECT_AFTER)
 
 
 def _address_of(http: socket.socket) -> str:
