@@ -713,6 +713,17 @@ class OnHold(NotNow, frozen=True):
     text = "It is on hold until somebody releases it."
 
 
+class StrayRuns(NotNow, frozen=True):
+    """A node runs an attempt of it that the scheduler does not know, as after a restored backup."""
+
+    text = (
+        "Node {node} runs an attempt of it that this scheduler does not know, so it waits until that has ended. "
+        "To end that attempt: gpuyard nodes stop-stray {node} task-{task}."
+    )
+    task: TaskId
+    node: NodeId
+
+
 class BackingOff(NotNow, frozen=True):
     """It failed and waits a little before the next attempt."""
 

@@ -117,8 +117,8 @@ def _holders(state: State, bay: Bay, at: float, side: Side) -> Iterator[tuple[fl
         if isinstance(phase, HOLDING):
             part = _part_on(phase.placement, node)
             yield expected_end(task, at, side), _held(bay, phase, part), part, task
-    for part, _, _ in state.remains.get(node, {}).values():
-        yield at + STOP_TAKES_SECONDS, _amount(bay, part), part, None
+    for left in state.remains.get(node, {}).values():
+        yield at + STOP_TAKES_SECONDS, _amount(bay, left.part), left.part, None
 
 
 def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tuple[float, Amount, Task | None]]:

@@ -166,12 +166,24 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
         return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
     if task.held:
         return no.OnHold()
+    if task.id in state.strays and isinstance(task.phase, Waiting):
+        return _stray_reason(state, task)
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:
         return no.BackingOff(task.phase.not_before)
     hold = state.holds.get(task.id)
     if hold is not None and hold.claim:
         return no.WaitingForVictims(len(hold.victims), hold.nodes[0])
     return None
+
+
+def _stray_reason(state: State, task: Task) -> Refusal:
+    """Where the attempt runs that is not known here."""
+    where = (
+        no.StrayRuns(task.id, node)
+        for node, there in state.remains.items()
+        if any(what.task == task.id and left.found for what, left in there.items()) and not state.index.hosts[node].lost
+    )
+    return next(where)
 
 
 def _common_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:

@@ -82,7 +82,7 @@ def _check_cards(state: State) -> None:
                 milli[card] += part.milli
                 memory[card] += part.gpu_memory_mib
     for node, left in state.remains.items():
-        for (task_id, _, _), (part, _, _) in left.items():
+        for (task_id, _, _), (part, *_) in left.items():
             host_memory[node] += part.memory_mib
             cpus[node] += part.cpus
             for gpu in part.gpus:
@@ -180,7 +180,7 @@ def _check_tasks(state: State) -> None:
         queued = task.group is not None
         claims = task.id in state.holds and state.holds[task.id].claim
         ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
-        if isinstance(phase, Waiting) and phase.not_before > state.now:
+        if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.strays):
             ready = False
         assert queued == ready, (
             f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
@@ -207,6 +207,13 @@ def _check_remains(state: State) -> None:
                 and (task.attempts, task.origin) == (attempt, origin)
             )
             assert not present, f"{node} has remains of attempt {attempt} of task {task_id}, which is not over"
+    strays = Counter(
+        what.task
+        for node, left in state.remains.items()
+        for what, it in left.items()
+        if it.found and not state.index.hosts[node].lost
+    )
+    assert strays == state.strays, f"unknown attempts run of tasks {strays}, and {state.strays} are counted"
     for task in state.tasks.values():
         assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"
         if isinstance(task.phase, Suspending | Suspended | Resuming):

@@ -49,6 +49,7 @@ class RemainsRow(msgspec.Struct, omit_defaults=True):
     origin: int = 0
     ran: bool = False
     wanted: Slice | None = None
+    found: bool = False
 
 
 class NodeRow(msgspec.Struct, omit_defaults=True):
@@ -146,7 +147,7 @@ def dump(state: State) -> dict[str, Any]:
                 host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
                 tuple(
-                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted)
+                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted, left.found)
                     for what, left in state.remains.get(host.spec.id, {}).items()
                 ),
                 tuple((model, bay.models[model]) for bay in host.bays for model in sorted(bay.models)),
@@ -253,8 +254,10 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
             state.index.warmth.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
         for left in row.remains:
             ref = AttemptRef(left.task, left.attempt, left.origin)
-            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted)
+            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted, left.found)
             state.index.take(Placement((left.part,)))
+            if left.found and not row.lost:
+                state.stray_began(left.task)
 
 
 def _load_task(state: State, row: TaskRow) -> None:

@@ -60,6 +60,8 @@ class Left(NamedTuple):
     """All of the attempt ran there when its node was lost: it can be taken back."""
     wanted: Slice | None = None
     """All that it holds, as its node says, where some of that counts as taken by others: it gets it when they end."""
+    found: bool = False
+    """Its node has told of it, and the journal does not know it."""
 
 
 class Hold:
@@ -133,6 +135,8 @@ class State:
         """Tasks with an attempt on a node."""
         self.remains: dict[NodeId, dict[AttemptRef, Left]] = {}
         """What nodes that were lost may still run, though it is over for us: taken there, and charged to nobody."""
+        self.strays: dict[TaskId, int] = {}
+        """Of which tasks nodes that are not lost run attempts that the journal does not know, and how many."""
         self.agents: dict[NodeId, tuple[str, str]] = {}
         """Which agent speaks for a node, and since which start of its machine, where the node has said so."""
         self.back_by: dict[NodeId, float] = {}
@@ -334,6 +338,8 @@ class State:
             return
         phase = task.phase
         if isinstance(phase, Waiting):
+            if task.id in self.strays:
+                return
             if phase.not_before > at:
                 heappush(self.timers, (phase.not_before, task.id))
                 return
@@ -385,6 +391,23 @@ class State:
         whole_nodes = len(counts) > 1  # only then do parts have different sizes
         gpus = 0 if ask.share else min(counts)
         return Resources(gpus, ask.share, ask.nodes, whole_nodes, cpus=ask.cpus, link=ask.link), pin
+
+    def stray_began(self, number: TaskId) -> None:
+        """A node runs an attempt of a task that is not known here: the task does not start beside it."""
+        self.strays[number] = self.strays.get(number, 0) + 1
+        task = self.tasks.get(number)
+        if task is not None and isinstance(task.phase, Waiting):
+            self.leave_queue(task)
+            self.release_hold(number)
+
+    def stray_ended(self, number: TaskId) -> None:
+        """One of them is over, or its node is lost."""
+        self.strays[number] -= 1
+        if not self.strays[number]:
+            del self.strays[number]
+            task = self.tasks.get(number)
+            if task is not None and task.group is None and isinstance(task.phase, Waiting):
+                self.enqueue(task, self.now)
 
     def leave_queue(self, task: Task) -> None:
         """A task does not wait in the queue any more, if it did."""

@@ -9,10 +9,13 @@ import grpc.aio
 import pytest
 
 from gpuyard.control_plane.agents import TRIES, Deposed
+from gpuyard.control_plane.yard import Yard
 from gpuyard.domain.commands import CancelTask
 from gpuyard.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
+from gpuyard.domain.refusals import StrayRuns
 from gpuyard.domain.task import Resources
 from gpuyard.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.engine.explain import why_waits
 from gpuyard.testing.played import enter
 from gpuyard.wire import agents_pb2 as pb
 from gpuyard.wire.rpc import AgentsStub
@@ -487,6 +490,40 @@ def test_a_gpu_is_not_given_out_while_something_unknown_runs_where_a_lost_attemp
             await back.says(77, 99, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=1))
             assert (await back.is_told("launch")).attempt == 2
             await back.leaves()
+
+    run(story)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_task_does_not_start_beside_an_attempt_of_it_that_an_old_copy_does_not_know(
+    tmp_path: Path, restarted: bool
+) -> None:
+    stray = pb.Attempt(task=1, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
+    other = pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
+
+    async def waits(yard: Yard, address: str) -> tuple[Hand, Hand]:
+        here, there = Hand(address), Hand(address)
+        await here.joins(attempts=[stray])
+        await there.joins(node=other, instance="m")
+        await asyncio.sleep(0.3)
+        why = await yard.look(lambda state, now: why_waits(state, TaskId(1), now))
+        assert why == StrayRuns(TaskId(1), N)
+        assert yard.views.tasks[TaskId(1)].status is TaskStatus.PENDING
+        return here, there
+
+    async def story() -> None:
+        async with open_yard(tmp_path, origin=5) as (yard, address):
+            assert await submit(yard, spec(on_lost=OnLost.FENCE)) == [TaskId(1)]
+            hands = await waits(yard, address)
+            if not restarted:
+                await hands[0].says(1, 99, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+                await until(lambda: yard.views.tasks[TaskId(1)].attempts == 1)
+            for hand in hands:
+                await hand.leaves()
+        if restarted:
+            async with open_yard(tmp_path, origin=6) as (yard, address):
+                for hand in await waits(yard, address):
+                    await hand.leaves()
 
     run(story)
 

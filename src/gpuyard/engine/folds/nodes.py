@@ -7,7 +7,7 @@ are those of the GPUs that are there now.
 from gpuyard.domain import events as fact
 from gpuyard.domain.errors import UnknownFact
 from gpuyard.domain.placement import Placement
-from gpuyard.domain.values import AttemptRef, NodeId
+from gpuyard.domain.values import AttemptRef, NodeId, TaskId
 from gpuyard.engine.state import Left, State
 
 
@@ -24,6 +24,8 @@ def joined(state: State, event: fact.NodeJoined) -> None:
 
 def lost(state: State, event: fact.NodeLost) -> None:
     """Nobody hears of it; what it holds stays taken until it is known to be gone."""
+    for number in _strays_on(state, event.node):
+        state.stray_ended(number)
     state.index.set_state(event.node, lost=True)
     state.back_by.pop(event.node, None)
     state.divide()
@@ -38,7 +40,10 @@ def stopped(state: State, event: fact.NodeStopped) -> None:
 
 def returned(state: State, event: fact.NodeReturned) -> None:
     """It has registered again, and says what it still runs of what was given up."""
+    was_lost = state.index.hosts[event.node].lost
     state.index.set_state(event.node, lost=False, away=False)
+    for number in _strays_on(state, event.node) if was_lost else ():
+        state.stray_began(number)
     if event.instance:
         state.agents[event.node] = (event.instance, event.boot)
     state.back_by.pop(event.node, None)
@@ -53,8 +58,10 @@ def remains_found(state: State, event: fact.RemainsFound) -> None:
     what = AttemptRef(event.task, event.attempt, event.origin)
     if what in state.remains.get(event.node, {}):
         raise UnknownFact(f"RemainsFound speaks of task {event.task}, which node {event.node} is known to have.")
-    state.remains.setdefault(event.node, {})[what] = Left(event.part, wanted=event.wanted)
+    state.remains.setdefault(event.node, {})[what] = Left(event.part, wanted=event.wanted, found=True)
     state.index.take(Placement((event.part,)))
+    if not state.index.hosts[event.node].lost:
+        state.stray_began(event.task)
 
 
 def remains_ended(state: State, event: fact.RemainsEnded) -> None:
@@ -75,6 +82,15 @@ def _remains_gone(state: State, node: NodeId, what: AttemptRef) -> None:
         state.free(Placement((left.part,)))
         if not state.remains[node]:
             del state.remains[node]
+        if left.found and not state.index.hosts[node].lost:
+            state.stray_ended(what.task)
+
+
+def _strays_on(state: State, node: NodeId) -> list[TaskId]:
+    """The tasks whose unknown attempts a node runs; of a lost one nobody knows."""
+    if state.index.hosts[node].lost:
+        return []
+    return [what.task for what, left in state.remains.get(node, {}).items() if left.found]
 
 
 def changed(state: State, event: fact.NodeChanged) -> None:
@@ -85,9 +101,12 @@ def changed(state: State, event: fact.NodeChanged) -> None:
 
 def removed(state: State, event: fact.NodeRemoved) -> None:
     """It is gone for good."""
+    strays = _strays_on(state, event.node)
     state.index.remove(event.node)
     del state.on_node[event.node]
     state.remains.pop(event.node, None)
+    for number in strays:
+        state.stray_ended(number)
     state.agents.pop(event.node, None)
     state.back_by.pop(event.node, None)
     state.place_holds()
