@@ -3,7 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,42 @@ def starters(supervised: Supervised) -> list[int]:
     """Of this supervisor, launcher included."""
     table = proc.all_processes()
     return [pid for pid in table if table[pid].parent == supervised.pid and proc.name(pid) == launcher.NAME]
+
+
+def launcher_of(supervised: Supervised) -> int:
+    """Its launcher: the one that has not left the supervisor's session."""
+    table = proc.all_processes()
+    (found,) = (pid for pid in starters(supervised) if table[pid].session != pid)
+    return found
+
+
+def kill_starters(supervised: Supervised, *, but: int = 0) -> None:
+    for pid in starters(supervised):
+        if pid != but:
+            os.kill(pid, signal.SIGKILL)
+            until(lambda pid=pid: proc.process(pid) is None)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter that can be taken away; the supervisor uses it."""
+    home = Path(sys.prefix)
+    link = tmp_path / "venv" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(Path(sys.executable).resolve())
+    (link.parents[1] / "lib").symlink_to(home / "lib")
+    (link.parents[1] / "pyvenv.cfg").write_text((home / "pyvenv.cfg").read_text())
+    monkeypatch.setattr(sys, "executable", str(link))
+    return link
+
+
+@pytest.fixture
+def upgraded(interpreter: Path, tmp_path: Path) -> Iterator[Supervised]:
+    """A supervisor whose interpreter can be taken away."""
+    assert interpreter.exists()
+    supervised = Supervised(tmp_path / "folder")
+    yield supervised
+    supervised.clean_up()
 
 
 def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: Supervised, tmp_path: Path) -> None:
@@ -126,6 +165,63 @@ def test_a_launcher_and_starters_that_were_killed_are_replaced(supervised: Super
         os.kill(pid, signal.SIGKILL)
     for _ in range(10):
         assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
+
+
+def test_a_launch_outlives_any_number_of_killed_launchers(supervised: Supervised) -> None:
+    until_then = time.monotonic() + 1.5
+    keys = []
+    while time.monotonic() < until_then:
+        for pid in starters(supervised):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if len(keys) < 5:
+            keys.append(supervised.launches("exit 3"))
+    for key in keys:
+        end = supervised.end_of(key)
+        assert end.exit_code == 3 or end.signal == signal.SIGKILL  # killed as it became the command
+
+
+def test_a_launch_waits_for_an_interpreter_that_is_away(
+    upgraded: Supervised, interpreter: Path, tmp_path: Path
+) -> None:
+    away = interpreter.rename(tmp_path / "away")
+    kill_starters(upgraded)
+    waits = upgraded.launches("exit 3")
+    given_up = upgraded.launches("exit 3", launch_seconds=1.0)
+    end = upgraded.end_of(given_up)  # the node's fault: no retry of the task is spent
+    assert (end.ending, end.exit_code) == (Ending.LOST, None)
+    assert "within 1 s" in end.message
+    assert str(interpreter) in end.message
+    upgraded.send(said.Forget((given_up,)))
+    away.rename(interpreter)
+    assert upgraded.end_of(waits).exit_code == 3
+
+
+def test_an_interpreter_that_fails_is_not_tried_all_the_time(
+    upgraded: Supervised, interpreter: Path, tmp_path: Path
+) -> None:
+    away, tries = interpreter.rename(tmp_path / "away"), tmp_path / "tries"
+    interpreter.write_text(f"#!/bin/sh\necho x >> {tries}\nexit 1\n")
+    interpreter.chmod(0o755)
+    kill_starters(upgraded)
+    waits = upgraded.launches("exit 3")
+    assert upgraded.end_of(upgraded.launches("true", launch_seconds=2.5)).ending == Ending.LOST
+    assert 2 <= len(tries.read_text().split()) <= 4
+    interpreter.unlink()
+    away.rename(interpreter)
+    assert upgraded.end_of(waits).exit_code == 3
+
+
+def test_a_launcher_that_stands_still_is_replaced(supervised: Supervised) -> None:
+    supervised.end_of(supervised.launches("true"))
+    until(lambda: len(starters(supervised)) > 1)
+    stopped = launcher_of(supervised)
+    os.kill(stopped, signal.SIGSTOP)
+    kill_starters(supervised, but=stopped)
+    waits = supervised.launches("exit 3")
+    assert supervised.end_of(supervised.launches("true", launch_seconds=1.0)).ending == Ending.LOST
+    assert supervised.end_of(waits).exit_code == 3
+    assert not is_alive(stopped)
 
 
 def test_a_long_environment_reaches_the_command(supervised: Supervised) -> None:

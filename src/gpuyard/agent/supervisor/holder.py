@@ -36,7 +36,16 @@ from gpuyard.agent.supervisor.kin import Kin
 from gpuyard.agent.supervisor.memory import Memory
 from gpuyard.agent.supervisor.messages import Ended, Ending, Key, Launch, Phase
 from gpuyard.agent.supervisor.output import trim
-from gpuyard.agent.supervisor.spawn import CanNotSpawn, Starter, Starters, end_old_launchers, order_of, too_slow, why
+from gpuyard.agent.supervisor.spawn import (
+    CanNotSpawn,
+    Starter,
+    Starters,
+    end_old_launchers,
+    no_starter,
+    order_of,
+    too_slow,
+    why,
+)
 from gpuyard.agent.supervisor.timers import Timers
 
 OUTPUT_CHECK_SECONDS = 1.0
@@ -76,6 +85,8 @@ class Holder:
         self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._order_queued)
         self._queue: dict[Key, Launch] = {}
         """Launches that wait for a starter."""
+        self._queued_until: dict[Key, float] = {}
+        """Of those that never had one: when they are given up on, on the boot clock."""
         self._starting: dict[Key, Starting] = {}
         self._lines: dict[int, Key] = {}
         """Their sockets."""
@@ -159,6 +170,7 @@ class Holder:
             self._listen_to(Starting(attempt, launch, starter), 0)
         self.reap()
         self._starters.prepare(len(self._queue))
+        self._limit_queued()
 
     def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
         """Know what is held, and write it down. Nothing is done to any process, so this can be tried with a copy."""
@@ -347,6 +359,14 @@ class Holder:
             if not self._is_fenced_off(self._attempts[launch.key]):
                 self._queue[launch.key] = launch
         self._order_queued()
+        self._limit_queued()
+
+    def _limit_queued(self) -> None:
+        """Launches that found no starter do not wait for one for ever."""
+        for key, launch in self._queue.items():
+            if key not in self._queued_until:
+                self._queued_until[key] = now() + launch.launch_seconds
+                self._set_timer(self._attempts[key])
 
     def _is_to_begin(self, key: Key) -> bool:
         """It is launched, and its command does not run yet."""
@@ -358,6 +378,7 @@ class Holder:
         for launch in list(islice(self._queue.values(), len(self._starters))):
             attempt = self._attempts[launch.key]
             del self._queue[launch.key]
+            self._queued_until.pop(launch.key, None)
             if self._is_fenced_off(attempt):
                 continue
             starter = self._starters.take()
@@ -427,6 +448,8 @@ class Holder:
         elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: another one tries
             attempt.pid, attempt.born = 0, proc.UNBORN
             self._queue[key] = launch
+            self._queued_until[key] = attempt.begins_by
+            self._set_timer(attempt)
             self._order_queued()
         else:
             self._not_launched(attempt, too_slow(launch))
@@ -477,14 +500,19 @@ class Holder:
     def _not_launched(self, attempt: Attempt, sentence: str) -> None:
         self._never_began(attempt, said.NotLaunched(attempt.key, sentence, time.time()))
 
+    def _no_starter(self, attempt: Attempt, launch: Launch) -> None:
+        """Its node is at fault and not the task: it is reported as lost, which costs none of its retries."""
+        self._never_began(attempt, said.Ended(attempt.key, Ending.LOST, None, None, time.time(), no_starter(launch)))
+
     def _never_began(self, attempt: Attempt, end: said.Ended | said.NotLaunched) -> None:
         attempt.phase = Phase.ENDED
         attempt.begins_by = None
         attempt.end = end
         if (slot := self._slots.pop(attempt.key, None)) is not None:
             self._table.take(slot)
-        for of_open_ones in (self._waiting, self._queue, self._fenced):
+        for of_open_ones in (self._waiting, self._queue, self._queued_until, self._fenced):
             of_open_ones.pop(attempt.key, None)
+        self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         self._suspend_later.discard(attempt.key)
         if attempt.cgroup:
@@ -577,11 +605,18 @@ class Holder:
             instants.append(self._table.lease_end)
         if self._unreported:
             instants.append(now() + LOOK_FOR_EXIT_SECONDS)
+        if self._queue and len(self._starters):
+            return 0.0
+        if (instant := self._starters.due_at(len(self._queue))) is not None:
+            instants.append(instant)
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
         """Do what is due."""
         self._look_at_unreported()
+        self._starters.tick(len(self._queue))
+        if self._queue and len(self._starters):
+            self._order_queued()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
@@ -623,7 +658,9 @@ class Holder:
 
     def _set_timer(self, attempt: Attempt) -> None:
         """See to it that we look at an attempt when something of it is due."""
-        every = (attempt.times_out_at, attempt.kill_at, attempt.begins_by)
+        every = (
+            attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._queued_until.get(attempt.key),
+        )  # fmt: skip
         instants = [instant for instant in every if instant is not None]
         if attempt.command_ended and not attempt.ours:
             instants.append(now() + LOOK_AGAIN_SECONDS)  # nobody tells us when the rest of an adopted one ends
@@ -631,6 +668,9 @@ class Holder:
             self._timers.set(attempt.key, min(instants))
 
     def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
+        if self._queued_until.get(attempt.key, at + 1) <= at:
+            self._no_starter(attempt, self._queue[attempt.key])
+            return
         if attempt.key in self._starting and attempt.begins_by is not None and attempt.begins_by <= at:
             launch = self._starting[attempt.key].launch
             if not self._has_begun(attempt) and attempt.end is None:
@@ -720,7 +760,7 @@ class Holder:
         if (key := self._given_up.pop(pid, None)) is not None:
             self._cgroups.close(key)
         elif self._starters.lose(pid):
-            self._starters.prepare(len(self._queue))
+            self._order_queued()
 
     def adopted_ended(self, descriptor: int) -> None:
         """An adopted command is over."""
@@ -768,7 +808,7 @@ class Holder:
         slot = self._slots.pop(attempt.key, None)
         if slot is not None and self._table.take(slot) and ending is not Ending.SUCCEEDED:
             ending = Ending.FENCED
-        for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._fenced):
+        for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
             of_open_ones.pop(attempt.key, None)
         self._suspend_later.discard(attempt.key)
         self._unreported.pop(attempt.key, None)
