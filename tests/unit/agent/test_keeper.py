@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.agent.processes import Processes
+from gpuyard.agent.supervisor import launcher, place, proc
 from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor import place, proc
 from gpuyard.agent.supervisor.exits import Exits
 from gpuyard.agent.supervisor.messages import Ended, Ending, Holding, Key, Launch
 from tests.unit.agent.small_disk import mounted
@@ -57,6 +57,20 @@ def test_a_task_that_ended_while_its_supervisor_was_stopped_has_its_exit_code(su
     else:
         assert isinstance(held.end, Ended)
         assert held.end.exit_code == 7
+
+
+@pytest.mark.parametrize("code", [0, 127])
+def test_a_command_that_has_the_name_of_a_starter_is_believed_to_have_run(supervised: Supervised, code: int) -> None:
+    wait = "while [ ! -e go ]; do sleep 0.02; done"
+    key = supervised.runs(f"printf {launcher.NAME} > /proc/$$/comm; echo x >> ran; {wait}; exit {code}")
+    pid = supervised.holds()[key].pid
+    until(lambda: name_of(pid) == launcher.NAME)
+    supervised.kill()
+    (supervised.folder / "go").touch()
+    until(lambda: proc.process(pid) is None)
+    (held,) = supervised.begin().attempts
+    assert isinstance(held.end, Ended)
+    assert (held.end.exit_code, held.end.message) == (code, "")
 
 
 def test_a_task_outlives_several_supervisors_and_a_replacement(supervised: Supervised) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.agent.supervisor import launcher, proc, spawn
+from gpuyard.agent.supervisor import launcher, place, proc, spawn
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ending, Launch, Phase
 from tests.unit.agent.dead_folder import DeadFolder
@@ -25,17 +25,16 @@ def starters(supervised: Supervised) -> list[int]:
 
 
 def launcher_of(supervised: Supervised) -> int:
-    """Its launcher: the one that has not left the supervisor's session."""
-    table = proc.all_processes()
-    (found,) = (pid for pid in starters(supervised) if table[pid].session != pid)
-    return found
+    """Its launcher: the oldest one that has not left the supervisor's session."""
+    found = [it for pid in starters(supervised) if (it := proc.process(pid)) and it.session != pid]
+    return min(found, key=lambda it: (it.began, it.pid)).pid
 
 
 def kill_starters(supervised: Supervised, *, but: int = 0) -> None:
-    for pid in starters(supervised):
-        if pid != but:
-            os.kill(pid, signal.SIGKILL)
-            until(lambda pid=pid: proc.process(pid) is None)
+    pids = [pid for pid in starters(supervised) if pid != but]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: all(proc.process(pid) is None for pid in pids))
 
 
 @pytest.fixture
@@ -169,7 +168,7 @@ def test_a_launcher_and_starters_that_were_killed_are_replaced(supervised: Super
 
 def test_a_launch_outlives_any_number_of_killed_launchers(supervised: Supervised) -> None:
     until_then = time.monotonic() + 1.5
-    keys = []
+    keys: list[said.Key] = []
     while time.monotonic() < until_then:
         for pid in starters(supervised):
             with suppress(ProcessLookupError):
@@ -222,6 +221,39 @@ def test_a_launcher_that_stands_still_is_replaced(supervised: Supervised) -> Non
     assert supervised.end_of(supervised.launches("true", launch_seconds=1.0)).ending == Ending.LOST
     assert supervised.end_of(waits).exit_code == 3
     assert not is_alive(stopped)
+
+
+def test_a_process_with_the_name_of_a_starter_ends_with_its_task(supervised: Supervised) -> None:
+    copy = supervised.folder / launcher.NAME
+    copy.write_bytes(Path("/bin/sleep").resolve().read_bytes())
+    copy.chmod(0o755)
+    key = supervised.runs(f"setsid {copy} 600 > /dev/null & echo $!; sleep 0.2", grace_seconds=0.2)
+    pid = supervised.pid_said(key)
+    assert supervised.end_of(key).message == "Its command left 1 running, which were ended."
+    assert not is_alive(pid)
+
+
+def test_a_process_with_the_command_line_of_a_starter_ends_with_its_task(supervised: Supervised) -> None:
+    """Not even its environment tells whose it is."""
+    words = f"{launcher.__file__} 5 {place.mark_of(supervised.folder)}"
+    line = f"env -i setsid /bin/sh -c '/bin/sleep 600 & echo $!; wait' {words} & sleep 0.3"
+    key = supervised.runs(line, grace_seconds=0.2)
+    pid = supervised.pid_said(key)
+    assert supervised.end_of(key).ending == Ending.SUCCEEDED
+    assert not is_alive(pid)
+    assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
+
+
+def test_no_task_is_said_to_have_left_a_starter_behind(supervised: Supervised) -> None:
+    """Starters are made, killed and replaced with their launcher while tasks end."""
+    ends = []
+    for number in range(60):
+        keys = [supervised.launches("true") for _ in range(4)]
+        if number % 20 == 10:
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(launcher_of(supervised), signal.SIGKILL)
+        ends += [supervised.end_of(key) for key in keys]
+    assert {(end.ending, end.message) for end in ends} == {(Ending.SUCCEEDED, "")}
 
 
 def test_a_long_environment_reaches_the_command(supervised: Supervised) -> None:

@@ -82,7 +82,9 @@ class Holder:
         self.selector = selectors.DefaultSelector()
         """What our loop listens to."""
         self._kin = Kin(self._mark, self._cgroups)
-        self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._order_queued)
+        self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._starters_made)
+        self._kin.hear_launcher = self._starters.receive
+        self._kin.may_be_starter = self._starters.may_have_made
         self._queue: dict[Key, Launch] = {}
         """Launches that wait for a starter."""
         self._queued_until: dict[Key, float] = {}
@@ -151,8 +153,10 @@ class Holder:
         watcher_pid: int,
         queued: Iterable[Launch] = (),
         starting: Iterable[tuple[Launch, int]] = (),
+        helpers: Iterable[int] = (),
     ) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
+        self._kin.helpers.update(helpers)
         self._exits.begin()
         struck = self._find_slots()
         self.take_up(attempts, waiting, queued)
@@ -164,6 +168,7 @@ class Holder:
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
+            self._kin.helpers.discard(watcher_pid)
         for launch, descriptor in starting:
             attempt = self._attempts[launch.key]
             starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
@@ -191,12 +196,13 @@ class Holder:
         self._memory.begin(self._attempts)
 
     def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
+        attempt.may_not_have_begun = attempt.begins_by is not None
         attempt.begins_by = None
         if not same_boot:
             attempt.message = LOST_MACHINE
             self._finish(attempt, Ending.LOST)
             return
-        if never_began:  # we ended its starter
+        if never_began and attempt.may_not_have_begun:  # we ended its starter
             attempt.message = LOST_BEGINNING
             self._finish(attempt, Ending.LOST)
             return
@@ -217,6 +223,7 @@ class Holder:
             attempt.stopping = Ending.FENCED
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             attempt.message = LOST_CODE
+            attempt.may_not_have_begun = False  # all starters were ended
             self._kin.commands[attempt.pid] = attempt
             self._start_clock(attempt)
             self._watch_adopted(attempt)
@@ -253,7 +260,7 @@ class Holder:
         if found is None:  # reaped since we looked, or by somebody who says nothing
             found = self._exits.find(attempt.pid, attempt.born)
         self._unreported.pop(attempt.key, None)
-        if found is not None and found.never_began:
+        if found is not None and found.never_began and attempt.may_not_have_begun:
             attempt.message = LOST_BEGINNING
         elif found is not None:
             attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
@@ -321,6 +328,11 @@ class Holder:
         starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
         return list(self._attempts.values()), list(self._waiting.values()), list(self._queue.values()), starting
 
+    @property
+    def helpers(self) -> list[int]:
+        """Children that belong to no attempt; the next one waits for them."""
+        return list(self._kin.helpers)
+
     def _tell(self, attempt: Attempt) -> None:
         """Say again how it stands."""
         if attempt.end is not None:
@@ -371,6 +383,10 @@ class Holder:
     def _is_to_begin(self, key: Key) -> bool:
         """It is launched, and its command does not run yet."""
         return key in self._starting or key in self._queue
+
+    def _starters_made(self) -> None:
+        self._order_queued()
+        self._sweep()  # it may be clear now who is a starter
 
     def _order_queued(self) -> None:
         """Give starters that are ready their orders. The pid of each is on disk before it can become a command."""
@@ -491,6 +507,7 @@ class Holder:
         if (slot := self._slots.pop(attempt.key, None)) is not None:
             self._table.take(slot)
         self._given_up[attempt.pid] = attempt.key
+        self._kin.helpers.add(attempt.pid)
 
     def _too_late(self, attempt: Attempt) -> None:
         """The scheduler may have given it to another node already; that is nobody's failure."""
@@ -758,6 +775,7 @@ class Holder:
     def _lose_helper(self, pid: int) -> None:
         """A child is gone that ran no command."""
         if (key := self._given_up.pop(pid, None)) is not None:
+            self._kin.helpers.discard(pid)
             self._cgroups.close(key)
         elif self._starters.lose(pid):
             self._order_queued()
@@ -786,6 +804,9 @@ class Holder:
                 self._finish(attempt, self._own_ending(attempt))
                 continue
             left = self._kin.family(attempt)
+            if not left and self._kin.is_unclear(attempt):
+                self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
+                continue
             if not left:
                 self._finish(attempt, self._own_ending(attempt))
             elif attempt.kill_at is None:

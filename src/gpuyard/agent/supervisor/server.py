@@ -54,6 +54,8 @@ class Handover(msgspec.Struct):
     """With the sockets of their starters."""
     keeper: int = 0
     """Its pid; 0: handed over by code that did not say."""
+    helpers: list[int] = []
+    """Children that belong to no attempt."""
 
 
 class Client:
@@ -292,7 +294,7 @@ class Server:
         attempts, waiting, queued, starting = self._holder.handover()
         state = Handover(
             self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting,
-            self._keeper if self._keeper_descriptor >= 0 else 0,
+            self._keeper if self._keeper_descriptor >= 0 else 0, self._holder.helpers,
         )  # fmt: skip
         memory = os.memfd_create("handover", 0)
         with os.fdopen(os.dup(memory), "wb") as file:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gpuyard.agent.supervisor import launcher, proc
 from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.mark import owner
 from gpuyard.agent.supervisor.messages import Launch
 
 MOST_LETTERS = 200
@@ -178,6 +179,22 @@ class Starters:
             self._helpers.add(pid)
             self._ready.append(Starter(pid, (before, proc.tick()), socket.socket(fileno=descriptor)))
 
+    def may_have_made(self, pid: int) -> bool:
+        """Whether a child of which nothing is known looks like a starter, so that its end or our launcher's word is to come.
+
+        Any process can look like one. Where no launcher will tell of it any more it is killed: it is a starter that nobody
+        can give an order, or not what it seems.
+        """
+        if not _looks_like_one(pid, self._mark):
+            return False
+        found = proc.process(pid)
+        if found is None:
+            return False
+        if not self._asked or found.began < self._asked[0]:
+            with suppress(PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return True
+
     def take(self) -> Starter:
         """One that is ready."""
         starter = self._ready.popleft()
@@ -238,11 +255,18 @@ def end_old_launchers(mark: str) -> set[int]:
     """End launchers and starters of a supervisor that is gone: none of them may begin anything now. Their pids."""
     pids = set()
     for pid in proc.all_processes():
-        if proc.name(pid) == launcher.NAME and mark.encode() in proc.command_line(pid):
+        if _looks_like_one(pid, mark):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 pids.add(pid)
     return pids
+
+
+def _looks_like_one(pid: int, folder_mark: str) -> bool:
+    """Whether a process has the command line of a launcher and belongs to no attempt. Starters share their launcher's."""
+    words = proc.command_line(pid).split(b"\0")
+    is_one = os.fsencode(launcher.__file__) in words and folder_mark.encode() in words
+    return is_one and owner(folder_mark, pid) is None
 
 
 def _fork() -> Starter:
