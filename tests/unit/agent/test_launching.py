@@ -3,9 +3,7 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,28 +33,6 @@ def kill_starters(supervised: Supervised, *, but: int = 0) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     until(lambda: all(proc.process(pid) is None for pid in pids))
-
-
-@pytest.fixture
-def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An interpreter that can be taken away; the supervisor uses it."""
-    home = Path(sys.prefix)
-    link = tmp_path / "venv" / "bin" / "python"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(Path(sys.executable).resolve())
-    (link.parents[1] / "lib").symlink_to(home / "lib")
-    (link.parents[1] / "pyvenv.cfg").write_text((home / "pyvenv.cfg").read_text())
-    monkeypatch.setattr(sys, "executable", str(link))
-    return link
-
-
-@pytest.fixture
-def upgraded(interpreter: Path, tmp_path: Path) -> Iterator[Supervised]:
-    """A supervisor whose interpreter can be taken away."""
-    assert interpreter.exists()
-    supervised = Supervised(tmp_path / "folder")
-    yield supervised
-    supervised.clean_up()
 
 
 def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: Supervised, tmp_path: Path) -> None:
