@@ -84,7 +84,7 @@ class Holder:
         self._kin = Kin(self._mark, self._cgroups)
         self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._starters_made)
         self._kin.hear_launcher = self._starters.receive
-        self._kin.may_be_starter = self._starters.may_have_made
+        self._kin.began_as_starter = self._starters.began_unannounced
         self._queue: dict[Key, Launch] = {}
         """Launches that wait for a starter."""
         self._queued_until: dict[Key, float] = {}
@@ -175,7 +175,7 @@ class Holder:
             self._listen_to(Starting(attempt, launch, starter), 0)
         self.reap()
         self._starters.prepare(len(self._queue))
-        self._limit_queued()
+        self._limit_wait(self._queue.values())
 
     def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
         """Know what is held, and write it down. Nothing is done to any process, so this can be tried with a copy."""
@@ -366,19 +366,19 @@ class Holder:
                 runs.append(launch)
         self._run(runs)
 
-    def _run(self, launches: Iterable[Launch]) -> None:
+    def _run(self, launches: list[Launch]) -> None:
         for launch in launches:
             if not self._is_fenced_off(self._attempts[launch.key]):
                 self._queue[launch.key] = launch
         self._order_queued()
-        self._limit_queued()
+        self._limit_wait(launches)
 
-    def _limit_queued(self) -> None:
-        """Launches that found no starter do not wait for one for ever."""
-        for key, launch in self._queue.items():
-            if key not in self._queued_until:
-                self._queued_until[key] = now() + launch.launch_seconds
-                self._set_timer(self._attempts[key])
+    def _limit_wait(self, launches: Iterable[Launch]) -> None:
+        """Those of them that found no starter do not wait for one for ever."""
+        for launch in launches:
+            if launch.key in self._queue:
+                self._queued_until[launch.key] = now() + launch.launch_seconds
+                self._set_timer(self._attempts[launch.key])
 
     def _is_to_begin(self, key: Key) -> bool:
         """It is launched, and its command does not run yet."""
@@ -386,7 +386,8 @@ class Holder:
 
     def _starters_made(self) -> None:
         self._order_queued()
-        self._sweep()  # it may be clear now who is a starter
+        if self._kin.has_unclear:
+            self._sweep()
 
     def _order_queued(self) -> None:
         """Give starters that are ready their orders. The pid of each is on disk before it can become a command."""
@@ -803,8 +804,11 @@ class Holder:
             if self._kin.left_nothing(attempt):
                 self._finish(attempt, self._own_ending(attempt))
                 continue
+            if self._kin.is_unclear(attempt):
+                self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
+                continue
             left = self._kin.family(attempt)
-            if not left and self._kin.is_unclear(attempt):
+            if not left and self._kin.may_have_left_unclear(attempt):
                 self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
                 continue
             if not left:

@@ -30,8 +30,8 @@ class Kin:
         self._cgroups = cgroups
         self._leftovers: dict[int, Key | None] = {}
         """Children that others left to us, and whose they are; none: they hide it."""
-        self._unclear: set[int] = set()
-        """Children that look like starters that were not announced yet."""
+        self._unclear: list[int] = []
+        """Of each child that looks like a starter that was not announced yet: when it began, in ticks."""
         self._table: dict[int, proc.Process] | None = None
         self._marked: dict[Key, list[int]] | None = None
         self.commands: dict[int, Attempt] = {}
@@ -42,8 +42,8 @@ class Kin:
         """Children of ours that belong to no attempt: the watcher, launchers, and starters without an attempt."""
         self.hear_launcher: Callable[[], None] = lambda: None
         """Learn of starters that were made."""
-        self.may_be_starter: Callable[[int], bool] = lambda _: False
-        """Whether a child of which nothing is known looks like a starter."""
+        self.began_as_starter: Callable[[int], int | None] = lambda _: None
+        """When a child of which nothing is known began, if it looks like a starter."""
 
     # --- what is known
 
@@ -78,8 +78,8 @@ class Kin:
         for pid in strangers:
             if pid in self.helpers:
                 continue
-            if self.may_be_starter(pid):
-                self._unclear.add(pid)
+            if (began := self.began_as_starter(pid)) is not None:
+                self._unclear.append(began)
             else:
                 self._leftovers[pid] = self._owner(pid)
 
@@ -87,16 +87,23 @@ class Kin:
 
     def left_nothing(self, attempt: Attempt) -> bool:
         """Whether it is certain, without the process table, that nothing is left of an attempt whose command is over."""
-        if not attempt.ours or self._roots(attempt) or self.is_unclear(attempt):
-            return False
-        return not (attempt.cgroup and self._cgroups.members(attempt.key))
+        return attempt.ours and not self._left_something(attempt) and not self.may_have_left_unclear(attempt)
 
     def is_unclear(self, attempt: Attempt) -> bool:
-        """Whether it could have left something behind that looks like a starter: look again, that is clear soon."""
-        if not attempt.ours or not self._unclear:
-            return False
-        found = (proc.process(pid) for pid in self._unclear)
-        return any(it is not None and it.began >= attempt.born[0] for it in found)
+        """Whether all that it could have left behind looks like a starter: look again, that is clear soon."""
+        return self.may_have_left_unclear(attempt) and not self._left_something(attempt)
+
+    @property
+    def has_unclear(self) -> bool:
+        """Whether there was a child that looks like a starter and was not announced."""
+        return bool(self._unclear)
+
+    def _left_something(self, attempt: Attempt) -> bool:
+        return bool(self._roots(attempt) or (attempt.cgroup and self._cgroups.members(attempt.key)))
+
+    def may_have_left_unclear(self, attempt: Attempt) -> bool:
+        """Whether it could have left something behind that looks like a starter."""
+        return attempt.ours and any(began >= attempt.born[0] for began in self._unclear)
 
     def family(self, attempt: Attempt) -> set[int]:
         """Every process of an attempt that runs."""

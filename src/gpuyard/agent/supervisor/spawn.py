@@ -179,21 +179,19 @@ class Starters:
             self._helpers.add(pid)
             self._ready.append(Starter(pid, (before, proc.tick()), socket.socket(fileno=descriptor)))
 
-    def may_have_made(self, pid: int) -> bool:
-        """Whether a child of which nothing is known looks like a starter, so that its end or our launcher's word is to come.
+    def began_unannounced(self, pid: int) -> int | None:
+        """When a child of which nothing is known began, in ticks, if it looks like a starter; none: it does not.
 
         Any process can look like one. Where no launcher will tell of it any more it is killed: it is a starter that nobody
         can give an order, or not what it seems.
         """
-        if not _looks_like_one(pid, self._mark):
-            return False
-        found = proc.process(pid)
+        found = proc.process(pid) if _looks_like_one(pid, self._mark) else None
         if found is None:
-            return False
+            return None
         if not self._asked or found.began < self._asked[0]:
             with suppress(PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        return True
+        return found.began
 
     def take(self) -> Starter:
         """One that is ready."""
