@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gpuyard.agent.processes import Processes
+from gpuyard.agent.supervisor import launcher, place, proc
 from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor import place, proc
 from gpuyard.agent.supervisor.exits import Exits
 from gpuyard.agent.supervisor.messages import Ended, Ending, Holding, Key, Launch
+from gpuyard.agent.supervisor.server import DRAIN_SECONDS
 from tests.unit.agent.small_disk import mounted
 from tests.unit.agent.supervised import ENV, Supervised, is_alive, name_of, parent_of, until
 from tests.unit.agent.test_processes import folder as folder  # noqa: PLC0414 - a fixture is used by its name
@@ -57,6 +58,20 @@ def test_a_task_that_ended_while_its_supervisor_was_stopped_has_its_exit_code(su
     else:
         assert isinstance(held.end, Ended)
         assert held.end.exit_code == 7
+
+
+@pytest.mark.parametrize("code", [0, 127])
+def test_a_command_that_has_the_name_of_a_starter_is_believed_to_have_run(supervised: Supervised, code: int) -> None:
+    wait = "while [ ! -e go ]; do sleep 0.02; done"
+    key = supervised.runs(f"printf {launcher.NAME} > /proc/$$/comm; echo x >> ran; {wait}; exit {code}")
+    pid = supervised.holds()[key].pid
+    until(lambda: name_of(pid) == launcher.NAME)
+    supervised.kill()
+    (supervised.folder / "go").touch()
+    until(lambda: proc.process(pid) is None)
+    (held,) = supervised.begin().attempts
+    assert isinstance(held.end, Ended)
+    assert (held.end.exit_code, held.end.message) == (code, "")
 
 
 def test_a_task_outlives_several_supervisors_and_a_replacement(supervised: Supervised) -> None:
@@ -146,6 +161,33 @@ def test_a_supervisor_whose_keeper_was_killed_goes_on_until_an_agent_comes(super
     supervised.begin()
     (supervised.folder / "go").touch()
     assert supervised.end_of(key).exit_code == 7
+
+
+def test_a_supervisor_without_a_keeper_works_on_while_the_interpreter_is_away(
+    upgraded: Supervised, interpreter: Path, tmp_path: Path
+) -> None:
+    def used() -> float:
+        fields = Path(f"/proc/{upgraded.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    key = upgraded.runs("while [ ! -e go ]; do sleep 0.05; done; exit 7")
+    upgraded.send(said.Ping())
+    upgraded.hears(said.Pong)
+    keeper, before, used_before = upgraded.keeper(), upgraded.pid, used()
+    away = interpreter.rename(tmp_path / "away")
+    os.kill(keeper, signal.SIGKILL)
+    until(lambda: parent_of(before) != keeper)
+    with pytest.raises(AssertionError, match="no NotReplaced"):
+        upgraded.hears(said.NotReplaced, seconds=DRAIN_SECONDS + 1)
+    upgraded.send(said.Ping())
+    upgraded.hears(said.Pong)
+    assert upgraded.end_of(upgraded.launches("exit 3")).exit_code == 3
+    assert used() - used_before < 0.5
+    away.rename(interpreter)
+    until(lambda: name_of(before) == "gpuyard-keeper")
+    upgraded.begin()
+    (upgraded.folder / "go").touch()
+    assert upgraded.end_of(key).exit_code == 7
 
 
 def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: Path) -> None:

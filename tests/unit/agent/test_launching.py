@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from gpuyard.agent.supervisor import launcher, proc, spawn
+from gpuyard.agent.supervisor import launcher, place, proc, spawn
 from gpuyard.agent.supervisor import messages as said
 from gpuyard.agent.supervisor.messages import Ending, Launch, Phase
 from tests.unit.agent.dead_folder import DeadFolder
@@ -19,6 +20,19 @@ def starters(supervised: Supervised) -> list[int]:
     """Of this supervisor, launcher included."""
     table = proc.all_processes()
     return [pid for pid in table if table[pid].parent == supervised.pid and proc.name(pid) == launcher.NAME]
+
+
+def launcher_of(supervised: Supervised) -> int:
+    """Its launcher: the oldest one that has not left the supervisor's session."""
+    found = [it for pid in starters(supervised) if (it := proc.process(pid)) and it.session != pid]
+    return min(found, key=lambda it: (it.began, it.pid)).pid
+
+
+def kill_starters(supervised: Supervised, *, but: int = 0) -> None:
+    pids = [pid for pid in starters(supervised) if pid != but]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: all(proc.process(pid) is None for pid in pids))
 
 
 def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: Supervised, tmp_path: Path) -> None:
@@ -126,6 +140,96 @@ def test_a_launcher_and_starters_that_were_killed_are_replaced(supervised: Super
         os.kill(pid, signal.SIGKILL)
     for _ in range(10):
         assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
+
+
+def test_a_launch_outlives_any_number_of_killed_launchers(supervised: Supervised) -> None:
+    until_then = time.monotonic() + 1.5
+    keys: list[said.Key] = []
+    while time.monotonic() < until_then:
+        for pid in starters(supervised):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if len(keys) < 5:
+            keys.append(supervised.launches("exit 3"))
+    for key in keys:
+        end = supervised.end_of(key)
+        assert end.exit_code == 3 or end.signal == signal.SIGKILL  # killed as it became the command
+
+
+def test_a_launch_waits_for_an_interpreter_that_is_away(
+    upgraded: Supervised, interpreter: Path, tmp_path: Path
+) -> None:
+    away = interpreter.rename(tmp_path / "away")
+    kill_starters(upgraded)
+    waits = upgraded.launches("exit 3")
+    given_up = upgraded.launches("exit 3", launch_seconds=1.0)
+    end = upgraded.end_of(given_up)  # the node's fault: no retry of the task is spent
+    assert (end.ending, end.exit_code) == (Ending.LOST, None)
+    assert "within 1 s" in end.message
+    assert str(interpreter) in end.message
+    upgraded.send(said.Forget((given_up,)))
+    away.rename(interpreter)
+    assert upgraded.end_of(waits).exit_code == 3
+
+
+def test_an_interpreter_that_fails_is_not_tried_all_the_time(
+    upgraded: Supervised, interpreter: Path, tmp_path: Path
+) -> None:
+    away, tries = interpreter.rename(tmp_path / "away"), tmp_path / "tries"
+    interpreter.write_text(f"#!/bin/sh\necho x >> {tries}\nexit 1\n")
+    interpreter.chmod(0o755)
+    kill_starters(upgraded)
+    waits = upgraded.launches("exit 3")
+    assert upgraded.end_of(upgraded.launches("true", launch_seconds=2.5)).ending == Ending.LOST
+    assert 2 <= len(tries.read_text().split()) <= 4
+    interpreter.unlink()
+    away.rename(interpreter)
+    assert upgraded.end_of(waits).exit_code == 3
+
+
+def test_a_launcher_that_stands_still_is_replaced(supervised: Supervised) -> None:
+    supervised.end_of(supervised.launches("true"))
+    until(lambda: len(starters(supervised)) > 1)
+    stopped = launcher_of(supervised)
+    os.kill(stopped, signal.SIGSTOP)
+    kill_starters(supervised, but=stopped)
+    waits = supervised.launches("exit 3")
+    assert supervised.end_of(supervised.launches("true", launch_seconds=1.0)).ending == Ending.LOST
+    assert supervised.end_of(waits).exit_code == 3
+    assert not is_alive(stopped)
+
+
+def test_a_process_with_the_name_of_a_starter_ends_with_its_task(supervised: Supervised) -> None:
+    copy = supervised.folder / launcher.NAME
+    copy.write_bytes(Path("/bin/sleep").resolve().read_bytes())
+    copy.chmod(0o755)
+    key = supervised.runs(f"setsid {copy} 600 > /dev/null & echo $!; sleep 0.2", grace_seconds=0.2)
+    pid = supervised.pid_said(key)
+    assert supervised.end_of(key).message == "Its command left 1 running, which were ended."
+    assert not is_alive(pid)
+
+
+def test_a_process_with_the_command_line_of_a_starter_ends_with_its_task(supervised: Supervised) -> None:
+    """Not even its environment tells whose it is."""
+    words = f"{launcher.__file__} 5 {place.mark_of(supervised.folder)}"
+    line = f"env -i setsid /bin/sh -c '/bin/sleep 600 & echo $!; wait' {words} & sleep 0.3"
+    key = supervised.runs(line, grace_seconds=0.2)
+    pid = supervised.pid_said(key)
+    assert supervised.end_of(key).ending == Ending.SUCCEEDED
+    assert not is_alive(pid)
+    assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
+
+
+def test_no_task_is_said_to_have_left_a_starter_behind(supervised: Supervised) -> None:
+    """Starters are made, killed and replaced with their launcher while tasks end."""
+    ends = []
+    for number in range(60):
+        keys = [supervised.launches("true") for _ in range(4)]
+        if number % 20 == 10:
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(launcher_of(supervised), signal.SIGKILL)
+        ends += [supervised.end_of(key) for key in keys]
+    assert {(end.ending, end.message) for end in ends} == {(Ending.SUCCEEDED, "")}
 
 
 def test_a_long_environment_reaches_the_command(supervised: Supervised) -> None:

@@ -88,7 +88,9 @@ def resume(folder: Path, descriptor: int) -> int:
             os.set_inheritable(inherited, False)
         _prepare()
         holder = Holder(folder)
-        holder.continue_from(state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting)
+        holder.continue_from(
+            state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting, state.helpers
+        )
         _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder, _keeper(state.keeper)))
     except BaseException:
         say_what_broke()

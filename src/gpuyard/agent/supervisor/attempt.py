@@ -25,6 +25,8 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     """Its process is our child. One that was adopted is its keeper's, who says how it ends."""
     begins_by: float | None = None
     """Its starter has its order and must have become the command by then, on the boot clock; none: it has, or has none."""
+    may_not_have_begun: bool = False
+    """Its supervisor was killed before it wrote down that the command began, so its process may have been a starter."""
     cgroup: bool = False
     """It has a control group of its own."""
     lease: bool = False

@@ -36,7 +36,16 @@ from gpuyard.agent.supervisor.kin import Kin
 from gpuyard.agent.supervisor.memory import Memory
 from gpuyard.agent.supervisor.messages import Ended, Ending, Key, Launch, Phase
 from gpuyard.agent.supervisor.output import trim
-from gpuyard.agent.supervisor.spawn import CanNotSpawn, Starter, Starters, end_old_launchers, order_of, too_slow, why
+from gpuyard.agent.supervisor.spawn import (
+    CanNotSpawn,
+    Starter,
+    Starters,
+    end_old_launchers,
+    no_starter,
+    order_of,
+    too_slow,
+    why,
+)
 from gpuyard.agent.supervisor.timers import Timers
 
 OUTPUT_CHECK_SECONDS = 1.0
@@ -73,9 +82,13 @@ class Holder:
         self.selector = selectors.DefaultSelector()
         """What our loop listens to."""
         self._kin = Kin(self._mark, self._cgroups)
-        self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._order_queued)
+        self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._starters_made)
+        self._kin.hear_launcher = self._starters.receive
+        self._kin.began_as_starter = self._starters.began_unannounced
         self._queue: dict[Key, Launch] = {}
         """Launches that wait for a starter."""
+        self._queued_until: dict[Key, float] = {}
+        """Of those that never had one: when they are given up on, on the boot clock."""
         self._starting: dict[Key, Starting] = {}
         self._lines: dict[int, Key] = {}
         """Their sockets."""
@@ -140,8 +153,10 @@ class Holder:
         watcher_pid: int,
         queued: Iterable[Launch] = (),
         starting: Iterable[tuple[Launch, int]] = (),
+        helpers: Iterable[int] = (),
     ) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
+        self._kin.helpers.update(helpers)
         self._exits.begin()
         struck = self._find_slots()
         self.take_up(attempts, waiting, queued)
@@ -153,12 +168,14 @@ class Holder:
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
+            self._kin.helpers.discard(watcher_pid)
         for launch, descriptor in starting:
             attempt = self._attempts[launch.key]
             starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
             self._listen_to(Starting(attempt, launch, starter), 0)
         self.reap()
         self._starters.prepare(len(self._queue))
+        self._limit_wait(self._queue.values())
 
     def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
         """Know what is held, and write it down. Nothing is done to any process, so this can be tried with a copy."""
@@ -179,12 +196,13 @@ class Holder:
         self._memory.begin(self._attempts)
 
     def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
+        attempt.may_not_have_begun = attempt.begins_by is not None
         attempt.begins_by = None
         if not same_boot:
             attempt.message = LOST_MACHINE
             self._finish(attempt, Ending.LOST)
             return
-        if never_began:  # we ended its starter
+        if never_began and attempt.may_not_have_begun:  # we ended its starter
             attempt.message = LOST_BEGINNING
             self._finish(attempt, Ending.LOST)
             return
@@ -205,6 +223,7 @@ class Holder:
             attempt.stopping = Ending.FENCED
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             attempt.message = LOST_CODE
+            attempt.may_not_have_begun = False  # all starters were ended
             self._kin.commands[attempt.pid] = attempt
             self._start_clock(attempt)
             self._watch_adopted(attempt)
@@ -241,7 +260,7 @@ class Holder:
         if found is None:  # reaped since we looked, or by somebody who says nothing
             found = self._exits.find(attempt.pid, attempt.born)
         self._unreported.pop(attempt.key, None)
-        if found is not None and found.never_began:
+        if found is not None and found.never_began and attempt.may_not_have_begun:
             attempt.message = LOST_BEGINNING
         elif found is not None:
             attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
@@ -309,6 +328,11 @@ class Holder:
         starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
         return list(self._attempts.values()), list(self._waiting.values()), list(self._queue.values()), starting
 
+    @property
+    def helpers(self) -> list[int]:
+        """Children that belong to no attempt; the next one waits for them."""
+        return list(self._kin.helpers)
+
     def _tell(self, attempt: Attempt) -> None:
         """Say again how it stands."""
         if attempt.end is not None:
@@ -342,15 +366,28 @@ class Holder:
                 runs.append(launch)
         self._run(runs)
 
-    def _run(self, launches: Iterable[Launch]) -> None:
+    def _run(self, launches: list[Launch]) -> None:
         for launch in launches:
             if not self._is_fenced_off(self._attempts[launch.key]):
                 self._queue[launch.key] = launch
         self._order_queued()
+        self._limit_wait(launches)
+
+    def _limit_wait(self, launches: Iterable[Launch]) -> None:
+        """Those of them that found no starter do not wait for one for ever."""
+        for launch in launches:
+            if launch.key in self._queue:
+                self._queued_until[launch.key] = now() + launch.launch_seconds
+                self._set_timer(self._attempts[launch.key])
 
     def _is_to_begin(self, key: Key) -> bool:
         """It is launched, and its command does not run yet."""
         return key in self._starting or key in self._queue
+
+    def _starters_made(self) -> None:
+        self._order_queued()
+        if self._kin.has_unclear:
+            self._sweep()
 
     def _order_queued(self) -> None:
         """Give starters that are ready their orders. The pid of each is on disk before it can become a command."""
@@ -358,6 +395,7 @@ class Holder:
         for launch in list(islice(self._queue.values(), len(self._starters))):
             attempt = self._attempts[launch.key]
             del self._queue[launch.key]
+            self._queued_until.pop(launch.key, None)
             if self._is_fenced_off(attempt):
                 continue
             starter = self._starters.take()
@@ -427,6 +465,8 @@ class Holder:
         elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: another one tries
             attempt.pid, attempt.born = 0, proc.UNBORN
             self._queue[key] = launch
+            self._queued_until[key] = attempt.begins_by
+            self._set_timer(attempt)
             self._order_queued()
         else:
             self._not_launched(attempt, too_slow(launch))
@@ -468,6 +508,7 @@ class Holder:
         if (slot := self._slots.pop(attempt.key, None)) is not None:
             self._table.take(slot)
         self._given_up[attempt.pid] = attempt.key
+        self._kin.helpers.add(attempt.pid)
 
     def _too_late(self, attempt: Attempt) -> None:
         """The scheduler may have given it to another node already; that is nobody's failure."""
@@ -477,14 +518,19 @@ class Holder:
     def _not_launched(self, attempt: Attempt, sentence: str) -> None:
         self._never_began(attempt, said.NotLaunched(attempt.key, sentence, time.time()))
 
+    def _no_starter(self, attempt: Attempt, launch: Launch) -> None:
+        """Its node is at fault and not the task: it is reported as lost, which costs none of its retries."""
+        self._never_began(attempt, said.Ended(attempt.key, Ending.LOST, None, None, time.time(), no_starter(launch)))
+
     def _never_began(self, attempt: Attempt, end: said.Ended | said.NotLaunched) -> None:
         attempt.phase = Phase.ENDED
         attempt.begins_by = None
         attempt.end = end
         if (slot := self._slots.pop(attempt.key, None)) is not None:
             self._table.take(slot)
-        for of_open_ones in (self._waiting, self._queue, self._fenced):
+        for of_open_ones in (self._waiting, self._queue, self._queued_until, self._fenced):
             of_open_ones.pop(attempt.key, None)
+        self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         self._suspend_later.discard(attempt.key)
         if attempt.cgroup:
@@ -577,11 +623,18 @@ class Holder:
             instants.append(self._table.lease_end)
         if self._unreported:
             instants.append(now() + LOOK_FOR_EXIT_SECONDS)
+        if self._queue and len(self._starters):
+            return 0.0
+        if (instant := self._starters.due_at(len(self._queue))) is not None:
+            instants.append(instant)
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
         """Do what is due."""
         self._look_at_unreported()
+        self._starters.tick(len(self._queue))
+        if self._queue and len(self._starters):
+            self._order_queued()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
@@ -623,7 +676,9 @@ class Holder:
 
     def _set_timer(self, attempt: Attempt) -> None:
         """See to it that we look at an attempt when something of it is due."""
-        every = (attempt.times_out_at, attempt.kill_at, attempt.begins_by)
+        every = (
+            attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._queued_until.get(attempt.key),
+        )  # fmt: skip
         instants = [instant for instant in every if instant is not None]
         if attempt.command_ended and not attempt.ours:
             instants.append(now() + LOOK_AGAIN_SECONDS)  # nobody tells us when the rest of an adopted one ends
@@ -631,6 +686,9 @@ class Holder:
             self._timers.set(attempt.key, min(instants))
 
     def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
+        if self._queued_until.get(attempt.key, at + 1) <= at:
+            self._no_starter(attempt, self._queue[attempt.key])
+            return
         if attempt.key in self._starting and attempt.begins_by is not None and attempt.begins_by <= at:
             launch = self._starting[attempt.key].launch
             if not self._has_begun(attempt) and attempt.end is None:
@@ -718,9 +776,10 @@ class Holder:
     def _lose_helper(self, pid: int) -> None:
         """A child is gone that ran no command."""
         if (key := self._given_up.pop(pid, None)) is not None:
+            self._kin.helpers.discard(pid)
             self._cgroups.close(key)
         elif self._starters.lose(pid):
-            self._starters.prepare(len(self._queue))
+            self._order_queued()
 
     def adopted_ended(self, descriptor: int) -> None:
         """An adopted command is over."""
@@ -745,7 +804,13 @@ class Holder:
             if self._kin.left_nothing(attempt):
                 self._finish(attempt, self._own_ending(attempt))
                 continue
+            if self._kin.is_unclear(attempt):
+                self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
+                continue
             left = self._kin.family(attempt)
+            if not left and self._kin.may_have_left_unclear(attempt):
+                self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
+                continue
             if not left:
                 self._finish(attempt, self._own_ending(attempt))
             elif attempt.kill_at is None:
@@ -768,7 +833,7 @@ class Holder:
         slot = self._slots.pop(attempt.key, None)
         if slot is not None and self._table.take(slot) and ending is not Ending.SUCCEEDED:
             ending = Ending.FENCED
-        for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._fenced):
+        for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
             of_open_ones.pop(attempt.key, None)
         self._suspend_later.discard(attempt.key)
         self._unreported.pop(attempt.key, None)

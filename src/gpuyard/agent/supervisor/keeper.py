@@ -21,8 +21,9 @@ import time
 
 NAME = "gpuyard-keeper"
 EXITS = "exits.log"
-STARTER = "gpuyard-launch"
-"""`launcher.NAME`: a process that still has it when it ends never became a command."""
+STARTER, STARTER_CODE = "gpuyard-launch", 127
+"""`launcher.NAME`, and the exit code of a starter. One with this name that ends so, or by a signal, may never have become a
+command. A command can do the same, so the next supervisor believes it only where it is not written down that it began."""
 RETRY_SECONDS = 1.0
 
 
@@ -49,7 +50,8 @@ def _line(pid: int, exited: bool, status: int) -> bytes:
     name = content[content.index(b"(") + 1 : content.rindex(b")")].decode(errors="replace")
     began = int(content[content.rindex(b")") + 2 :].split()[19])
     code, signal = (status, "-") if exited else ("-", status)
-    return f"{pid} {began} {int(name == STARTER)} {code} {signal}\n".encode()
+    never_began = name == STARTER and (not exited or status == STARTER_CODE)
+    return f"{pid} {began} {int(never_began)} {code} {signal}\n".encode()
 
 
 def _note(folder: str, line: bytes) -> None:

@@ -8,11 +8,15 @@ In a control group (`Launch.cgroup`) there is no such doubt.
 
 An attempt that was adopted from a killed supervisor is no child of ours: what it leaves behind is looked for in the
 whole process table.
+
+Our own helpers are known by their pids. Only a starter that its launcher has made and not announced yet is a child we do
+not know. What looks like one is not judged at once, since a name or a command line proves nothing: until the launcher has
+told of it, or it is gone, no attempt that could have left it behind is over.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from gpuyard.agent.supervisor import launcher, mark, proc
+from gpuyard.agent.supervisor import mark, proc
 from gpuyard.agent.supervisor.attempt import Attempt
 from gpuyard.agent.supervisor.cgroup import Cgroups
 from gpuyard.agent.supervisor.messages import Key
@@ -26,6 +30,8 @@ class Kin:
         self._cgroups = cgroups
         self._leftovers: dict[int, Key | None] = {}
         """Children that others left to us, and whose they are; none: they hide it."""
+        self._unclear: list[int] = []
+        """Of each child that looks like a starter that was not announced yet: when it began, in ticks."""
         self._table: dict[int, proc.Process] | None = None
         self._marked: dict[Key, list[int]] | None = None
         self.commands: dict[int, Attempt] = {}
@@ -33,7 +39,11 @@ class Kin:
         self.sweeping: dict[Key, Attempt] = {}
         """Their command is over, something of them may not be."""
         self.helpers: set[int] = set()
-        """Children of ours that belong to no attempt: the watcher, the launcher, and starters that are ready."""
+        """Children of ours that belong to no attempt: the watcher, launchers, and starters without an attempt."""
+        self.hear_launcher: Callable[[], None] = lambda: None
+        """Learn of starters that were made."""
+        self.began_as_starter: Callable[[int], int | None] = lambda _: None
+        """When a child of which nothing is known began, if it looks like a starter."""
 
     # --- what is known
 
@@ -59,19 +69,41 @@ class Kin:
         return self.commands.pop(pid, None)
 
     def look_for_leftovers(self) -> None:
-        """Find out whose the children are that are no commands. Starters of which we have not heard yet tell by their name."""
+        """Find out whose the children are that are no commands."""
         known = self.commands.keys() | self._leftovers.keys() | self.helpers
-        for pid in proc.children():
-            if pid not in known and proc.name(pid) != launcher.NAME:
+        strangers = [pid for pid in proc.children() if pid not in known]
+        self._unclear.clear()
+        if strangers:
+            self.hear_launcher()
+        for pid in strangers:
+            if pid in self.helpers:
+                continue
+            if (began := self.began_as_starter(pid)) is not None:
+                self._unclear.append(began)
+            else:
                 self._leftovers[pid] = self._owner(pid)
 
     # --- questions
 
     def left_nothing(self, attempt: Attempt) -> bool:
         """Whether it is certain, without the process table, that nothing is left of an attempt whose command is over."""
-        if not attempt.ours or self._roots(attempt):
-            return False
-        return not (attempt.cgroup and self._cgroups.members(attempt.key))
+        return attempt.ours and not self._left_something(attempt) and not self.may_have_left_unclear(attempt)
+
+    def is_unclear(self, attempt: Attempt) -> bool:
+        """Whether all that it could have left behind looks like a starter: look again, that is clear soon."""
+        return self.may_have_left_unclear(attempt) and not self._left_something(attempt)
+
+    @property
+    def has_unclear(self) -> bool:
+        """Whether there was a child that looks like a starter and was not announced."""
+        return bool(self._unclear)
+
+    def _left_something(self, attempt: Attempt) -> bool:
+        return bool(self._roots(attempt) or (attempt.cgroup and self._cgroups.members(attempt.key)))
+
+    def may_have_left_unclear(self, attempt: Attempt) -> bool:
+        """Whether it could have left something behind that looks like a starter."""
+        return attempt.ours and any(began >= attempt.born[0] for began in self._unclear)
 
     def family(self, attempt: Attempt) -> set[int]:
         """Every process of an attempt that runs."""

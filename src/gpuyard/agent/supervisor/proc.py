@@ -118,9 +118,18 @@ def name(pid: int) -> str:
 def command_line(pid: int) -> bytes:
     """The words a process was started with."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        descriptor = os.open(f"/proc/{pid}/cmdline", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    try:
+        words = b""
+        while more := os.read(descriptor, 65536):
+            words += more
+        return words
+    except OSError:  # it ended in between
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def family(table: dict[int, Process], pid: int, born: Born, roots: Iterable[int]) -> set[int]:

@@ -37,6 +37,8 @@ TRIAL_SECONDS = 20.0
 """How long the installed code may take to show that it can take over."""
 DRAIN_SECONDS = 5.0
 """How long a supervisor without a keeper waits for attempts that are about to begin, before it becomes one."""
+LOOK_FOR_KEEPER_SECONDS = 1.0
+"""How often a supervisor without a keeper looks whether it can become one, while the interpreter is away."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
 """A client that does not read is dropped; when it comes back it is told everything that is held."""
 
@@ -54,6 +56,8 @@ class Handover(msgspec.Struct):
     """With the sockets of their starters."""
     keeper: int = 0
     """Its pid; 0: handed over by code that did not say."""
+    helpers: list[int] = []
+    """Children that belong to no attempt."""
 
 
 class Client:
@@ -80,6 +84,8 @@ class Server:
         self._keeper_descriptor = -1
         self._drain_until: float | None = None
         """The keeper is gone: from now on no command is obeyed, and until then what begins is waited for."""
+        self._look_for_keeper_at: float | None = None
+        """The keeper is gone and none can be started: when to look again. Until then everything goes on."""
         self._selector = holder.selector
         self._clients: set[Client] = set()
         self._commands: deque[tuple[Client, said.Command]] = deque()
@@ -136,11 +142,18 @@ class Server:
     def _must_become_keeper(self) -> bool:
         """Whether the keeper is gone, an agent is there to start the next supervisor, and nothing is about to begin."""
         if self._keeper_descriptor >= 0 or not any(client.is_agent for client in self._clients):
+            self._drain_until = self._look_for_keeper_at = None
+            return False
+        if self._look_for_keeper_at is not None and now() < self._look_for_keeper_at:
+            return False
+        self._look_for_keeper_at = None
+        if not can_start_keeper():
             self._drain_until = None
+            self._look_for_keeper_at = now() + LOOK_FOR_KEEPER_SECONDS
             return False
         if self._drain_until is None:
             self._drain_until = now() + DRAIN_SECONDS
-        return (self._holder.begins_nothing or now() >= self._drain_until) and can_start_keeper()
+        return self._holder.begins_nothing or now() >= self._drain_until
 
     # --- waking up ----------------------------------------------------------------------------------------------------
 
@@ -166,9 +179,10 @@ class Server:
         if self._commands and self._drain_until is None:
             return 0.0
         seconds = self._holder.seconds_to_next()
-        if self._drain_until is not None:
-            left = max(0.0, self._drain_until - now())
-            seconds = left if seconds is None else min(seconds, left)
+        for instant in (self._drain_until, self._look_for_keeper_at):
+            if instant is not None:
+                left = max(0.0, instant - now())
+                seconds = left if seconds is None else min(seconds, left)
         if self._starts:
             left = max(0.0, self._tell_starts_at - now())
             seconds = left if seconds is None else min(seconds, left)
@@ -292,7 +306,7 @@ class Server:
         attempts, waiting, queued, starting = self._holder.handover()
         state = Handover(
             self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting,
-            self._keeper if self._keeper_descriptor >= 0 else 0,
+            self._keeper if self._keeper_descriptor >= 0 else 0, self._holder.helpers,
         )  # fmt: skip
         memory = os.memfd_create("handover", 0)
         with os.fdopen(os.dup(memory), "wb") as file:

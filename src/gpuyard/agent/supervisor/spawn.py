@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuyard.agent.supervisor import launcher, proc
+from gpuyard.agent.supervisor.clock import now
+from gpuyard.agent.supervisor.mark import owner
 from gpuyard.agent.supervisor.messages import Launch
 
 MOST_LETTERS = 200
@@ -26,6 +28,11 @@ SPARE = 4
 """Starters that are kept ready while nothing happens."""
 MOST_READY = 16
 """Starters that are kept ready while launches wait for them."""
+ANSWER_SECONDS = 5.0
+"""How long a launcher may take to make a starter before it is replaced; twice as long for each one after that."""
+MOST_ANSWER_SECONDS = 40.0
+PAUSE_SECONDS = 1.0
+"""From the start of a launcher to the start of the next one, so that one that always fails costs little."""
 
 
 class CanNotSpawn(Exception):
@@ -98,6 +105,11 @@ class Starters:
         self._control: socket.socket | None = None
         """The line to the launcher."""
         self._launcher_pid = 0
+        self._begin_at = 0.0
+        """No launcher is started before this instant, on the boot clock."""
+        self._answer_seconds = ANSWER_SECONDS
+        self._answer_by = 0.0
+        """When the launcher is given up on, if starters were asked for."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -108,24 +120,45 @@ class Starters:
         if there > max(wanted, SPARE // 2):
             return  # several at a time: a fork beside every launch would slow it down
         missing = min(max(wanted, SPARE), MOST_READY) - there
-        if self._forks:
-            for _ in range(missing if wanted else 0):
-                self.give_back(_fork())
-        elif missing > 0:
-            try:
-                if self._control is None:
-                    self._begin()
-                assert self._control is not None
-                self._asked.extend([proc.tick()] * missing)  # before they can exist
-                self._control.send((launcher.NOW if wanted else launcher.LATER) * missing)
-            except OSError:
+        if missing <= 0 or (self._control is None and now() < self._begin_at):
+            return
+        try:
+            if self._forks:
+                for _ in range(missing if wanted else 0):
+                    self.give_back(_fork())
+                return
+            if self._control is None:
+                self._begin()
+            assert self._control is not None
+            if not self._asked:
+                self._answer_by = now() + self._answer_seconds
+            self._asked.extend([proc.tick()] * missing)  # before they can exist
+            self._control.send((launcher.NOW if wanted else launcher.LATER) * missing)
+        except OSError:  # tried again after a pause, as long as launches wait
+            self._begin_at = now() + PAUSE_SECONDS
+            self.lose_launcher()
+
+    def due_at(self, wanted: int) -> float | None:
+        """When to call `tick`; none: there is nothing to wait for."""
+        if self._asked:
+            return self._answer_by
+        return self._begin_at if wanted and not self._ready else None
+
+    def tick(self, wanted: int) -> None:
+        """Replace a launcher that does not answer, and ask again for starters that launches wait for."""
+        if self._asked and now() >= self._answer_by:
+            self.receive()
+            if self._asked and now() >= self._answer_by:
+                self._answer_seconds = min(2 * self._answer_seconds, MOST_ANSWER_SECONDS)
                 self.lose_launcher()
+        if wanted:
+            self.prepare(wanted)
 
     def _hear(self) -> None:
-        self._receive()
+        self.receive()
         self._made()
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
         """Take over what the launcher has made."""
         while self._control is not None:
             try:
@@ -141,8 +174,24 @@ class Starters:
                 return
             descriptor = array.array("i", ancillary[0][2])[0]
             before = self._asked.popleft() if self._asked else 0
+            self._answer_seconds = ANSWER_SECONDS
+            self._answer_by = now() + ANSWER_SECONDS
             self._helpers.add(pid)
             self._ready.append(Starter(pid, (before, proc.tick()), socket.socket(fileno=descriptor)))
+
+    def began_unannounced(self, pid: int) -> int | None:
+        """When a child of which nothing is known began, in ticks, if it looks like a starter; none: it does not.
+
+        Any process can look like one. Where no launcher will tell of it any more it is killed: it is a starter that nobody
+        can give an order, or not what it seems.
+        """
+        found = proc.process(pid) if _looks_like_one(pid, self._mark) else None
+        if found is None:
+            return None
+        if not self._asked or found.began < self._asked[0]:
+            with suppress(PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return found.began
 
     def take(self) -> Starter:
         """One that is ready."""
@@ -157,25 +206,27 @@ class Starters:
 
     def lose(self, pid: int) -> bool:
         """A child is gone. Whether it was one of these."""
+        self._helpers.discard(pid)
         if pid == self._launcher_pid:
-            self._receive()
+            self._launcher_pid = 0
+            self.receive()
             self.lose_launcher()
             return True
         for starter in self._ready:
             if starter.pid == pid:
-                self._helpers.discard(pid)
                 self._ready.remove(starter)
                 starter.close()
                 return True
         return False
 
     def lose_launcher(self) -> None:
-        """It is of no use any more; another one is started when it is needed."""
+        """It is of no use any more; another one is started when it is needed. It stays a helper until it was waited for."""
         if self._control is not None:
             self._selector.unregister(self._control)
             self._control.close()
         self._control = None
-        self._helpers.discard(self._launcher_pid)
+        if self._launcher_pid:
+            os.kill(self._launcher_pid, signal.SIGKILL)  # it may stand still, and would not see that we hung up
         self._launcher_pid = 0
         self._asked.clear()
 
@@ -186,6 +237,7 @@ class Starters:
             self.take().close()
 
     def _begin(self) -> None:
+        self._begin_at = now() + PAUSE_SECONDS
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             theirs.set_inheritable(True)
@@ -201,11 +253,18 @@ def end_old_launchers(mark: str) -> set[int]:
     """End launchers and starters of a supervisor that is gone: none of them may begin anything now. Their pids."""
     pids = set()
     for pid in proc.all_processes():
-        if proc.name(pid) == launcher.NAME and mark.encode() in proc.command_line(pid):
+        if _looks_like_one(pid, mark):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 pids.add(pid)
     return pids
+
+
+def _looks_like_one(pid: int, folder_mark: str) -> bool:
+    """Whether a process has the command line of a launcher and belongs to no attempt. Starters share their launcher's."""
+    words = proc.command_line(pid).split(b"\0")
+    is_one = os.fsencode(launcher.__file__) in words and folder_mark.encode() in words
+    return is_one and owner(folder_mark, pid) is None
 
 
 def _fork() -> Starter:
@@ -259,6 +318,14 @@ def too_slow(launch: Launch) -> str:
     return (
         f"It could not be started within {launch.launch_seconds:g} s: the file system of its work dir {launch.cwd} or of its "
         "command does not answer on this node. Check the mounts there, or name another work dir."
+    )
+
+
+def no_starter(launch: Launch) -> str:
+    """The sentence for a launch for which there was no starter in time."""
+    return (
+        f"It could not be started within {launch.launch_seconds:g} s: the supervisor of its node could not get a process to "
+        f"start it in. Check on that node that {sys.executable} runs, and that processes can be forked."
     )
 
 
