@@ -138,8 +138,6 @@ class Agents:
         self._away_left = {node: max(0.0, by - before.now) for node, by in before.back_by.items()}
         """Of those that were away on purpose when this scheduler began, for how much longer."""
         self._patient_until = 0.0
-        self._returned: set[NodeId] = set()
-        """Nodes that have registered with this scheduler: the patience that its predecessor asked for is not for them."""
         self._away_until: dict[NodeId, float] = {}
         self._last_heard: dict[NodeId, float] = {}
         self._checked_at = float("inf")
@@ -295,7 +293,6 @@ class Agents:
             self._by_session.pop(old.id, None)
         self.sessions[spec.id] = self._by_session[session.id] = session
         self._away_until.pop(spec.id, None)
-        self._returned.add(spec.id)
         self._hear_from(spec.id)
         log.info("agent_registered", node_id=spec.id, gpus=len(spec.gpus), version=request.version, attempts=len(there))
         state = self._loop.engine.state
@@ -704,12 +701,10 @@ class Agents:
                 await self._lose_the_silent(now)
 
     async def _lose_the_silent(self, now: float) -> None:
-        if self._loop.full:
+        if self._loop.full or now < self._patient_until:
             return
         for node, view in list(self._views.nodes.items()):
             if now < self._away_until.get(node, 0.0) or node in self._registering:
-                continue
-            if now < self._patient_until and node not in self._returned:
                 continue
             if not view.lost and now - self._last_heard.setdefault(node, now) > self._offline_after_seconds:
                 if (session := self.sessions.get(node)) is not None:

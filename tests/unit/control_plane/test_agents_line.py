@@ -654,20 +654,6 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_pat
     run(story)
 
 
-def test_the_patience_after_a_planned_stop_is_not_for_nodes_that_are_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (_, address):
-            await hand_in(address)
-            await hand_in(address, node=pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)]))
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
-            await hand_in(address)
-            yard.agents._patient_until += 60.0  # as its predecessor has asked for
-            await until(lambda: yard.views.nodes[N].lost)
-            assert not yard.views.nodes[NodeId("m")].lost, "it has not been back yet"
-
-    run(story)
-
-
 @pytest.mark.parametrize("take_over", [False, True])
 def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Path, take_over: bool) -> None:
     async def story() -> None:
