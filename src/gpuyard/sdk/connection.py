@@ -125,7 +125,9 @@ class Connection:
             answer = msgspec.json.decode(content, type=type_)
         except msgspec.MsgspecError as error:
             message = f"{self.server} answered {method} {path} in a way that is not understood ({error})."
-            raise NotAYard(f"{message} Is it a gpuyard scheduler of this version?") from None
+            stranger = NotAYard(f"{message} Is it a gpuyard scheduler of this version?")
+            stranger.may_have_arrived = self._here.broke
+            raise stranger from None
         self._answered.set()
         return answer
 
@@ -154,6 +156,8 @@ class Connection:
         except YardError as error:
             error.may_have_arrived |= waiting.broke
             raise
+        finally:
+            self._here.broke = waiting.broke
 
     def _send(
         self,
