@@ -303,3 +303,33 @@ def test_a_task_that_has_its_gpus_and_is_not_reported_to_run_yet_is_starting(yar
     assert task["allocated_gpus"] == ["n1/0"]
     yard.tell(ReportStarted(TaskId(1), 1))
     assert yard.get("/api/v1/tasks/task-1")["reason_code"] is None
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_request_that_names_another_instant_of_submission_shows_and_changes_nothing(
+    yard: RestYard, ended: bool
+) -> None:
+    task = yard.submit()
+    lease = yard.ask("POST", "/api/v1/leases", {"gpu_count": 1}).json
+    if ended:
+        end(yard, 1)
+        yard.ask("DELETE", f"/api/v1/leases/{lease['id']}")
+    before = [yard.get(f"{TASKS}/{number}")["status"] for number in (1, 2)]
+    of_task, of_lease = f"{TASKS}/{task['id']}", f"/api/v1/leases/{lease['id']}"
+    calls = [
+        ("GET", of_task, None),
+        ("GET", f"{of_task}/logs", None),
+        ("GET", f"{of_task}/explain", None),
+        ("PATCH", of_task, {"priority": 90}),
+        ("POST", f"{of_task}/suspend", None),
+        ("POST", f"{of_task}/hold", None),
+        ("DELETE", of_task, None),
+        ("GET", of_lease, None),
+        ("DELETE", of_lease, None),
+    ]
+    for method, path, body in calls:
+        reply = yard.ask(method, f"{path}?created_at=2026-01-01T00:00:00.000001Z", body)
+        assert (reply.status, reply.error["code"]) == (404, "AnotherTask"), (method, path)
+    assert [yard.get(f"{TASKS}/{number}")["status"] for number in (1, 2)] == before
+    assert yard.get(f"{of_task}?created_at={task['created_at']}")["id"] == task["id"]
+    assert yard.ask("DELETE", f"{of_lease}?created_at={lease['created_at']}").status == 200

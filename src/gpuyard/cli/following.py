@@ -3,6 +3,9 @@
 `run` and `logs -f` do this. The scheduler may be away meanwhile, and another process may listen at its address: the task
 is not affected, so both go on trying for as long as the SDK does (`RESTART_SECONDS`). When they give up, they name the
 task and the command that follows it again, and exit with `GAVE_UP`.
+
+Whoever answers when the scheduler is back may have other data, in which the number belongs to another task or to none:
+every request is about the task that was submitted, not about its number, and `gone` says that it is not there any more.
 """
 
 import sys
@@ -24,6 +27,8 @@ GAVE_UP = 75
 OUTPUT_SECONDS = 15.0
 """How long the output of a task that ended is asked for."""
 LOOK_SECONDS = 0.2
+NOT_THERE = "UnknownTask", "AnotherTask"
+"""Codes with which a scheduler says that it does not know a task, or has another one under its number."""
 
 Write = Callable[[bytes], None]
 
@@ -101,7 +106,9 @@ class Output:
                     self._tail = 0  # where it begins in the whole output is not known: go on with what is new
                 self._write(part)
         except (*AWAY, Refused) as error:
-            if isinstance(error, Refused) and (error.status not in {404, 409, 503} or self._is_final(error)):
+            if isinstance(error, Refused) and (
+                is_gone(error) or error.status not in {404, 409, 503} or self._is_final(error)
+            ):
                 raise
             return error
         return None
@@ -156,3 +163,23 @@ def gave_up(error: "GpuyardError", task_id: str, server: str | None, *, as_json:
     message = f"{error} {task_id} goes on; follow it again with: gpuyard logs -f{at} {task_id}"
     complain(message, code=error.code, as_json=as_json)
     return typer.Exit(GAVE_UP)
+
+
+def is_gone(error: "GpuyardError") -> bool:
+    """Whether the scheduler said that the task itself, and not something of it, is not there."""
+    return error.code in NOT_THERE
+
+
+def gone(error: "GpuyardError", task_id: str, yard: "Client", *, as_json: bool) -> typer.Exit:
+    """What to raise when the scheduler at this address does not know a task that it, or one before it, has accepted."""
+    server = yard.connection.server
+    if error.code == "AnotherTask":
+        found = f"the scheduler at {server} has another task under this number now: its data folder was replaced or restored"
+    else:
+        found = (
+            f"the scheduler at {server} does not know it any more: its data folder was replaced or restored, "
+            "or you may not see the task now"
+        )
+    message = f"{task_id} can not be followed, {found}. How {task_id} ends can not be learned there."
+    complain(message, code=error.code, as_json=as_json)
+    return typer.Exit(1)

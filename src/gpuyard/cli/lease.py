@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.complaints import complain
-from gpuyard.cli.following import told_of_outages
+from gpuyard.cli.following import gone, is_gone, told_of_outages
 from gpuyard.cli.guard import Guard
 from gpuyard.cli.hints import Verbs
 from gpuyard.cli.listing import Listing, verb
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from gpuyard.sdk import Client, Lease
+    from gpuyard.wire.answers import LeaseAnswer
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -68,11 +69,27 @@ def lease(
         "tenant_id": tenant,
         "project": project,
     }
+    from gpuyard.sdk import NotFound, Unreachable, YardError
+    from gpuyard.sdk.client import new_key
+
     seconds, wait_seconds = seconds_of(timeout, "--timeout"), seconds_of(wait, "--wait")
     interrupts = _interrupts()
     pressed = _note_interrupts(interrupts)
-    asked = yard.ask_for_lease(gpus, timeout=seconds, **fields)
-    guard = Guard(lambda: client(server, token), asked.id)
+    key = new_key()
+    guard = Guard(
+        lambda: client(server, token),
+        lambda own: own.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields),
+    )
+    try:
+        asked = yard.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields)
+    except YardError as error:
+        if not error.may_have_arrived:
+            guard.settle()
+        elif isinstance(error, Unreachable):
+            message = f"{error} If the lease was made all the same, it is given back within two minutes."
+            raise Unreachable(message, may_have_arrived=True) from None
+        raise
+    guard.answered(asked)
     try:
         for number in interrupts:
             signal.signal(number, signal.default_int_handler)
@@ -80,10 +97,12 @@ def lease(
             raise KeyboardInterrupt
         with Progress(quiet=quiet or as_json) as progress:
             outages = None if as_json else told_of_outages(asked.id, progress)
-            held = yard.granted(asked.id, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
+            held = yard.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
         _print(held, as_json=as_json)
-    except BaseException:
-        _give_up(yard, asked.id, guard, as_json=as_json)
+    except BaseException as error:
+        _give_up(yard, asked, guard, as_json=as_json)
+        if isinstance(error, NotFound) and is_gone(error):
+            raise gone(error, asked.id, yard, as_json=as_json) from None
         raise
     guard.settle()
 
@@ -100,15 +119,19 @@ def _print(held: "Lease", *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _give_up(yard: "Client", lease: str, guard: Guard, *, as_json: bool) -> None:
+def _give_up(yard: "Client", lease: "LeaseAnswer", guard: Guard, *, as_json: bool) -> None:
     """Only its asker knows of this lease; where the scheduler is away the guard goes on trying."""
+    from gpuyard.sdk import NotFound
     from gpuyard.sdk.waiting import AWAY
 
     try:
         yard.without_waiting().release_lease(lease)
     except AWAY as error:
-        message = f"{lease} could not be given back yet, and is tried again for two minutes. If that fails: gpuyard lease release {lease}"
+        again = f"gpuyard lease release {lease.id}"
+        message = f"{lease.id} could not be given back yet, and is tried again for two minutes. If that fails: {again}"
         complain(message, code=error.code, as_json=as_json)
+    except NotFound:  # the scheduler does not know it, or has another task under its number
+        guard.settle()
     else:
         guard.settle()
 

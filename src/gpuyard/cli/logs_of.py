@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.following import Output, follow, gave_up, to_standard_output, told_of_outages
+from gpuyard.cli.following import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
 from gpuyard.cli.options import Json, Server, Token, client
 from gpuyard.cli.show import TaskId
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client, Task
+    from gpuyard.sdk import Client, Task, TaskRef
 
 FIRST_LOOK_BYTES = 64 * 1024
 NODE_SECONDS = 30.0
@@ -40,7 +40,8 @@ def logs(
     if task is not None and not as_json:
         _tell_of_no_start(task)
     which: dict[str, Any] = {"attempt": attempt, "node": node}
-    last_bytes = None if tail is None else _bytes_of_last_lines(yard, task_id, tail, which)
+    named = task_id if task is None else task
+    last_bytes = None if tail is None else _bytes_of_last_lines(yard, named, tail, which)
     lines = _Lines() if as_json else None
     write = lines.write if lines is not None else to_standard_output
     if task is not None and not task.ended and (attempt is None or attempt <= task.attempts):
@@ -48,7 +49,7 @@ def logs(
         _follow(yard, task, output, server, as_json=as_json)
     else:
         wrote = False
-        for part in _patiently(lambda: yard.logs(task_id, tail=last_bytes, **which)):
+        for part in _patiently(lambda: yard.logs(named, tail=last_bytes, **which)):
             write(part)
             wrote = True
         if not wrote and not following and not as_json:
@@ -59,6 +60,7 @@ def logs(
 
 def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
     """To the end of the task, or of the one attempt that was asked for."""
+    from gpuyard.sdk import NotFound
     from gpuyard.sdk.waiting import AWAY
 
     outages = None if as_json else told_of_outages(task.id)
@@ -66,6 +68,10 @@ def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *,
         follow(yard, task, output, on_outage=outages)
     except AWAY as error:
         raise gave_up(error, task.id, server, as_json=as_json) from None
+    except NotFound as error:
+        if not is_gone(error):
+            raise
+        raise gone(error, task.id, yard, as_json=as_json) from None
     if not output.is_whole:
         raise typer.Exit(1)
 
@@ -100,7 +106,7 @@ def _tell_of_no_start(task: "Task") -> None:
         print(f"gpuyard: {task.id} {words}. {task.reason or ''}".rstrip(), file=sys.stderr, flush=True)
 
 
-def _bytes_of_last_lines(yard: "Client", task: str, lines: int, which: dict[str, Any]) -> int:
+def _bytes_of_last_lines(yard: "Client", task: "TaskRef", lines: int, which: dict[str, Any]) -> int:
     """How long the last lines are. The scheduler counts in bytes, so look at more and more of the end."""
     look = FIRST_LOOK_BYTES
     while lines:

@@ -2,7 +2,8 @@
 
 Exit codes: the task's own; 128+n when signal n ended it, as shells have it; 124 when it took too long, as timeout(1)
 has it; 130 when it was cancelled; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
-to learn how it ends: the task goes on, and the command that follows it again is named.
+to learn how it ends: the task goes on, and the command that follows it again is named. 1 also when the scheduler does not
+know the task any more.
 """
 
 import signal
@@ -15,7 +16,7 @@ import typer
 
 from gpuyard.cli.asking import Request, asking
 from gpuyard.cli.complaints import complain
-from gpuyard.cli.following import Output, follow, gave_up, to_standard_output, told_of_outages
+from gpuyard.cli.following import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
 from gpuyard.cli.options import Json, Quiet, Server, Token, client
 from gpuyard.cli.progress import Progress
 from gpuyard.cli.submit import submitted, warn_if_nothing_fits
@@ -55,6 +56,8 @@ def run(
             ended = follow(yard, task, output, watch=progress.tell, on_outage=outages)
         except GpuyardError as error:
             progress.clear()
+            if is_gone(error):
+                raise gone(error, task.id, yard, as_json=as_json) from None
             raise gave_up(error, task.id, server, as_json=as_json) from None
     if as_json:
         from gpuyard.cli.printing import print_json

@@ -1,7 +1,8 @@
 """The yard, as a program sees it: one method for each thing one can ask of it.
 
 A client may be used by many threads. It keeps nothing but connections: what a method returns is what was true when the
-scheduler answered.
+scheduler answered. A method that is given a `Task` or a lease, and not only an id, never acts on another task that has
+the same number, as in a scheduler that was restored from an older copy: that is a `NotFound` whose code is `AnotherTask`.
 """
 
 import os
@@ -19,7 +20,7 @@ from gpuyard.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatu
 from gpuyard.sdk.connection import TIMEOUT_SECONDS, Connection
 from gpuyard.sdk.errors import NotFound, TaskFailed, TookTooLong, YardError
 from gpuyard.sdk.tokens import stored_server_user, stored_token
-from gpuyard.sdk.values import Lease, Page, Task, TaskRef, id_of, number_of, visible_devices
+from gpuyard.sdk.values import Lease, Page, Task, TaskRef, created_at_of, id_of, number_of, visible_devices
 from gpuyard.sdk.waiting import AWAY, OutageWatch, Patience, rumours
 from gpuyard.wire.answers import (
     CancelAnswer,
@@ -207,7 +208,7 @@ class Client:
     ) -> list[Task]:
         """Submit a task and return all of its array."""
         body = _request(fields, command=command)
-        key = idempotency_key or _new_key()
+        key = idempotency_key or new_key()
         if "array" in body:
             return self.connection.ask("POST", "/api/v1/tasks", _Tasks, body=body, key=key).tasks
         return [self.connection.ask("POST", "/api/v1/tasks", Task, body=body, key=key)]
@@ -227,7 +228,7 @@ class Client:
             for begin in range(0, len(places), IN_ONE_CALL):
                 part = places[begin : begin + IN_ONE_CALL]
                 within = {place: number for number, place in enumerate(part)}
-                key = idempotency_key or _new_key()
+                key = idempotency_key or new_key()
                 if idempotency_key and part[0]:  # later parts have their own
                     key = f"{idempotency_key}-{part[0]}"
                 answers = iter(self._batch([_in_part(bodies[place], within, made) for place in part], key))
@@ -242,7 +243,7 @@ class Client:
 
     def task(self, task: TaskRef) -> Task:
         """A task as it is now."""
-        return self.connection.ask("GET", _of_task(task), Task)
+        return self.connection.ask("GET", _of_task(task), Task, query=_same(task))
 
     def tasks(self, **filters: Unpack[TaskFilters]) -> Iterator[Task]:
         """All tasks that match, newest first."""
@@ -261,7 +262,7 @@ class Client:
 
     def explain(self, task: TaskRef) -> ExplainAnswer:
         """Why it waits, how many are ahead, when it is likely to start."""
-        return self.connection.ask("GET", f"{_of_task(task)}/explain", ExplainAnswer)
+        return self.connection.ask("GET", f"{_of_task(task)}/explain", ExplainAnswer, query=_same(task))
 
     def logs(
         self,
@@ -274,7 +275,14 @@ class Client:
         offset: int | None = None,
     ) -> Iterator[bytes]:
         """What a task wrote, in pieces as they come; with `follow`, until it ends. `tail` is in bytes."""
-        query = {"follow": follow or None, "tail": tail, "attempt": attempt, "node": node, "offset": offset}
+        query: dict[str, object] = {
+            "follow": follow or None,
+            "tail": tail,
+            "attempt": attempt,
+            "node": node,
+            "offset": offset,
+        }
+        query |= _same(task)
         yield from self.connection.stream(f"{_of_task(task)}/logs", query)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -288,7 +296,7 @@ class Client:
         self, tasks: TaskRef | Iterable[TaskRef], *, timeout: float | None = None, check: bool = False
     ) -> Task | list[Task]:
         """Wait until a task, or all of some, ended. With `check`, one that did not succeed is a `TaskFailed`."""
-        if isinstance(tasks, Task | LeaseAnswer | str | int):
+        if isinstance(tasks, Task | LeaseAnswer | Lease | str | int):
             return self._wait([tasks], timeout, check)[0]
         return self._wait(list(tasks), timeout, check)
 
@@ -307,18 +315,19 @@ class Client:
 
         A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it.
         """
-        waiting = dict.fromkeys(self._number(task) for task in tasks)
+        waiting = {self._number(task): created_at_of(task) for task in tasks}
         yard = self.without_waiting()
         patience = Patience(yard.connection, on_outage)
         for told in rumours(yard.connection, waiting, timeout=timeout) if waiting else ():
             try:
-                found = yard._look(waiting) if told is None else [yard.task(told)]
+                found = yard._look(waiting) if told is None else [yard._look_at(told, waiting[told])]
             except AWAY as error:
                 patience.forgive(error)
                 continue
             patience.answered()
             for task in found:
-                if task.ended and task.number in waiting:
+                waiting[task.number] = task.created_at
+                if task.ended:
                     del waiting[task.number]
                     yield task
             if not waiting:
@@ -332,14 +341,15 @@ class Client:
     ) -> Iterator[Task]:
         """A task whenever something happened to it, and every `idle_seconds`; the last time when it ended.
 
-        A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it.
+        A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it. One that has
+        another task under this number when it is back is a `NotFound`.
         """
         number = self._number(task)
         yard = self.without_waiting()
         patience = Patience(yard.connection, on_outage)
         for _ in rumours(yard.connection, (number,), timeout=None, idle_seconds=idle_seconds):
             try:
-                now = yard.task(number)
+                task = now = yard.task(task)
             except AWAY as error:
                 patience.forgive(error)
                 continue
@@ -348,19 +358,24 @@ class Client:
             if now.ended:
                 return
 
-    def _look(self, numbers: Iterable[int]) -> list[Task]:
+    def _look(self, waiting: Mapping[int, str | None]) -> list[Task]:
         """These tasks as they are now: few one by one, many from the list, which is newest first."""
-        wanted = set(numbers)
-        if len(wanted) <= LOOKED_AT_ONE_BY_ONE:
-            return [self.task(number) for number in sorted(wanted)]
-        oldest = min(wanted)
+        wanted = dict(waiting)
         found = []
-        for task in self.tasks():
-            if task.number < oldest:
-                break
-            if task.number in wanted:
-                found.append(task)
-        return found
+        if len(wanted) > LOOKED_AT_ONE_BY_ONE:
+            oldest = min(wanted)
+            for task in self.tasks():
+                if task.number < oldest:
+                    break
+                if task.number in wanted and wanted[task.number] in {None, task.created_at}:
+                    del wanted[task.number]
+                    found.append(task)
+        # What the list lacks, or has as another task, gets the sentence that says so.
+        return found + [self._look_at(number, created_at) for number, created_at in sorted(wanted.items())]
+
+    def _look_at(self, number: int, created_at: str | None) -> Task:
+        """One task as it is now; with `created_at` that one and no other."""
+        return self.connection.ask("GET", _of_task(number), Task, query={"created_at": created_at})
 
     def _number(self, task: TaskRef) -> int:
         number = number_of(task)
@@ -370,7 +385,7 @@ class Client:
 
     def cancel(self, task: TaskRef) -> CancelAnswer:
         """Stop a task, or take it out of the queue. One that ended stays as it was."""
-        return self.connection.ask("DELETE", _of_task(task), CancelAnswer)
+        return self.connection.ask("DELETE", _of_task(task), CancelAnswer, query=_same(task))
 
     def suspend(self, task: TaskRef) -> Task:
         """Let a running task stand still and give its GPUs to others."""
@@ -389,11 +404,12 @@ class Client:
         return self._do(task, "release")
 
     def _do(self, task: TaskRef, verb: str) -> Task:
-        return self.connection.ask("POST", f"{_of_task(task)}/{verb}", Task)
+        return self.connection.ask("POST", f"{_of_task(task)}/{verb}", Task, query=_same(task))
 
     def set_priority(self, task: TaskRef, priority: int) -> Task:
         """Another place in the queue of its class, 0 to 100."""
-        return self.connection.ask("PATCH", _of_task(task), Task, body={"priority": priority})
+        body = {"priority": priority}
+        return self.connection.ask("PATCH", _of_task(task), Task, body=body, query=_same(task))
 
     # --- leases -------------------------------------------------------------------------------------------------------
 
@@ -415,7 +431,7 @@ class Client:
         try:
             yield lease
         finally:
-            self.release_lease(lease.id)
+            self.release_lease(lease)
 
     def take_lease(
         self,
@@ -432,17 +448,22 @@ class Client:
         """
         asked = self.ask_for_lease(gpus, timeout=timeout, **fields)
         try:
-            return self.granted(asked.id, wait_seconds=wait_seconds, watch=watch)
+            return self.granted(asked, wait_seconds=wait_seconds, watch=watch)
         except BaseException:
-            self.release_lease(asked.id)
+            self.release_lease(asked)
             raise
 
     def ask_for_lease(
-        self, gpus: int | None = None, *, timeout: float | None = None, **fields: Unpack[LeaseFields]
+        self,
+        gpus: int | None = None,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        **fields: Unpack[LeaseFields],
     ) -> LeaseAnswer:
-        """Ask for GPUs and do not wait for them."""
+        """Ask for GPUs and do not wait for them. With a key of your own, asked again is the same lease."""
         body = _request(fields, gpu_count=gpus, timeout=timeout)
-        key = _new_key()
+        key = idempotency_key or new_key()
         return self.connection.ask("POST", "/api/v1/leases", LeaseAnswer, body=body, key=key)
 
     def granted(
@@ -457,9 +478,10 @@ class Client:
         number = self._number(lease)
         yard = self.without_waiting()
         patience = Patience(yard.connection, on_outage)
+        asked = lease
         for _ in rumours(yard.connection, (number,), timeout=wait_seconds):
             try:
-                task = yard.task(number)
+                asked = task = yard.task(asked)
                 if watch is not None:
                     watch(task)
                 if task.status is TaskStatus.RUNNING:
@@ -473,13 +495,14 @@ class Client:
         raise TookTooLong(f"{id_of(lease)} did not get its GPUs within {wait_seconds:g} s.")
 
     def _lease_of(self, task: Task) -> Lease:
-        known = self.connection.ask("GET", f"/api/v1/leases/{task.id}", LeaseAnswer)
+        known = self.connection.ask("GET", f"/api/v1/leases/{task.id}", LeaseAnswer, query=_same(task))
         devices = visible_devices(known.gpus, self.gpus().gpus)
-        return Lease(known.id, known.gpus, known.node_id, {"CUDA_VISIBLE_DEVICES": devices}, known.expires_at)
+        env = {"CUDA_VISIBLE_DEVICES": devices}
+        return Lease(known.id, known.gpus, known.node_id, env, known.expires_at, known.created_at)
 
     def release_lease(self, lease: TaskRef) -> None:
         """Give the GPUs back. Done again it changes nothing."""
-        self.connection.send("DELETE", f"/api/v1/leases/{_quoted(id_of(lease))}")
+        self.connection.send("DELETE", f"/api/v1/leases/{_quoted(id_of(lease))}", query=_same(lease))
 
     def leases(self) -> LeaseList:
         """All leases that are held or waited for."""
@@ -610,13 +633,18 @@ class _Tasks(msgspec.Struct):
     tasks: list[Task]
 
 
-def _new_key() -> str:
+def new_key() -> str:
     """A name for a request that nobody used before."""
     return os.urandom(16).hex()
 
 
 def _of_task(task: TaskRef) -> str:
     return f"/api/v1/tasks/{_quoted(id_of(task))}"
+
+
+def _same(task: TaskRef) -> dict[str, object]:
+    """What keeps a request from another task under the same number."""
+    return {"created_at": created_at_of(task)}
 
 
 def _quoted(part: str) -> str:

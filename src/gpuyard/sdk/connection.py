@@ -125,7 +125,9 @@ class Connection:
             answer = msgspec.json.decode(content, type=type_)
         except msgspec.MsgspecError as error:
             message = f"{self.server} answered {method} {path} in a way that is not understood ({error})."
-            raise NotAYard(f"{message} Is it a gpuyard scheduler of this version?") from None
+            stranger = NotAYard(f"{message} Is it a gpuyard scheduler of this version?")
+            stranger.may_have_arrived = self._here.broke
+            raise stranger from None
         self._answered.set()
         return answer
 
@@ -149,6 +151,25 @@ class Connection:
         target = self._target(path, query)
         may_repeat = method in REPEATABLE or key is not None
         waiting = _Waiting(self._on_wait)
+        try:
+            return self._send(method, target, content, headers, waiting, may_repeat=may_repeat)
+        except YardError as error:
+            error.may_have_arrived |= waiting.broke
+            raise
+        finally:
+            self._here.broke = waiting.broke
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        waiting: "_Waiting",
+        *,
+        may_repeat: bool,
+    ) -> bytes:
+        """As often as it is safe and the time allows."""
         while True:
             try:
                 return self._exchange(method, target, content, headers)
@@ -158,6 +179,7 @@ class Connection:
                         f"The connection to {self.server} broke before it answered ({broken}); it may have obeyed.",
                         may_have_arrived=True,
                     ) from None
+                waiting.broke = True
                 waiting.allow(PATIENCE_SECONDS)
                 message = f"{self.server} breaks off every connection ({broken})."
                 waiting.pause_or_raise(Unreachable(message, may_have_arrived=True))
@@ -366,7 +388,9 @@ class Connection:
             error = msgspec.json.decode(answer, type=ErrorAnswer).error
         except msgspec.MsgspecError:
             message = f"{self.server} answered {response.status} {response.reason} and no sentence of gpuyard's."
-            return NotAYard(f"{message} Is it a gpuyard scheduler?")
+            stranger = NotAYard(f"{message} Is it a gpuyard scheduler?")
+            stranger.may_have_arrived = response.status >= 500  # a proxy that got no answer, or not in time
+            return stranger
         self._answered.set()
         return refused(response.status, error.code, error.message, error.field)
 
@@ -380,6 +404,8 @@ class _Waiting:
         self._seconds = 0.0
         self._on_wait = on_wait
         self._pause = 0.0
+        self.broke = False
+        """Whether a connection broke off after the request was sent, so that it may have arrived."""
 
     def allow(self, seconds: float) -> None:
         if self._give_up_at is None and seconds > 0:

@@ -23,6 +23,9 @@ from gpuyard.sdk.values import Task
 class YardError(GpuyardError):
     """The yard could not do what it was asked for."""
 
+    may_have_arrived = False
+    """Whether a scheduler may have got the request and obeyed it all the same."""
+
 
 class WrongAddress(YardError):
     """This is no address of a scheduler; give one such as http://127.0.0.1:8080."""
@@ -36,7 +39,6 @@ class Unreachable(YardError):
         self.nothing_listens = nothing_listens
         """Whether the address is right but no process accepts connections there, as while a scheduler is restarted."""
         self.may_have_arrived = may_have_arrived
-        """Whether the scheduler may have got the request and obeyed it."""
 
 
 class UntrustedServer(YardError):

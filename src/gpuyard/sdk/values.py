@@ -29,10 +29,6 @@ class Task(TaskAnswer, frozen=True, kw_only=True):
         return self.status is TaskStatus.SUCCESS
 
 
-TaskRef: TypeAlias = Task | LeaseAnswer | str | int
-"""A task, its id (`task-7`) or its number."""
-
-
 class Page(Struct, frozen=True):
     """Some tasks of a list, newest first. `next_cursor` asks for the next ones; none: these were the last."""
 
@@ -51,6 +47,12 @@ class Lease(Struct, frozen=True):
     env: dict[str, str]
     """What a process needs in its environment to use these GPUs and no others."""
     expires_at: str | None
+    created_at: str
+    """When it was asked for."""
+
+
+TaskRef: TypeAlias = Task | LeaseAnswer | Lease | str | int
+"""A task, its id (`task-7`) or its number. A task or lease stands for itself only, see `created_at_of`."""
 
 
 def id_of(task: TaskRef) -> str:
@@ -64,6 +66,14 @@ def number_of(task: TaskRef) -> int | None:
     """7 for task-7; none for what can not be a task's id."""
     digits = id_of(task).removeprefix("task-")
     return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+def created_at_of(task: TaskRef) -> str | None:
+    """When a task was submitted, which tells it from another one under its number; none: only the number is known.
+
+    Numbers repeat if a scheduler is replaced by one with another data folder, or with an older copy of it.
+    """
+    return None if isinstance(task, str | int) else task.created_at
 
 
 def visible_devices(gpus: Iterable[str], known: Iterable[GpuAnswer]) -> str:

@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+from urllib.parse import quote
 
 import pytest
 
 from gpuyard.domain.values import TaskStatus
 from gpuyard.wire.answers import LeaseAnswer
-from tests.unit.sdk.partner import Answering, partner, refusal, task
+from tests.unit.sdk.partner import Answering, another_yard, partner, refusal, task
 
 LEASE = LeaseAnswer(
     id="task-7", task_id="task-7", status=TaskStatus.PENDING, gpu_count=1, gpus=[], node_id=None, name="",
@@ -73,5 +74,67 @@ def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.
             lease.send_signal(number)
             out, _ = lease.communicate(timeout=60)
         assert scheduler.given_back.wait(30)
-        assert [asked.method for asked in server.asked].count("DELETE") == 1
+        [released] = [asked.path for asked in server.asked if asked.method == "DELETE"]
+        assert released == f"/api/v1/leases/task-7?created_at={quote(LEASE.created_at, safe='')}"
     assert (lease.returncode, out) == (code, "")
+
+
+def test_another_task_under_the_number_of_a_lease_is_not_given_back() -> None:
+    scheduler = Waits()
+
+    def replaced(line: Answering) -> None:
+        if scheduler.waits.is_set():
+            another_yard(line)
+        else:
+            scheduler(line)
+
+    with partner(replaced) as server:
+        words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as lease:
+            out, said = lease.communicate(timeout=60)
+    assert (lease.returncode, out) == (1, "")
+    assert "has another task under this number now" in said
+    assert all("created_at=" in asked.path for asked in server.asked if asked.method == "DELETE")
+
+
+class Slow:
+    """A scheduler that makes one lease for each key and answers the first request too late."""
+
+    def __init__(self) -> None:
+        self.asked, self.answer, self.given_back = threading.Event(), threading.Event(), threading.Event()
+        self.keys: list[str] = []
+
+    def __call__(self, line: Answering) -> None:
+        if line.asked.method == "POST":
+            self.keys.append(line.asked.headers["Idempotency-Key"])
+            if len(self.keys) == 1:
+                self.asked.set()
+                self.answer.wait(30)
+            line.say(LEASE, 201)
+        else:
+            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "It was released."})
+            self.given_back.set()
+
+
+def test_a_lease_whose_asker_is_killed_before_its_answer_came_is_given_back() -> None:
+    scheduler = Slow()
+    with partner(scheduler) as server:
+        words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "-g", "1"]
+        with subprocess.Popen(words) as lease:
+            assert scheduler.asked.wait(30)
+            lease.kill()
+        assert scheduler.given_back.wait(30)
+        scheduler.answer.set()
+    first, again, released = server.asked
+    assert (first.method, again.method, released.method) == ("POST", "POST", "DELETE")
+    assert scheduler.keys == [scheduler.keys[0]] * 2
+    assert first.body == again.body
+    assert released.path.startswith("/api/v1/leases/task-7?created_at=")
+
+
+def test_a_lease_that_is_refused_is_not_asked_for_again() -> None:
+    with partner(lambda line: line.say(refusal("QueueFull", "The queue is full."), 429)) as server:
+        words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]
+        lease = subprocess.run(words, capture_output=True, timeout=60, check=False)
+        assert lease.returncode == 1
+    assert [asked.method for asked in server.asked] == ["POST"]

@@ -19,7 +19,7 @@ from gpuyard.control_plane.settings import Storage
 from gpuyard.domain.values import TaskStatus
 from gpuyard.sdk import waiting
 from gpuyard.sdk.tokens import store_token
-from tests.unit.sdk.partner import Answering, partner, refusal, task
+from tests.unit.sdk.partner import Answering, another_yard, partner, refusal, task
 from tests.unit.sdk.test_connection import free_port
 from tests.unit.sdk.test_server_user import another_user_listens
 
@@ -89,6 +89,65 @@ def test_a_run_whose_token_ends_meanwhile_names_the_task(
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize("words", [("run", "--", "true"), ("logs", "-f", "task-7")])
+def test_another_task_under_the_number_is_not_followed_when_the_scheduler_is_back(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    def replaced(line: Answering) -> None:
+        if len(server.asked) == 1:
+            line.say(RUNNING, 201 if line.asked.method == "POST" else 200)
+        else:
+            another_yard(line)
+
+    with partner(replaced) as server:
+        monkeypatch.setenv("GPUYARD_SERVER", server.url)
+        assert call(monkeypatch, *words) == 1
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.endswith(
+        f"gpuyard: task-7 can not be followed, the scheduler at {server.url} has another task under this number now: "
+        "its data folder was replaced or restored. How task-7 ends can not be learned there.\n"
+    )
+
+
+def test_the_output_of_another_task_under_the_number_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The scheduler is replaced between the answer that the task ended and the request for its output."""
+    ended = task(7, TaskStatus.SUCCESS, exit_code=0, attempts=1, started_at="2026-02-01T00:00:00.000000Z")
+
+    def replaced(line: Answering) -> None:
+        if line.asked.method == "POST":
+            line.say(RUNNING, 201)
+        elif line.asked.path.partition("?")[0].endswith("/task-7"):
+            line.say(ended)
+        else:
+            another_yard(line)
+
+    with partner(replaced) as server:
+        monkeypatch.setenv("GPUYARD_SERVER", server.url)
+        assert call(monkeypatch, "run", "--", "true") == 1
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("words", [("run", "--", "true"), ("logs", "-f", "task-7")])
+def test_of_a_task_that_the_scheduler_does_not_know_any_more_nobody_says_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    def forgets(line: Answering) -> None:
+        if len(server.asked) == 1:
+            line.say(RUNNING, 201 if line.asked.method == "POST" else 200)
+        else:
+            line.say(refusal("UnknownTask", "There is no task task-7."), 404)
+
+    with partner(forgets) as server:
+        monkeypatch.setenv("GPUYARD_SERVER", server.url)
+        assert call(monkeypatch, *words) == 1
+    said = capsys.readouterr().err
+    assert f"the scheduler at {server.url} does not know it any more" in said
+    assert "goes on" not in said
+
+
 class Attached:
     """`gpuyard run` beside us, attached to task-7, whose scheduler has just gone."""
 
@@ -100,7 +159,7 @@ class Attached:
             line.close_connection = True  # an open one would outlive the server
             if line.asked.method == "POST":
                 line.say(RUNNING, 201)
-            elif line.asked.path.endswith("/task-7"):
+            elif line.asked.path.partition("?")[0].endswith("/task-7"):
                 line.say(RUNNING)
                 accepted.set()
             else:

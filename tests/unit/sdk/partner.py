@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -126,6 +127,24 @@ def task(number: int = 7, status: TaskStatus = TaskStatus.PENDING, **changed: An
         created_by="alice",
     )
     return msgspec.structs.replace(told, **changed)
+
+
+FOREIGN_CREATED_AT = "2026-01-01T00:00:00.000000Z"
+
+
+def another_yard(line: Answering, *, number: int = 7) -> None:
+    """Answers as a scheduler with other data, in which the number is a task of somebody else."""
+    path, _, query = line.asked.path.partition("?")
+    meant = parse_qs(query).get("created_at", [FOREIGN_CREATED_AT])
+    foreign = task(number, TaskStatus.SUCCESS, created_at=FOREIGN_CREATED_AT, attempts=1, started_at=FOREIGN_CREATED_AT)
+    if path == "/api/v1/events":
+        line.say(refusal("NotReady", "not now"), 409)
+    elif meant != [FOREIGN_CREATED_AT]:
+        line.say(refusal("AnotherTask", f"task-{number} is another task here.", "created_at"), 404)
+    elif path.endswith("/logs"):
+        line.say(b"FOREIGN OUTPUT\n")
+    else:
+        line.say(foreign)
 
 
 def refusal(code: str, message: str, about: str | None = None) -> dict[str, Any]:

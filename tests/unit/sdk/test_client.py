@@ -2,20 +2,23 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import gpuyard
 from gpuyard.domain.errors import WrongInput
 from gpuyard.domain.values import TaskStatus
-from gpuyard.sdk import TaskFailed, TookTooLong
+from gpuyard.sdk import Client, NotFound, TaskFailed, TookTooLong
 from gpuyard.sdk.client import LeaseFields, NewTask, TenantLimits, connect
 from gpuyard.sdk.tokens import store_token, stored_token, tokens_file
+from gpuyard.sdk.values import Task, TaskRef
 from gpuyard.wire.answers import LeaseRequest, TenantRequest
 from gpuyard.wire.tasks import TaskRequest
-from tests.unit.sdk.partner import Answering, partner, task
+from tests.unit.sdk.partner import Answering, another_yard, partner, refusal, task
 
 SUCCESS = TaskStatus.SUCCESS
 
@@ -198,6 +201,58 @@ def test_many_tasks_are_looked_at_in_the_list() -> None:
 
     assert [one.number for one in ended] == list(range(50, 201))
     assert [asked.path.split("?")[0] for asked in server.asked] == ["/api/v1/events", "/api/v1/tasks"]
+
+
+def replaced_after_the_first_look(line: Answering) -> None:
+    looks = [asked for asked in line.partner.asked if not asked.path.startswith("/api/v1/events")]
+    if len(looks) == 1:
+        line.say(task(7, TaskStatus.PENDING))
+    else:
+        another_yard(line)
+
+
+@pytest.mark.parametrize("given", ["task-7", task(7)])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda yard, one: list(yard.changes(one, idle_seconds=0.01)),
+        lambda yard, one: list(yard.ends([one])),
+        lambda yard, one: yard.granted(one),
+    ],
+)
+def test_whoever_waits_is_told_when_the_number_belongs_to_another_task(
+    wait: Callable[[Client, TaskRef], object], given: Any
+) -> None:
+    ref = given if isinstance(given, str) else msgspec.convert(msgspec.to_builtins(given), Task)
+    with partner(replaced_after_the_first_look) as server, pytest.raises(NotFound) as caught:
+        wait(connect(server.url), ref)
+    assert caught.value.code == "AnotherTask"
+
+
+@pytest.mark.parametrize(
+    "listed", [[task(number, SUCCESS, created_at="2026-01-01T00:00:00Z") for number in range(200, 0, -1)], []]
+)
+def test_many_tasks_that_the_list_has_as_others_or_not_at_all_are_not_waited_for(listed: list[Any]) -> None:
+    def lists(line: Answering) -> None:
+        if line.asked.path.startswith("/api/v1/tasks?"):
+            line.say({"tasks": listed, "total": len(listed), "next_cursor": None})
+        else:
+            line.say(refusal("AnotherTask", "It is another task here."), 404)
+
+    tasks = [msgspec.convert(msgspec.to_builtins(task(number)), Task) for number in range(1, 151)]
+    with partner(lists) as server, pytest.raises(NotFound):
+        connect(server.url).wait(tasks, timeout=20)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [Client.cancel, Client.explain, Client.suspend, Client.release_lease, lambda yard, one: b"".join(yard.logs(one))],
+)
+def test_what_is_asked_of_a_task_is_asked_of_that_very_task(act: Callable[[Client, Task], object]) -> None:
+    one = msgspec.convert(msgspec.to_builtins(task(7)), Task)
+    with partner(another_yard) as server, pytest.raises(NotFound) as caught:
+        act(connect(server.url), one)
+    assert caught.value.code == "AnotherTask"
 
 
 def test_a_token_is_kept_for_its_server_only_and_for_its_owner_only() -> None:

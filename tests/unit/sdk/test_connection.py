@@ -136,6 +136,19 @@ def test_a_scheduler_that_restarts_meanwhile_is_waited_for() -> None:
     assert made == ["task-7"]
 
 
+def test_a_submission_that_was_sent_may_have_arrived_whatever_answers_later() -> None:
+    def breaks_off_then_is_another(line: Answering) -> None:
+        if len(server.asked) == 1:
+            line.hang_up()
+        else:
+            line.say(b"<html>hello</html>")
+
+    with partner(breaks_off_then_is_another) as server, pytest.raises(NotAYard) as caught:
+        connect(server.url).ask_for_lease(1, idempotency_key="mine")
+    assert caught.value.may_have_arrived
+    assert [asked.headers["Idempotency-Key"] for asked in server.asked] == ["mine", "mine"]
+
+
 def test_where_nobody_listens_the_sentence_says_how_to_start_a_yard() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable) as caught:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuyard.control_plane.rest.answer import TEXT, Answer, Flow
 from gpuyard.control_plane.rest.call import Call, Desk
-from gpuyard.control_plane.rest.lookup import find_answer, read_answer
+from gpuyard.control_plane.rest.lookup import SAME, find_answer, read_answer
 from gpuyard.control_plane.rest.query import Parameter, counted, switch, text
 from gpuyard.domain.values import ENDED, AttemptRef, NodeId, TaskId
 from gpuyard.wire.strict import WrongRequest
@@ -29,6 +29,7 @@ PARAMETERS = (
     counted("tail", "Only so many bytes at the end, and what follows.", 0, _LARGEST),
     counted("attempt", "Of this attempt; the latest if left out.", 1, 1_000_000),
     Parameter("node", "Of the part on this node; the first one if left out.", text),
+    *SAME,
 )
 
 

@@ -24,6 +24,7 @@ from gpuyard.control_plane.rest import (
     users,
 )
 from gpuyard.control_plane.rest.call import Route
+from gpuyard.control_plane.rest.lookup import SAME
 from gpuyard.domain import commands as command
 from gpuyard.wire import answers as wire
 from gpuyard.wire import dialect as seen
@@ -54,23 +55,23 @@ TASKS = (
           summary="Submit many tasks, all or none."),
     _TASK(method="GET", path=f"{_V1}/tasks", handle=tasks.list_tasks, action=SEE, answer=wire.TaskList, query=tasks.FILTERS,
           summary="Tasks, the newest first."),
-    _TASK(method="GET", path=_ID, handle=tasks.get_task, action=SEE, answer=TaskAnswer, errors=(404,),
+    _TASK(method="GET", path=_ID, handle=tasks.get_task, action=SEE, answer=TaskAnswer, query=SAME, errors=(404,),
           summary="One task."),
-    _TASK(method="PATCH", path=_ID, handle=tasks.change_task, action=STOP, request=tasks.TaskChange, answer=TaskAnswer, errors=(404, 409), example={"priority": 90},
+    _TASK(method="PATCH", path=_ID, handle=tasks.change_task, action=STOP, request=tasks.TaskChange, answer=TaskAnswer, query=SAME, errors=(404, 409), example={"priority": 90},
           summary="Give a task another priority or a longer timeout."),
-    _TASK(method="DELETE", path=_ID, handle=tasks.cancel_task, action=STOP, answer=wire.CancelAnswer, errors=(404,),
+    _TASK(method="DELETE", path=_ID, handle=tasks.cancel_task, action=STOP, answer=wire.CancelAnswer, query=SAME, errors=(404,),
           summary="Cancel a task; one that has ended stays as it was."),
     _TASK(method="GET", path=f"{_ID}/logs", handle=logs.get_logs, action=SEE, query=logs.PARAMETERS, errors=(404, 409), media="text/plain",
           summary="A task's output, as it wrote it."),
-    _TASK(method="GET", path=f"{_ID}/explain", handle=tasks.explain_task, action=SEE, answer=wire.ExplainAnswer, errors=(404,),
+    _TASK(method="GET", path=f"{_ID}/explain", handle=tasks.explain_task, action=SEE, answer=wire.ExplainAnswer, query=SAME, errors=(404,),
           summary="Why a task waits, and when it is likely to start."),
-    _TASK(method="POST", path=f"{_ID}/suspend", handle=tasks.telling(command.SuspendTask), action=STOP, answer=TaskAnswer, errors=(404, 409),
+    _TASK(method="POST", path=f"{_ID}/suspend", handle=tasks.telling(command.SuspendTask), action=STOP, answer=TaskAnswer, query=SAME, errors=(404, 409),
           summary="Move a running task to host memory."),
-    _TASK(method="POST", path=f"{_ID}/resume", handle=tasks.telling(command.ResumeTask), action=STOP, answer=TaskAnswer, errors=(404, 409),
+    _TASK(method="POST", path=f"{_ID}/resume", handle=tasks.telling(command.ResumeTask), action=STOP, answer=TaskAnswer, query=SAME, errors=(404, 409),
           summary="Let a suspended task go on."),
-    _TASK(method="POST", path=f"{_ID}/hold", handle=tasks.telling(command.HoldTask), action=STOP, answer=TaskAnswer, errors=(404, 409),
+    _TASK(method="POST", path=f"{_ID}/hold", handle=tasks.telling(command.HoldTask), action=STOP, answer=TaskAnswer, query=SAME, errors=(404, 409),
           summary="Keep a waiting task out of the queue."),
-    _TASK(method="POST", path=f"{_ID}/release", handle=tasks.telling(command.ReleaseTask), action=STOP, answer=TaskAnswer, errors=(404, 409),
+    _TASK(method="POST", path=f"{_ID}/release", handle=tasks.telling(command.ReleaseTask), action=STOP, answer=TaskAnswer, query=SAME, errors=(404, 409),
           summary="Let a held task go on."),
     _TASK(method="GET", path=f"{_V1}/events", handle=events.get_events, action=SEE, query=events.PARAMETERS, media="text/event-stream",
           summary="What happens, as it happens; Last-Event-ID goes on where one was."),
@@ -81,9 +82,9 @@ LEASES = (
            summary="Ask for GPUs without a process."),
     _LEASE(method="GET", path=f"{_V1}/leases", handle=leases.list_leases, action=SEE, answer=wire.LeaseList,
            summary="Leases that are held or waited for."),
-    _LEASE(method="GET", path=f"{_V1}/leases/{{id}}", handle=leases.get_lease, action=SEE, answer=wire.LeaseAnswer, errors=(404,),
+    _LEASE(method="GET", path=f"{_V1}/leases/{{id}}", handle=leases.get_lease, action=SEE, answer=wire.LeaseAnswer, query=SAME, errors=(404,),
            summary="One lease."),
-    _LEASE(method="DELETE", path=f"{_V1}/leases/{{id}}", handle=leases.delete_lease, action=STOP, answer=wire.CancelAnswer, errors=(404,),
+    _LEASE(method="DELETE", path=f"{_V1}/leases/{{id}}", handle=leases.delete_lease, action=STOP, answer=wire.CancelAnswer, query=SAME, errors=(404,),
            summary="Give the GPUs back."),
 )
 
