@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
@@ -34,12 +36,27 @@ def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back
 
     with partner(behave) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as lease:
+        with started(words) as lease:
             pids.append(lease.pid)
             client.set()
             _, said = lease.communicate(timeout=60)
     assert lease.returncode == 130, said
     assert [asked.method for asked in server.asked] == ["POST", "DELETE"]
+
+
+@contextmanager
+def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A command that hears signals, also where those who run the tests ignore some (`nohup`), and is gone at the end."""
+
+    def hear() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 class Waits:
@@ -69,7 +86,7 @@ def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.
     scheduler = Waits()
     with partner(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as lease:
+        with started(words) as lease:
             assert scheduler.waits.wait(30)
             lease.send_signal(number)
             out, _ = lease.communicate(timeout=60)
@@ -90,7 +107,7 @@ def test_another_task_under_the_number_of_a_lease_is_not_given_back() -> None:
 
     with partner(replaced) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as lease:
+        with started(words) as lease:
             out, said = lease.communicate(timeout=60)
     assert (lease.returncode, out) == (1, "")
     assert "has another task under this number now" in said
