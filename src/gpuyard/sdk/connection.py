@@ -270,7 +270,7 @@ class Connection:
     def without_waiting(self) -> Self:
         """The same connections, for callers that deal with a scheduler that is away themselves."""
         same = copy(self)
-        same._wait_seconds = 0.0
+        same._wait_seconds, same._on_wait = 0.0, None
         return same
 
     def close(self) -> None:

@@ -52,7 +52,10 @@ def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
 
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=hear,  # noqa: PLW1509 - it only sets signals
+    ) as process:  # fmt: skip
         try:
             yield process
         finally:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.sdk import NotAllowed, NotFound, NotNow, Refused, Unreachable, YardError, connect
+from gpuyard.sdk.connection import NOTICE_SECONDS
 from gpuyard.sdk.errors import NotAYard, WrongAddress
 from tests.unit.sdk.partner import Answering, partner, refusal, task
 
@@ -169,6 +170,22 @@ def test_a_client_that_waits_for_a_scheduler_sends_its_request_once_when_one_lis
     with partner(answers, port) as server:
         asking.join(10)
         assert [asked.method for asked in server.asked] == ["POST"]
+
+
+def test_whoever_deals_with_outages_itself_is_not_told_of_waiting() -> None:
+    told = threading.Event()
+    starting, began = refusal("NotReady", "The scheduler is starting."), time.monotonic()
+
+    def starts(line: Answering) -> None:
+        if time.monotonic() - began < NOTICE_SECONDS + 0.5:
+            line.say(starting, 503)
+        else:
+            answers(line)
+
+    with partner(starts) as server:
+        yard = connect(server.url, on_wait=lambda _error, _seconds: told.set())
+        yard.without_waiting().task(7)
+    assert not told.is_set()
 
 
 def test_a_server_that_says_nothing_is_given_up() -> None:
