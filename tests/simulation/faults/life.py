@@ -661,7 +661,11 @@ async def twin_comes(life: Life, chance: random.Random) -> str | None:
             life.twins.remove(twin)
             life._remove_twin(twin)
         life.book.trouble("power", hardware, began, life.loop.time())
-        reasons = [it for it in life.book.troubles if it.where == machine.name and it.end >= began - 10.0]
+        away_since = began - 10.0
+        for it in sorted(life.book.troubles, key=lambda it: it.end, reverse=True):
+            if it.where == SCHEDULER and it.begin <= began and it.end >= away_since:
+                away_since = min(away_since, it.begin - 10.0)  # it could not come back meanwhile
+        reasons = [it for it in life.book.troubles if it.where == machine.name and it.end >= away_since]
         if sum(it.end - it.begin for it in reasons) >= 5.0:  # the right one was away, and its place was free
             life.book.trouble("removed", machine.name, began, life.loop.time() + 30.0)
 
