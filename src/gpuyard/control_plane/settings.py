@@ -21,6 +21,7 @@ from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.domain.validation import MOST_REMEMBERED, check_split, check_tenant
 from gpuyard.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.engine.policies import POLICIES
+from gpuyard.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.wire.config import (
     Address,
     Complaint,
@@ -609,6 +610,7 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
         yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
     if tls.client_ca and not tls.cert:
         yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
+    yield from wrong_tls_files(tls)
     yield from too_short(settings, LEAST_SECONDS)
     for label in settings.pool.labels:
         if label.startswith(RESERVED_PREFIX):
@@ -635,6 +637,13 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
             f"users: nobody is an admin, and {settings.data_dir} holds no other users; give one user the role admin."
         )
         yield "users", sentence
+
+
+def wrong_tls_files(tls: Tls) -> Iterator[Complaint]:
+    """Files that no port can be opened with."""
+    yield from wrong_pair("server.tls.cert", tls.cert, "server.tls.key", tls.key)
+    if tls.cert:
+        yield from wrong_authority("server.tls.client_ca", tls.client_ca)
 
 
 def _lacks_an_admin(settings: ServerSettings) -> bool:

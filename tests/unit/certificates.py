@@ -1,0 +1,27 @@
+"""Certificates that sign themselves, made with openssl."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificates with openssl")
+
+
+class Pair(NamedTuple):
+    """A certificate and its key."""
+
+    cert: Path
+    key: Path
+
+
+def certificate(folder: Path, name: str, *options: str) -> Pair:
+    """A certificate for 127.0.0.1, valid for two days; `options` are openssl's, and the last one counts."""
+    pair = Pair(folder / f"{name}.pem", folder / f"{name}.key")
+    words = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 2 -subj /CN={name} -addext subjectAltName=IP:127.0.0.1"
+    protected = () if "-passout" in options else ("-nodes",)
+    command = ["openssl", *words.split(), *protected, *options, "-keyout", str(pair.key), "-out", str(pair.cert)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return pair
