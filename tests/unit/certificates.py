@@ -25,3 +25,20 @@ def certificate(folder: Path, name: str, *options: str) -> Pair:
     command = ["openssl", *words.split(), *protected, *options, "-keyout", str(pair.key), "-out", str(pair.cert)]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     return pair
+
+
+def dated_certificate(folder: Path, name: str, first: str, last: str) -> Pair:
+    """A certificate for 127.0.0.1 that is valid between two instants, each written as 20200101000000Z."""
+    pair, request, config = certificate(folder, name), folder / f"{name}.csr", folder / f"{name}.cnf"
+    (folder / f"{name}.index").write_text("")
+    config.write_text(
+        f"[ca]\ndefault_ca = all\n[all]\ndatabase = {folder}/{name}.index\nrand_serial = yes\nnew_certs_dir = {folder}\n"
+        "default_md = sha256\npolicy = any\nx509_extensions = names\n[any]\ncommonName = supplied\n"
+        "[names]\nsubjectAltName = IP:127.0.0.1\nbasicConstraints = CA:TRUE\n"
+    )
+    asking = ["openssl", "req", "-new", "-key", str(pair.key), "-subj", f"/CN={name}", "-out", str(request)]
+    signing = ["openssl", "ca", "-batch", "-notext", "-selfsign", "-config", str(config), "-keyfile", str(pair.key)]
+    dates = ["-startdate", first, "-enddate", last, "-in", str(request), "-out", str(pair.cert)]
+    for command in (asking, [*signing, *dates]):
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return pair
