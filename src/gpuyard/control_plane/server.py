@@ -46,6 +46,7 @@ from gpuyard.control_plane.settings import (
     Gpus,
     ServerSettings,
     engine_settings_of,
+    mapped_to_scheduler,
     pool_of,
     refuse_unsafe_addresses,
     split_of,
@@ -117,7 +118,7 @@ async def serve(
     """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
     if sentence := refuse_unsafe_addresses(settings):
         raise CanNotServe(sentence)
-    for _, sentence in wrong_tls_files(settings.server.tls):
+    for _, sentence in (*wrong_tls_files(settings.server.tls), *mapped_to_scheduler(settings, os.geteuid())):
         raise CanNotServe(sentence)
     raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())

@@ -149,7 +149,9 @@ def test_the_tls_files_of_an_agent_are_checked_before_it_starts(tmp_path: Path) 
     one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
     good = load(tmp_path, f"tls: {{ca: {one.cert}, cert: {other.cert}, key: {other.key}}}")
     assert good.tls.ca == str(one.cert)
-    with pytest.raises(WrongSettings, match=r"line 1: tls\.ca: .*one\.key is not usable .* Give the path of a certificate"):
+    with pytest.raises(
+        WrongSettings, match=r"line 1: tls\.ca: .*one\.key is not usable .* Give the path of a certificate"
+    ):
         load(tmp_path, f"tls: {{ca: {one.key}}}")
     with pytest.raises(WrongSettings, match=r"tls\.ca: .*none\.pem does not exist\. Give the path of a certificate"):
         load(tmp_path, f"tls: {{ca: {tmp_path}/none.pem}}")
