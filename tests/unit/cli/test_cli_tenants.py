@@ -48,7 +48,7 @@ def test_limits_that_are_not_named_stay(words: str, sent: dict[str, Any], monkey
         monkeypatch.setattr(sys, "argv", ["gpuyard", "tenants", "set", *words.split()])
         assert cli.main() == 0
         put = server.asked[-1]
-    assert (put.method, put.path) == ("PUT", f"/api/v1/tenants/{words.split()[0]}")
+    assert (put.method, put.path) == ("PUT", f"/api/v1/tenants/{words.split(maxsplit=1)[0]}")
     assert put.body == sent
 
 
