@@ -11,7 +11,7 @@ from tests.unit.sdk.partner import Answering, partner
 
 
 def tenant(name: str, **limits: Any) -> TenantAnswer:
-    usual = {"max_gpus": None, "guaranteed_gpus": None, "max_gpus_by_model": {}, "weight": 1.0}
+    usual: dict[str, Any] = {"max_gpus": None, "guaranteed_gpus": None, "max_gpus_by_model": {}, "weight": 1.0}
     usual |= {"gpu_hours": None, "gpu_hours_period": None}
     return TenantAnswer(id=name, used_gpus=0, pending_tasks=0, running_tasks=0, **{**usual, **limits})
 
