@@ -1,6 +1,10 @@
 """Whose system account tasks run as: known before they are placed, and mapped by user or by tenant."""
 
+import os
+import pwd
 from pathlib import Path
+
+import pytest
 
 from gpuyard.control_plane.access.who import Role
 from gpuyard.control_plane.system_users import SystemUsers
@@ -46,6 +50,22 @@ def test_only_an_admin_maps_a_user_and_nobody_to_root(tmp_path: Path) -> None:
         assert own.status == 403
         root = yard.ask("PATCH", "/api/v1/users/alice", {"system_user": "root"}, token=admin)
         assert (root.status, root.error["field"]) == (400, "system_user")
+
+
+def test_nobody_is_mapped_to_the_user_who_runs_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may run as root, which is refused by its name already: `service` is another name of the same user."""
+    known, own = pwd.getpwnam, pwd.getpwuid(os.geteuid())
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: own if name == "service" else known(name))
+    with RestYard(tmp_path, local=False) as yard:
+        admin, _ = yard.token_of("admin", Role.ADMIN), yard.token_of("alice", Role.MEMBER, "lab")
+        changed = yard.ask("PATCH", "/api/v1/users/alice", {"system_user": "service"}, token=admin)
+        new = {"username": "carol", "password": "correct horse", "tenant_id": "lab", "system_user": "service"}
+        added = yard.ask("POST", "/api/v1/users", new, token=admin)
+        for refused in (changed, added):
+            assert (refused.status, refused.error["field"]) == (400, "system_user")
+            assert "the system user who runs the scheduler" in refused.error["message"]
+            assert "Map it to another system user." in refused.error["message"]
+        assert "carol" not in [user["username"] for user in yard.get("/api/v1/users", token=admin)["users"]]
 
 
 def test_a_user_who_is_removed_leaves_no_mapping_to_a_successor(tmp_path: Path) -> None:

@@ -145,6 +145,8 @@ def test_agents_and_clients_of_a_real_scheduler_with_tls(pem: Path, tmp_path: Pa
         with process(tmp_path, "agent", agent) as agents_log:
             told = until(lambda: said(agents_log, "scheduler_out_of_reach"), what="the agent says why")
         assert "speaks TLS and this agent does not. Set tls.ca" in told["message"]
+        for line in (*log.read_text().splitlines(), *agents_log.read_text().splitlines()):
+            assert line.startswith("{"), "gRPC's own lines do not stand between ours"
 
         address = started["http"]
         with pytest.raises(NotAYard, match=f"speaks TLS; use https://{address}"):

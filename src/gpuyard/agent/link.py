@@ -24,7 +24,7 @@ import grpc.aio
 import structlog
 
 from gpuyard import __version__
-from gpuyard.agent import peer
+from gpuyard.agent import failures, peer
 from gpuyard.agent.actuals import Actuals
 from gpuyard.agent.processes import Processes
 from gpuyard.agent.supervisor import messages as said
@@ -370,7 +370,12 @@ class Agent:
             except NotWelcome as refusal:
                 log.error("not_welcome", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
-                log.warning("scheduler_out_of_reach", address=address, message=await self._why(error, address))
+                if self._was_welcome:
+                    message = failures.sentence(error, address, stood=True)
+                    log.warning("scheduler_gone", address=address, message=message, error=failures.raw(error))
+                else:
+                    message = await self._why(error, address)
+                    log.warning("scheduler_out_of_reach", address=address, message=message, error=failures.raw(error))
             if self._was_welcome:
                 wait = self._retry_seconds  # it was there: look for it soon
                 self._was_welcome = False
@@ -384,11 +389,11 @@ class Agent:
         """Why there is no line. gRPC does not say when it is TLS, so that is looked for now and then."""
         now = self._clock.boot()
         if not isinstance(error, grpc.aio.AioRpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
-            return _words(error)
+            return failures.sentence(error, address)
         if now >= self._look_for_tls_at.get(address, now):
             self._look_for_tls_at[address] = now + LOOK_FOR_TLS_SECONDS
             self._wrong_tls[address] = await asyncio.to_thread(self._what_is_wrong, address)
-        return self._wrong_tls[address] or _words(error)
+        return self._wrong_tls[address] or failures.sentence(error, address)
 
     async def _listener(self, address: str) -> int | None:
         """The user who listens there, if that is on this machine. Nobody else than before is spoken to."""
@@ -759,7 +764,7 @@ class Agent:
         try:
             await line.stub.send_log(self._kitchen.output(key, asked), metadata=line.metadata)
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
-            log.debug("log_stream_ended", task=key.task, why=_words(end))
+            log.debug("log_stream_ended", task=key.task, why=failures.raw(end))
 
     def _refusal(self, sentence: str) -> pb.Ended:
         return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)
@@ -773,9 +778,3 @@ def _check_epoch(memory: Memory, epoch: int, origin: int) -> None:
         f"The scheduler speaks for epoch {epoch}, and this node has obeyed {memory.epoch} of another one: it is an old "
         "one, or runs on a copy of the data folder. If it is to go on, start it once with --take-over."
     )
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return str(error) or type(error).__name__

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from gpuyard.domain.node import RESERVED_PREFIX
+from gpuyard.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load, too_short
 from gpuyard.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.wire.local import is_loopback_address
@@ -192,6 +193,17 @@ def _wrong_users(executor: Executor) -> Iterator[Complaint]:
                 yield key, sentence
 
 
+def _wrong_tls(tls: Tls) -> Iterator[Complaint]:
+    """Keys that need each other, and files that no connection can be made with."""
+    if bool(tls.cert) != bool(tls.key):
+        yield "tls", "tls needs both cert and key; give the one that is missing."
+    elif tls.cert and not tls.ca:
+        yield "tls", "tls.cert needs tls.ca too: say whom to trust."
+    else:
+        yield from wrong_authority("tls.ca", tls.ca)
+        yield from wrong_pair("tls.cert", tls.cert, "tls.key", tls.key)
+
+
 def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
     yield from too_short(settings, LEAST_SECONDS)
     yield from _wrong_users(settings.executor)
@@ -222,10 +234,7 @@ def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
     if settings.scheduler.retry_interval > settings.scheduler.max_retry_interval:
         sentence = "scheduler.retry_interval is longer than scheduler.max_retry_interval; make it shorter."
         yield "scheduler.retry_interval", sentence
-    if bool(settings.tls.cert) != bool(settings.tls.key):
-        yield "tls", "tls needs both cert and key; give the one that is missing."
-    if settings.tls.cert and not settings.tls.ca:
-        yield "tls", "tls.cert needs tls.ca too: say whom to trust."
+    yield from _wrong_tls(settings.tls)
     beyond = [str(address) for address in settings.addresses if not is_loopback_address(str(address))]
     if beyond and not settings.tls.ca and not settings.scheduler.plain:
         sentence = (

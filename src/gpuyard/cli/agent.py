@@ -40,8 +40,9 @@ def read_settings(config: "Path | None") -> "AgentSettings":
 def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_yard: str = "") -> None:
     """Until it is told to stop."""
     from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import protect_settings, run_in_loop
+    from gpuyard.cli.serving import protect_settings, run_in_loop, silence_grpc
 
+    silence_grpc()
     set_up(settings.log_level, settings.logging.format, settings.logging.output)
     if settings.agent.join_token:
         protect_settings(config)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.progress import NO_NODES
 from gpuyard.cli.show import TaskId
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def in_words(told: "ExplainAnswer") -> list[str]:
     if told.reason_code in QUOTA_FORBIDS:
         return words
     if fits_nowhere(told):
-        return [*words, NOWHERE]
+        return words if told.reason_code == NO_NODES else [*words, NOWHERE]
     return [
         *words,
         _ahead(told.ahead, more=told.more_ahead),

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from gpuyard.sdk import Task
 
+NO_NODES = "NoNodesYet"
+NO_NODES_SENTENCE = (
+    "No node has joined yet. The agent of `gpuyard up` joins a few seconds after its start; on other GPU hosts start "
+    "`gpuyard agent`."
+)
+"""Most often seen right after `gpuyard up`, where nothing is to be done."""
+
 
 class Progress:
     """Of one task. `with` leaves no line on the terminal, whatever happens."""
@@ -59,7 +66,8 @@ class Progress:
 def _waits(task: "Task") -> str:
     """In a sentence; empty when it runs, is over, or is just being started."""
     if task.status == "pending" and task.reason:
-        return f"{task.id} waits. {task.reason}"
+        reason = NO_NODES_SENTENCE if task.reason_code == NO_NODES else task.reason
+        return f"{task.id} waits. {reason}"
     return f"{task.id} is suspended. {task.reason or ''}".strip() if task.status == "suspended" else ""
 
 

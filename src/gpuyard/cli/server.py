@@ -24,8 +24,9 @@ def server(
         show(effective(settings), config, as_json=as_json)
         return
     from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import protect_settings, run_in_loop
+    from gpuyard.cli.serving import protect_settings, run_in_loop, silence_grpc
 
+    silence_grpc()
     set_up(settings.log_level, settings.logging.format, settings.log_output)
     if settings.join_token or settings.users:
         protect_settings(config)

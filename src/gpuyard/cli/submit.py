@@ -8,6 +8,7 @@ import typer
 from gpuyard.cli.asking import Request, asking
 from gpuyard.cli.explain import NOWHERE, fits_nowhere
 from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.progress import NO_NODES, NO_NODES_SENTENCE
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client, Task
@@ -24,7 +25,7 @@ def submit(request: Request, as_json: Json = False, server: Server = None, token
         print_answer(yard)
     else:
         typer.echo("\n".join(task.id for task in tasks))
-    warn_if_nothing_fits(yard, tasks[0])
+    warn_if_nothing_fits(yard, tasks[0], alone=True)
 
 
 def submitted(yard: "Client", request: Request) -> "list[Task]":
@@ -40,8 +41,11 @@ def submitted(yard: "Client", request: Request) -> "list[Task]":
         raise Unreachable(message, may_have_arrived=True) from None
 
 
-def warn_if_nothing_fits(yard: "Client", task: "Task") -> None:
-    """Say on standard error, at once, that no present node can hold a task; it was accepted and waits."""
+def warn_if_nothing_fits(yard: "Client", task: "Task", *, alone: bool = False) -> None:
+    """Say on standard error, at once, that no present node can hold a task; it was accepted and waits.
+
+    `alone`: nothing else says why it waits; otherwise `Progress` does, and the reason is not said twice.
+    """
     from gpuyard.domain.errors import GpuyardError
 
     if task.status != "pending" or task.allocated_gpus:
@@ -50,5 +54,11 @@ def warn_if_nothing_fits(yard: "Client", task: "Task") -> None:
         told = yard.explain(task.id)
     except GpuyardError:
         return  # the task is accepted; this was only a courtesy
-    if told.status == "pending" and fits_nowhere(told):
-        print(f"gpuyard: {task.id} waits. {told.reason} {NOWHERE}", file=sys.stderr)
+    if told.status != "pending" or not fits_nowhere(told):
+        return
+    if told.reason_code == NO_NODES:
+        words = f"{task.id} waits. {NO_NODES_SENTENCE}" if alone else ""
+    else:
+        words = f"{task.id} waits. {told.reason} {NOWHERE}" if alone else f"{task.id}: {NOWHERE}"
+    if words:
+        print(f"gpuyard: {words}", file=sys.stderr)

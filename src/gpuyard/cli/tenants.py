@@ -9,6 +9,7 @@ from gpuyard.cli.options import Json, Server, Token, client, finite, seconds_of
 
 if TYPE_CHECKING:
     from gpuyard.sdk import Client
+    from gpuyard.sdk.client import TenantLimits
     from gpuyard.wire.answers import TenantAnswer
 
 NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", "GPU HOURS", "BY MODEL")
@@ -70,25 +71,51 @@ def set_(
     period: Annotated[
         str | None, typer.Option("--period", metavar="TIME", help="Of the budget (default: 30d).")
     ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Remove all limits that are not given here; without it they stay.")
+    ] = False,
     as_json: Json = False,
     server: Server = None,
     token: Token = None,
 ) -> None:
-    """Give a tenant these limits and no others: what is left out is not limited."""
+    """Change limits of a tenant. Limits that are left out stay as they are; a new tenant begins with those of `default`."""
+    named: TenantLimits = {
+        "max_gpus": max_gpus,
+        "max_gpus_by_model": _by_model(max_by_model),
+        "guaranteed_gpus": guaranteed_gpus,
+        "max_open_tasks": max_open_tasks,
+        "weight": weight,
+        "gpu_hours": gpu_hours,
+        "gpu_hours_period": seconds_of(period, "--period"),
+    }
+    if not reset and all(value is None for value in named.values()):
+        raise typer.BadParameter("give at least one limit, or --reset to remove all", param_hint="'set'")
     yard = client(server, token)
     from gpuyard.cli.printing import report
 
-    told = yard.set_tenant(
-        tenant,
-        max_gpus=max_gpus,
-        max_gpus_by_model=_by_model(max_by_model),
-        guaranteed_gpus=guaranteed_gpus,
-        max_open_tasks=max_open_tasks,
-        weight=weight,
-        gpu_hours=gpu_hours,
-        gpu_hours_period=seconds_of(period, "--period"),
-    )
+    told = yard.set_tenant(tenant, **(named if reset else _changed(yard, tenant, named)))
     report(yard, _limits(told), as_json=as_json)
+
+
+def _changed(yard: "Client", tenant: str, named: "TenantLimits") -> "TenantLimits":
+    """The limits that a tenant has, with those that are named; the API replaces all of them at once."""
+    every = {known.id: known for known in yard.tenants().tenants}
+    now = every.get(tenant) or every.get("default")
+    if now is None:
+        return named
+    limits: TenantLimits = {
+        "max_gpus": now.max_gpus,
+        "guaranteed_gpus": now.guaranteed_gpus,
+        "max_open_tasks": now.max_open_tasks,
+        "weight": now.weight,
+        "gpu_hours": now.gpu_hours,
+        "gpu_hours_period": now.gpu_hours_period,
+    }
+    for name, value in named.items():
+        if value is not None:
+            limits[name] = value  # type: ignore[literal-required]
+    limits["max_gpus_by_model"] = {**now.max_gpus_by_model, **(named.get("max_gpus_by_model") or {})}
+    return limits
 
 
 def _limits(told: "TenantAnswer") -> str:

@@ -46,10 +46,12 @@ from gpuyard.control_plane.settings import (
     Gpus,
     ServerSettings,
     engine_settings_of,
+    mapped_to_scheduler,
     pool_of,
     refuse_unsafe_addresses,
     split_of,
     tenants_of,
+    wrong_tls_files,
 )
 from gpuyard.control_plane.system_users import SystemUsers
 from gpuyard.control_plane.views import Views
@@ -115,6 +117,8 @@ async def serve(
 ) -> None:
     """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
     if sentence := refuse_unsafe_addresses(settings):
+        raise CanNotServe(sentence)
+    for _, sentence in (*wrong_tls_files(settings.server.tls), *mapped_to_scheduler(settings, os.geteuid())):
         raise CanNotServe(sentence)
     raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())
@@ -553,13 +557,22 @@ def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
     where = settings.grpc_address
     host = where.host or "0.0.0.0"  # noqa: S104 - ":9090" is every interface, as it says
     address = f"[{host}]:{where.port}" if ":" in host else f"{host}:{where.port}"
-    tls = settings.server.tls
+    credentials = _credentials(settings)
     try:
-        if not tls.cert:
+        if credentials is None:
             return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise CanNotServe(f"Agents can not be served on {address}: {error}. Is another scheduler there?") from None
+
+
+def _credentials(settings: ServerSettings) -> "grpc.ServerCredentials | None":
+    tls = settings.server.tls
+    if not tls.cert:
+        return None
+    try:
         pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
         ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
-        credentials = grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
-        return server.add_secure_port(address, credentials)
-    except (RuntimeError, OSError) as error:
-        raise CanNotServe(f"Agents can not be served on {address}: {error}. Is another scheduler there?") from None
+    except OSError as error:
+        raise CanNotServe(f"server.tls: {error.filename} can not be read: {error.strerror}.") from None
+    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)

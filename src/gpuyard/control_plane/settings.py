@@ -7,6 +7,7 @@ would have an effect: a setting that is silently ignored is worse than none.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -14,6 +15,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from gpuyard.control_plane.access.origin import refuse_plain_address, refuse_unsafe_address
+from gpuyard.control_plane.system_users import refuse_own_account
 from gpuyard.domain.node import RESERVED_PREFIX, Gpu, NodeSpec
 from gpuyard.domain.pool import PoolSettings
 from gpuyard.domain.settings import Backfill, Settings
@@ -21,6 +23,7 @@ from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.domain.validation import MOST_REMEMBERED, check_split, check_tenant
 from gpuyard.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.engine.policies import POLICIES
+from gpuyard.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.wire.config import (
     Address,
     Complaint,
@@ -609,6 +612,8 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
         yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
     if tls.client_ca and not tls.cert:
         yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
+    yield from wrong_tls_files(tls)
+    yield from _mapped_to_owner(settings)
     yield from too_short(settings, LEAST_SECONDS)
     for label in settings.pool.labels:
         if label.startswith(RESERVED_PREFIX):
@@ -630,11 +635,39 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     for name in names:
         if names.count(name) > 1:
             yield "users", f"users: {name} stands there twice; keep one of them."
-    if settings.users and _lacks_an_admin(settings):
+    if _lacks_an_admin(settings):
         sentence = (
-            f"users: nobody is an admin, and {settings.data_dir} holds no other users; give one user the role admin."
+            f"auth.enabled is true, users has no admin, and {settings.data_dir} holds no other users, so the scheduler "
+            "could not be administered. Add a user with the role admin to users, or set auth.local_admin: true and run "
+            "`gpuyard users add NAME --role admin` as root or as the user who runs the scheduler."
         )
-        yield "users", sentence
+        yield "auth.enabled", sentence
+
+
+def mapped_to_scheduler(settings: ServerSettings, uid: int) -> Iterator[Complaint]:
+    """Users and tenants whose tasks would run as the scheduler does, although they log in."""
+    for user in settings.users:
+        if sentence := refuse_own_account(f"users: system_user of {user.username}", user.system_user, uid):
+            yield "users", sentence
+    if not settings.auth.enabled:  # tasks that this user submits without a login may belong to any tenant
+        return
+    for name, entry in sorted(settings.tenants.items()):
+        key = f"tenants.{name}.user"
+        if sentence := refuse_own_account(key, entry.user, uid):
+            yield key, sentence
+
+
+def _mapped_to_owner(settings: ServerSettings) -> Iterator[Complaint]:
+    """The same for whoever owns the data folder. While there is none, only the start shows who runs the scheduler."""
+    with suppress(OSError):
+        yield from mapped_to_scheduler(settings, settings.data_dir.stat().st_uid)
+
+
+def wrong_tls_files(tls: Tls) -> Iterator[Complaint]:
+    """Files that no port can be opened with."""
+    yield from wrong_pair("server.tls.cert", tls.cert, "server.tls.key", tls.key)
+    if tls.cert:
+        yield from wrong_authority("server.tls.client_ca", tls.client_ca)
 
 
 def _lacks_an_admin(settings: ServerSettings) -> bool:

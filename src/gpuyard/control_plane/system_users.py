@@ -1,10 +1,28 @@
 """Which system account the tasks of a user run as: a small file beside the users, read once and replaced as a whole."""
 
 import os
+import pwd
 from pathlib import Path
 from typing import Self
 
 import msgspec
+
+
+def refuse_own_account(setting: str, account: str, uid: int) -> str:
+    """Why tasks must not run as this account, if it is the one under whose uid the scheduler runs; empty: it is not.
+
+    A node can still map tasks to it in its own file: there executor.shared_user is the consent.
+    """
+    try:
+        if not account or pwd.getpwnam(account).pw_uid != uid:
+            return ""
+    except KeyError:  # an account of the nodes only
+        return ""
+    return (
+        f"{setting} is {account}, the system user who runs the scheduler: on this machine such a task could read the "
+        "journal, the join token and the secrets, and nodes refuse to start it. Map it to another system user. To allow "
+        "it on a node, map it in executor.users or executor.system_users of that node's file."
+    )
 
 
 class SystemUsers:

@@ -39,6 +39,7 @@ NOTICE_SECONDS = 1.0
 LOOK_FOR_TLS_SECONDS = 2.0
 OTHER_NAME = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another host name or address."""
+EXPIRED, NOT_YET_VALID = 10, 9
 STARTING = "NotReady"
 """A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
 ANY_USER = "any"
@@ -352,6 +353,10 @@ class Connection:
                 f"The certificate of {self.server} is for another host name than {self._host}; use a name that is in it, "
                 "or have one made whose subjectAltName has this name."
             )
+        if self._tls is not None and getattr(error, "verify_code", 0) == EXPIRED:
+            return f"The certificate of {self.server} has expired. Have it renewed; check the clocks of both machines, too."
+        if self._tls is not None and getattr(error, "verify_code", 0) == NOT_YET_VALID:
+            return f"The certificate of {self.server} is not valid yet. Check the clocks of both machines."
         if self._tls is not None and "CERTIFICATE" in str(error).upper():
             return f"The certificate of {self.server} is not trusted; name the file of its authority in GPUYARD_CA."
         if self._tls is not None and "SSL" in type(error).__name__:

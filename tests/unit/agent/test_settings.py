@@ -9,6 +9,7 @@ import yaml
 
 from gpuyard.agent.settings import DEFAULT_DATA_DIR, LEAST_SECONDS, AgentSettings, load_agent_settings
 from gpuyard.wire.config import WrongSettings, keys_of
+from tests.unit.certificates import certificate, needs_openssl
 from tests.unit.wire.durations import durations_of
 
 READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
@@ -76,6 +77,7 @@ def test_schedulers_are_listed_once_and_in_order() -> None:
     assert settings.executor.users == {"vision": "alice"}
 
 
+@needs_openssl
 @pytest.mark.parametrize("address", ["10.0.0.1:9090", "scheduler.lab:9090", "[fd00::1]:9090"])
 def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain_text_is_fine(
     tmp_path: Path, address: str
@@ -83,7 +85,7 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain
     text = f"scheduler: {{master_address: '{address}'}}"
     with pytest.raises(WrongSettings, match=r"Set tls.ca to .* or set scheduler.plain: true"):
         load(tmp_path, text)
-    assert load(tmp_path, f"{text}\ntls: {{ca: ca.pem}}").addresses == (address,)
+    assert load(tmp_path, f"{text}\ntls: {{ca: {certificate(tmp_path, 'ca').cert}}}").addresses == (address,)
     assert load(tmp_path, text.replace("}", ", plain: true}")).addresses == (address,)
     for near in ("127.0.0.1:9090", "localhost:9090", "[::1]:9090"):
         assert load(tmp_path, f"scheduler: {{master_address: '{near}'}}").addresses == (near,)
@@ -140,3 +142,18 @@ def test_a_duration_below_its_least_value_is_refused(tmp_path: Path, key: str) -
     section, name = key.split(".")
     with pytest.raises(WrongSettings, match=rf"{key} is 1e-12 s; it must be at least {LEAST_SECONDS[key]:g} s\."):
         load(tmp_path, f"{section}: {{{name}: 1.0e-12}}")
+
+
+@needs_openssl
+def test_the_tls_files_of_an_agent_are_checked_before_it_starts(tmp_path: Path) -> None:
+    one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
+    good = load(tmp_path, f"tls: {{ca: {one.cert}, cert: {other.cert}, key: {other.key}}}")
+    assert good.tls.ca == str(one.cert)
+    with pytest.raises(
+        WrongSettings, match=r"line 1: tls\.ca: .*one\.key is not usable .* Give the path of a certificate"
+    ):
+        load(tmp_path, f"tls: {{ca: {one.key}}}")
+    with pytest.raises(WrongSettings, match=r"tls\.ca: .*none\.pem does not exist\. Give the path of a certificate"):
+        load(tmp_path, f"tls: {{ca: {tmp_path}/none.pem}}")
+    with pytest.raises(WrongSettings, match=r"tls\.key \(.*one\.key\) is not the key of the certificate in tls\.cert"):
+        load(tmp_path, f"tls: {{ca: {one.cert}, cert: {other.cert}, key: {one.key}}}")

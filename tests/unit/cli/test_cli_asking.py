@@ -150,7 +150,7 @@ def test_an_array_can_not_be_run_in_the_foreground(
 def test_what_is_said_before_a_verb_of_a_group_counts_for_it(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = {
         "nodes": ("remove", "n"),
-        "tenants": ("set", "t"),
+        "tenants": ("set", "t", "--reset"),
         "users": ("remove", "u"),
         "tokens": ("revoke", "x"),
         "lease": ("release", "1"),

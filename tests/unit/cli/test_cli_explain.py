@@ -85,7 +85,7 @@ def test_a_start_that_rests_on_no_estimate_does_not_speak_of_any(code: str) -> N
     assert told[-1] == f"It starts at {spoken_instant(LIKELY)}."
 
 
-@pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "NoNodesYet", "GangLargerThanYard"])
+@pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanYard"])
 def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
@@ -93,7 +93,9 @@ def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall"])
+@pytest.mark.parametrize(
+    "code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall", "NoNodesYet"]
+)
 def test_where_the_reason_says_what_it_waits_for_nothing_is_added(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
 

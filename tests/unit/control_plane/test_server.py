@@ -135,7 +135,7 @@ def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(t
         f"storage: {{data_dir: {data}}}\nserver: {{http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}}\n"
         "auth: {enabled: true}\nusers: [{username: bob, password: secret-1}]\n"
     )
-    with pytest.raises(WrongSettings, match="nobody is an admin"):
+    with pytest.raises(WrongSettings, match="users has no admin"):
         load_server_settings(file, {})
     off = ServerSettings(
         server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),

@@ -1,11 +1,15 @@
 """A scheduler's settings: defaults, the ready file, the files of 002 and 003, and what can not be."""
 
+import asyncio
+import os
+import pwd
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from gpuyard.control_plane.server import CanNotServe, serve
 from gpuyard.control_plane.settings import (
     ALGORITHMS,
     LEAST_SECONDS,
@@ -186,7 +190,11 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ),
         (
             "storage: {data_dir: /none/such}\nauth: {enabled: true}\nusers: [{username: a, password: secret-1}]",
-            "users: nobody is an admin, and /none/such holds no other users; give one user the role admin.",
+            "auth.enabled is true, users has no admin, and /none/such holds no other users, so the scheduler could not be",
+        ),
+        (
+            "storage: {data_dir: /none/such}\nauth: {enabled: true}",
+            "line 2: auth.enabled is true, users has no admin, and /none/such holds no other users",
         ),
         ("users: [{username: a}]", "users[0].password is missing"),
         ("tenants: {'a b': {}}", "tenants has the key"),
@@ -207,6 +215,28 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
     assert str(wrong.value).startswith(str(tmp_path / "scheduler.yaml"))
     assert part in str(wrong.value)
     assert "\n" not in str(wrong.value)
+
+
+def test_tasks_are_not_mapped_to_the_user_who_runs_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, own = pwd.getpwnam, pwd.getpwuid(os.geteuid())
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: own if name == "service" else known(name))
+    admin = "{username: ada, password: secret-1, role: admin, system_user: service}"
+    text = f"auth: {{enabled: true}}\nusers: [{admin}]\ntenants: {{lab: {{user: service}}}}\nstorage: {{data_dir: {tmp_path}}}"
+    with pytest.raises(WrongSettings) as wrong:
+        load(tmp_path, text)
+    told = str(wrong.value)
+    assert "line 2: users: system_user of ada is service, the system user who runs the scheduler" in told
+    assert "line 3: tenants.lab.user is service, the system user who runs the scheduler" in told
+    without_login = text.replace("enabled: true", "enabled: false")  # that user's own tasks may be of any tenant
+    load(tmp_path, without_login.replace(", system_user: service", ""))
+    with pytest.raises(WrongSettings, match="system_user of ada is service"):
+        load(tmp_path, without_login)
+
+    not_yet = load(tmp_path, text.replace(str(tmp_path), str(tmp_path / "none")))
+    with pytest.raises(CanNotServe, match="who runs the scheduler"):
+        asyncio.run(serve(not_yet))
 
 
 def test_a_variable_is_named_when_what_it_says_is_not_supported() -> None:

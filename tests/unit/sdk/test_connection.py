@@ -1,8 +1,10 @@
 """The way to the scheduler: kept open, taken up again where that is safe, and one sentence for whatever goes wrong."""
 
 import socket
+import ssl
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from gpuyard.sdk import NotAllowed, NotFound, NotNow, Refused, Unreachable, YardError, connect
 from gpuyard.sdk.connection import NOTICE_SECONDS
 from gpuyard.sdk.errors import NotAYard, WrongAddress
+from tests.unit.certificates import dated_certificate, needs_openssl
 from tests.unit.sdk.partner import Answering, partner, refusal, task
 
 
@@ -311,3 +314,33 @@ def test_a_full_disk_is_said_at_once() -> None:
             connect(server.url).submit("true")
 
         assert len(server.asked) == 1
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        ("20200101000000Z", "20200102000000Z", "has expired. Have it renewed"),
+        ("20400101000000Z", "20400102000000Z", "is not valid yet. Check the clocks"),
+    ],
+)
+def test_a_certificate_that_is_not_valid_now_is_not_blamed_on_its_authority(
+    tmp_path: Path, first: str, last: str, words: str
+) -> None:
+    pair = dated_certificate(tmp_path, "server", first, last)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def shakes_hands_once() -> None:
+            line, _ = listener.accept()
+            with line, suppress(OSError):
+                context.wrap_socket(line, server_side=True).close()
+
+        answering = threading.Thread(target=shakes_hands_once)
+        answering.start()
+        with pytest.raises(Unreachable) as caught:
+            connect(f"https://127.0.0.1:{listener.getsockname()[1]}", token="", ca=str(pair.cert)).task(7)
+        answering.join(10)
+    assert words in str(caught.value)
+    assert "GPUYARD_CA" not in str(caught.value)

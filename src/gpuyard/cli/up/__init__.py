@@ -45,7 +45,9 @@ def up(
     as_json: Annotated[bool, json_option("Say where it listens as one JSON object.")] = False,
 ) -> None:
     """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
-    from gpuyard.cli.serving import run_in_loop
+    from gpuyard.cli.serving import run_in_loop, silence_grpc
+
+    silence_grpc()
     from gpuyard.cli.up.mark import Mark
     from gpuyard.cli.up.running import Plan, run
 

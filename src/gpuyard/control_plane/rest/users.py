@@ -1,5 +1,7 @@
 """Users, their tokens, and logging in. They live in a store of their own, outside the journal: what it holds is nobody's business."""
 
+import asyncio
+import os
 import time
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from gpuyard.control_plane.rest.answer import Answer, say
 from gpuyard.control_plane.rest.call import Call, Desk, in_thread
 from gpuyard.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.control_plane.rest.query import Parameter, text
+from gpuyard.control_plane.system_users import refuse_own_account
 from gpuyard.control_plane.yard import by
 from gpuyard.domain import commands as command
 from gpuyard.domain.values import TenantId
@@ -85,6 +88,7 @@ async def post_user(desk: Desk, call: Call) -> Answer:
     if asked.password is None:
         raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
+    await _check_account(asked.system_user)
     user = await in_thread(desk, desk.access.add_user, asked.username, asked.password, tenant, role)
     await in_thread(desk, desk.yard.system_users.set, user.username, asked.system_user)
     await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
@@ -110,6 +114,8 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
     maps = change.system_user is not UNSET
     if (given or maps) and not _sees_all(call.who):
         raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
+    if change.system_user is not UNSET:
+        await _check_account(change.system_user)
     if change.password is not UNSET:
         if _is(call.who, user.username):  # a stolen login must not become the user for good
             if change.old_password is UNSET:
@@ -127,6 +133,12 @@ async def patch_user(desk: Desk, call: Call) -> Answer:
         await in_thread(desk, desk.yard.system_users.set, user.username, change.system_user)
         await note(desk, "user_changed", call.who, username=user.username, system_user=change.system_user)
     return await get_user(desk, call)
+
+
+async def _check_account(account: str) -> None:
+    """In a thread of its own: a directory service that hangs must not hold up other changes of users."""
+    if sentence := await asyncio.to_thread(refuse_own_account, "system_user", account, os.geteuid()):
+        raise WrongRequest("WrongText", sentence, "system_user")
 
 
 async def delete_user(desk: Desk, call: Call) -> Answer:

@@ -1,0 +1,48 @@
+"""gRPC's failures in plain sentences. Its own text is for its developers and changes between versions."""
+
+import grpc
+import grpc.aio
+
+_CLOSED = ("cancelling all calls", "socket closed", "stream removed", "connection reset", "goaway", "broken pipe")
+_NO_WAY = ("no route to host", "network is unreachable", "host is unreachable")
+_SILENT = ("keepalive", "ping timeout", "timed out", "timeout occurred", "deadline")
+
+
+def sentence(error: BaseException, address: str, *, stood: bool = False) -> str:
+    """Why there is no connection to this address; `stood`: there was one, and the scheduler had let this node in."""
+    if isinstance(error, TimeoutError):
+        return f"No answer from {address} came in time."
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return str(error) or type(error).__name__
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"No answer from {address} came in time."
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return f"What listens at {address} is not a gpuyard scheduler of this version."
+    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED}:
+        return _of_transport(details.lower(), address, stood) or details or code.name
+    return details or code.name  # a sentence of the scheduler's own
+
+
+def _of_transport(text: str, address: str, stood: bool) -> str:
+    """A sentence for what gRPC says of a connection; empty: it is not known."""
+    if "connection refused" in text:
+        return f"Nothing listens at {address}."
+    if any(part in text for part in _NO_WAY):
+        return f"There is no route to {address}."
+    if "dns resolution failed" in text or "name resolution" in text:
+        return f"The host name {address.rpartition(':')[0]} can not be resolved."
+    if "handshake" in text:
+        return f"The TLS handshake with {address} failed."
+    if any(part in text for part in _CLOSED):
+        return "The scheduler closed the connection." if stood else f"What listens at {address} closed the connection."
+    if any(part in text for part in _SILENT):
+        return f"No answer from {address} came in time."
+    return f"The connection to {address} failed." if "failed to connect to all addresses" in text else ""
+
+
+def raw(error: BaseException) -> str:
+    """The same as the library has it."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__
