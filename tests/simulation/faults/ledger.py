@@ -243,6 +243,7 @@ class Judge:
             self._task_of[token].append(number)
         self._origins: dict[tuple[int, int], int] = {}
         self._placed: dict[Attempt, tuple[str, ...]] = {}
+        self._placed_at: dict[Attempt, float] = {}
         self._counted: set[Attempt] = set()
         self._asked_for: set[Attempt] = set()
         """Attempts that were stopped because of a time-out or on request."""
@@ -262,6 +263,7 @@ class Judge:
                 case fact.TaskPlaced(task, attempt, placement):
                     self._origins[task, attempt] = origin
                     self._placed[task, attempt, origin] = tuple(placement.nodes)
+                    self._placed_at[task, attempt, origin] = at
                 case fact.AttemptEnded(task, attempt, outcome):
                     if outcome not in {Outcome.LOST, Outcome.STOPPED}:
                         self._counted.add(self._attempt(task, attempt))
@@ -382,7 +384,8 @@ class Judge:
 
     def _has_reason(self, submission: Submission, parts: list[Run], until: float) -> bool:
         """Whether something happened to the nodes of an attempt that explains why it was not the one that counted."""
-        since = min(part.started_at for part in parts) - 20.0
+        began = min(part.started_at for part in parts)  # parts of a gang that were ready wait for the others
+        since = min(began, self._placed_at.get(parts[0].attempt, began)) - 20.0
         nodes = {part.hardware for part in parts} | set(self._placed.get(parts[0].attempt, ()))
         for trouble in self._book.troubles:
             if trouble.kind in HARD and trouble.where in nodes and trouble.begin <= until and trouble.end >= since:
