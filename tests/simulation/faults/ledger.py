@@ -423,12 +423,13 @@ class Judge:
                     return True
         return False
 
-    def _is_not_heard(self, trouble: Trouble) -> bool:
-        """Whether a scheduler stopped on purpose before all nodes were back from what was before."""
+    def _is_not_heard(self, trouble: Trouble, node: str) -> bool:
+        """Whether a scheduler stopped on purpose before a node was back from what was before."""
         return trouble.kind == "scheduler_planned" and any(
-            it.where == SCHEDULER and it is not trouble and trouble.begin - NOT_BACK_SECONDS <= it.end <= trouble.end
+            it.where in {SCHEDULER, node} and it is not trouble and it.kind in RECONNECTS
+            and it.begin <= trouble.begin and it.end >= trouble.begin - NOT_BACK_SECONDS
             for it in self._book.troubles
-        )
+        )  # fmt: skip
 
     def _was_removed(self, run: Run) -> bool:
         """Whether an operator decided that what runs there is over."""
@@ -448,7 +449,7 @@ class Judge:
             found = sorted(
                 (it.begin, it.end)
                 for it in self._book.troubles
-                if it.where in wheres and (it.kind in kinds or self._is_not_heard(it))
+                if it.where in wheres and (it.kind in kinds or self._is_not_heard(it, node))
             )
             kept = []
             for begin, end in found:
