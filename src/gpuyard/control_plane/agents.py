@@ -107,6 +107,7 @@ class Agents:
         offline_after_seconds: float = 15.0,
         yard_key: bytes = b"",
         take_over: bool = False,
+        draw_origin: Callable[[], int],
         unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
         position_at: Callable[[int], Position | None] = lambda _: None,
     ) -> None:
@@ -123,6 +124,7 @@ class Agents:
         self._offline_after_seconds = offline_after_seconds
         self._yard_key = yard_key
         self._take_over = take_over
+        self._draw_origin = draw_origin
         self._unsafe_labels = unsafe_labels
         """Of nodes whose tasks would be admins here."""
         self._believed = False
@@ -366,8 +368,9 @@ class Agents:
         obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
         if self._take_over and (proven or not self._believed):
             self._believed = self._believed or not proven
+            # What was placed and is not there may have run and ended under the other one: it is not launched again.
             order = command.BeginEpoch(
-                __version__, request.epoch, state.origin, offline_after_seconds=self._offline_after_seconds
+                __version__, request.epoch, self._draw_origin(), offline_after_seconds=self._offline_after_seconds
             )
             answer = await self._loop.tell(order, "operator")
             if isinstance(answer, Refusal):

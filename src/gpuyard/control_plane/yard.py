@@ -77,6 +77,8 @@ SNAPSHOT_PAUSES = 10.0
 MOST_FAILED = 3
 """After so many failures in a row the loop makes the snapshot itself: else the journal would grow for ever."""
 STOP_SECONDS = 10.0
+UNKNOWN_TASKS = 10_000
+"""So many task numbers are left out by a scheduler that takes over: an old copy does not know which were given out."""
 PATIENCE_MARGIN_SECONDS = 5.0
 """Nodes count their patience from when they hear of it, which is later than the fact."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
@@ -89,6 +91,10 @@ REASONS_AT_MOST = 200
 
 log = structlog.get_logger()
 _encode = msgspec.json.Encoder().encode
+
+
+def _drawn_origin() -> int:
+    return secrets_module.randbelow(MOST_ORIGIN) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +165,8 @@ class Yard:
         self._clock_file = clock_file
         note = read_note(clock_file) if clock_file is not None else None
         self.clock = EngineClock(engine.state.now, clock, note)
-        self._origin = secrets_module.randbelow(MOST_ORIGIN) + 1 if origin is None else origin
+        self._origin = _drawn_origin() if origin is None else origin
+        self._take_over = take_over
         self._offline_after_seconds = offline_after_seconds
         self.loop = Loop(
             engine,
@@ -180,6 +187,7 @@ class Yard:
             offline_after_seconds=offline_after_seconds,
             yard_key=yard_key,
             take_over=take_over,
+            draw_origin=_drawn_origin,
             unsafe_labels=unsafe_labels,
             position_at=journal.position_at,
         )
@@ -241,6 +249,8 @@ class Yard:
     async def _begin(self, version: str) -> None:
         order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
         await self.loop.tell(order)
+        if self._take_over:  # the first node that comes may not be the one that has heard of the latest tasks
+            await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + UNKNOWN_TASKS)))
         self.ready = True
 
     async def stop(self, patience_seconds: float) -> None:

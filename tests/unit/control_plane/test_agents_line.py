@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from gpuyard.control_plane.agents import TRIES, Deposed
-from gpuyard.control_plane.yard import Yard
+from gpuyard.control_plane.yard import UNKNOWN_TASKS, Yard
 from gpuyard.domain.commands import CancelTask
 from gpuyard.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
 from gpuyard.domain.refusals import StrayRuns
@@ -668,6 +668,34 @@ def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Pat
                 await asyncio.sleep(0.1)
             assert not yard.views.nodes[NodeId("m")].lost, "its planned stop may be among the facts that are missing"
             await witness.leaves()
+
+    run(story)
+
+
+def test_what_may_have_run_under_another_scheduler_is_not_launched_again_under_the_same_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, yard_key=KEY, take_over=True, origin=5) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            await submit(yard, spec())
+            assert (await hand.is_told("launch")).attempt == 1
+            await hand.leaves()
+            back = Hand(address)  # it ran, ended, and the other scheduler has its end
+            epoch = yard.loop.engine.state.epoch
+            await back.joins(epoch=epoch + 10, origin=3, epoch_proof=b"of a key that is gone")
+            assert (await back.is_told("launch")).attempt == 2
+            await back.leaves()
+
+    run(story)
+
+
+def test_a_scheduler_that_takes_over_leaves_task_numbers_out(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            assert await submit(yard, spec()) == [TaskId(1)]
+        async with open_yard(tmp_path, take_over=True) as (yard, _):
+            await until(lambda: yard.ready)
+            assert await submit(yard, spec()) == [TaskId(UNKNOWN_TASKS + 2)]
 
     run(story)
 
