@@ -150,9 +150,13 @@ class Cluster:
         """The whole node at once: agent, supervisor and everything they started."""
         self.kill(self.agents[name])
         mine = str(self.folder / name)
-        for pid in self._processes_of(mine):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for _ in range(10):  # a process that is about to execute a command does not show yet whose it is
+            found = self._processes_of(mine)
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not found:
+                return
 
     def _processes_of(self, folder: str) -> list[int]:
         found = []
