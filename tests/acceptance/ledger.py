@@ -20,7 +20,8 @@ What DESIGN promises and is counted here:
 
 An attempt whose origin the journal does not know was placed by a scheduler whose facts are gone: by a second one on a copy
 of the data folder, or after the copy that was put back. The scheduler that went on can not know of it before its node says
-so. Such overlaps are counted apart and break no promise.
+so. The same holds for a node that has gone over to a second scheduler: that one renews its leases. Such overlaps are
+counted apart and break no promise.
 """
 
 from collections import Counter, defaultdict
@@ -105,6 +106,8 @@ class CutOff:
     node: str
     since: float
     until: float = float("inf")
+    to_second: bool = False
+    """It went over to a second scheduler on a copy of the data folder."""
 
 
 @dataclass
@@ -258,6 +261,8 @@ def _check_overlaps(
                     continue  # parts of one gang, or one after the other
                 if not {one.origin, other.origin} <= origins:
                     verdict.counts["overlapping, of forgotten schedulers"] += 1
+                elif any(it.to_second and it.node == one.node and it.since <= begin <= it.until for it in cut_off):
+                    verdict.counts["overlapping, beside a second scheduler"] += 1
                 elif one.task in fenced:
                     never.append(f"fenced: {one} and {other}")
                 elif any(it.node == one.node and it.since <= begin <= it.until for it in cut_off):

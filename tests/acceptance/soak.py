@@ -503,6 +503,8 @@ def second_scheduler(yard: SoakYard, _: str, draw: random.Random) -> Steps:
     yard.second = yard._popen("server", yard._write("second.yaml", settings))
     yield 2.0
     cut = [node for node in yard.proxies if draw.random() < 0.7]
+    gone_over = [CutOff(node, boot_clock(), to_second=True) for node in cut]
+    yard.cut_off += gone_over
     for node in cut:
         yard.proxies[node].cut()
     yield draw.uniform(2.0, 6.0)
@@ -511,6 +513,8 @@ def second_scheduler(yard: SoakYard, _: str, draw: random.Random) -> Steps:
     for node in cut:
         yard.proxies[node].restore()
     _until_registered(yard, cut, since)
+    for each in gone_over:
+        each.until = boot_clock()
 
 
 def _until_registered(yard: SoakYard, nodes: list[str], since: int) -> None:
