@@ -470,6 +470,9 @@ class Agents:
         for ref in found.stop:
             commands.append(launches.stop(ref, "The task went on elsewhere."))
         for ref in found.strays:
+            if session.there[ref] == pb.Attempt.PREPARED:  # a part of a gang that would wait for the others for ever
+                commands.append(launches.stop(ref, "This scheduler does not know it, and nothing of it has begun."))
+                continue
             log.warning("stray_attempt", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin)
             session.strays[ref] = None
             stray = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)

@@ -78,7 +78,8 @@ MOST_FAILED = 3
 """After so many failures in a row the loop makes the snapshot itself: else the journal would grow for ever."""
 STOP_SECONDS = 10.0
 UNKNOWN_TASKS = 10_000
-"""So many task numbers are left out by a scheduler that takes over: an old copy does not know which were given out."""
+"""At least so many task numbers are left out by a scheduler that takes over: which were given out, an old copy does not
+know."""
 PATIENCE_MARGIN_SECONDS = 5.0
 """Nodes count their patience from when they hear of it, which is later than the fact."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
@@ -250,7 +251,10 @@ class Yard:
         order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
         await self.loop.tell(order)
         if self._take_over:  # the first node that comes may not be the one that has heard of the latest tasks
-            await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + UNKNOWN_TASKS)))
+            left_out = UNKNOWN_TASKS + secrets_module.randbelow(
+                9 * UNKNOWN_TASKS
+            )  # the same copy may be restored twice
+            await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + left_out)))
         self.ready = True
 
     async def stop(self, patience_seconds: float) -> None:
