@@ -20,8 +20,8 @@ What DESIGN promises and is counted here:
 
 An attempt whose origin the journal does not know was placed by a scheduler whose facts are gone: by a second one on a copy
 of the data folder, or after the copy that was put back. The scheduler that went on can not know of it before its node says
-so. The same holds for a node that has gone over to a second scheduler: that one renews its leases. Such overlaps are
-counted apart and break no promise.
+so. The same holds for a node that has gone over to a second scheduler: that one renews its leases. Such overlaps, and
+task numbers that a scheduler whose facts are gone has given out, are counted apart and break no promise.
 """
 
 from collections import Counter, defaultdict
@@ -139,7 +139,7 @@ def compare(
     origins = {it.fact.origin for it in facts if isinstance(it.fact, fact.EpochBegan)}
     _compare_journal(facts, accepted, verdict)
     fenced = {int(task) for task, spec in specs.items() if spec.on_lost is OnLost.FENCE}
-    _check_starts(lives, verdict)
+    _check_starts(lives, origins, verdict)
     _check_gpus(lives, verdict)
     _check_overlaps(lives, fenced, origins, cut_off, verdict)
     verdict.counts.update(
@@ -213,19 +213,23 @@ def _compare_journal(facts: list[Record], accepted: Mapping[int, int], verdict: 
     verdict.breaks("retry unexplained", unexplained)
 
 
-def _check_starts(lives: list[Life], verdict: Verdict) -> None:
+def _check_starts(lives: list[Life], origins: set[int], verdict: Verdict) -> None:
     by_attempt: dict[tuple[int, int, int, str], list[Life]] = defaultdict(list)
     tokens: dict[int, set[int]] = defaultdict(set)
+    forgotten: dict[int, set[int]] = defaultdict(set)
     complete: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for life in lives:
         by_attempt[life.task, life.attempt, life.origin, life.node].append(life)
-        tokens[life.task].add(life.token)
+        (tokens if life.origin in origins else forgotten)[life.task].add(life.token)
         if life.ended:
             complete[life.token].add((life.attempt, life.origin))
     twice = [found for found in by_attempt.values() if sum(len(life.begins) for life in found) > 1]
     verdict.breaks("started twice", [" and ".join(map(str, found)) for found in twice])
     verdict.breaks(
         "number twice", [f"task {task} was run for tokens {found}" for task, found in tokens.items() if len(found) > 1]
+    )
+    verdict.counts["number twice, of forgotten schedulers"] = sum(
+        len(found | tokens.get(task, set())) > 1 for task, found in forgotten.items()
     )
     verdict.counts["ran to the end again"] = sum(len(runs) > 1 for runs in complete.values())
 

@@ -14,17 +14,18 @@ Write = Callable[..., None]
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     def one(
-        token: int, begin: float, last: float, *, attempt: int = 1, node: str = "n1", gpu: int = 0, pid: int = 1
-    ) -> None:
+        token: int, begin: float, last: float, *, attempt: int = 1, node: str = "n1", gpu: int = 0, pid: int = 1,
+        task: int = 0, origin: int = 7,
+    ) -> None:  # fmt: skip
         lines = f"begin {begin} host {gpu}\nalive {last}\nend {last}\n"
-        (tmp_path / f"{token}.{token + 100}.{attempt}.7.{pid}.{node}").write_text(lines)
+        (tmp_path / f"{token}.{task or token + 100}.{attempt}.{origin}.{pid}.{node}").write_text(lines)
 
     return one
 
 
 def checked(folder: Path, *, fenced: set[int] | None = None, cut_off: list[CutOff] | None = None) -> Verdict:
     verdict, lives = Verdict(), ledger.read(folder)
-    ledger._check_starts(lives, verdict)
+    ledger._check_starts(lives, {7}, verdict)
     ledger._check_gpus(lives, verdict)
     ledger._check_overlaps(lives, fenced or set(), {7}, cut_off or [], verdict)
     return verdict
@@ -62,6 +63,27 @@ def test_two_attempts_at_once_are_allowed_only_while_the_node_of_the_first_is_cu
     assert checked(tmp_path, cut_off=[CutOff("n1", 9.0, 11.0)]).counts["overlapping"] == 1
     assert checked(tmp_path, cut_off=[CutOff("n1", 9.0)]).counts["overlapping"] == 0
     assert checked(tmp_path, cut_off=[CutOff("n1", 9.0)], fenced={101}).counts["overlapping"] == 1
+
+
+def test_two_attempts_at_once_break_nothing_while_the_first_node_obeys_a_second_scheduler(
+    tmp_path: Path, write: Write
+) -> None:
+    write(1, 10.0, 14.0)
+    write(1, 12.0, 13.0, attempt=2, node="n2")
+    gone_over = CutOff("n1", 9.0, 13.0, to_second=True)
+    assert not checked(tmp_path, cut_off=[gone_over], fenced={101}).broken
+    assert checked(tmp_path, cut_off=[CutOff("n1", 9.0, 11.0, to_second=True)], fenced={101}).broken
+
+
+def test_a_number_that_two_submissions_had_is_found_unless_the_facts_of_one_are_gone(
+    tmp_path: Path, write: Write
+) -> None:
+    write(1, 10.0, 11.0, task=5)
+    write(2, 12.0, 13.0, task=5, origin=8)
+    verdict = checked(tmp_path)
+    assert (verdict.broken, verdict.counts["number twice, of forgotten schedulers"]) == ([], 1)
+    write(3, 14.0, 15.0, task=5, pid=3)
+    assert checked(tmp_path).counts["number twice"] == 1
 
 
 def test_parts_of_a_gang_run_at_once(tmp_path: Path, write: Write) -> None:
