@@ -80,9 +80,9 @@ class _Asked:
         weight: int = 1,
     ) -> None:
         self.weight = weight
+        """About how many facts it makes."""
         self.undo: Callable[[], None] | None = None
         """What to do when the order is refused, before the next one is made."""
-        """About how many facts it makes."""
         self.future = future
         self.order = order
         self.by = by

@@ -16,10 +16,16 @@ from tests.unit.agent.dead_folder import DeadFolder
 from tests.unit.agent.supervised import ENV, Supervised, is_alive, until
 
 
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").rstrip("\n")
+    return ""
+
+
 def starters(supervised: Supervised) -> list[int]:
     """Of this supervisor, launcher included."""
     table = proc.all_processes()
-    return [pid for pid in table if table[pid].parent == supervised.pid and proc.name(pid) == launcher.NAME]
+    return [pid for pid in table if table[pid].parent == supervised.pid and _name(pid) == launcher.NAME]
 
 
 def launcher_of(supervised: Supervised) -> int:

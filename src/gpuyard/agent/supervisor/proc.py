@@ -101,20 +101,6 @@ def variable(pid: int, name: bytes) -> bytes:
     return rest.partition(b"\0")[0] if found else b""
 
 
-def name(pid: int) -> str:
-    """What `ps` shows for a process, also for one that is over; empty where there is none."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, 64).decode(errors="replace").rstrip("\n")
-    except OSError:  # it ended in between
-        return ""
-    finally:
-        os.close(descriptor)
-
-
 def command_line(pid: int) -> bytes:
     """The words a process was started with."""
     try:
