@@ -34,6 +34,7 @@ DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
 """Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
 
 FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
+FolderPath: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, description="the path of a folder")]
 VirtualGpus: TypeAlias = Annotated[
     str,
     Meta(
@@ -108,7 +109,7 @@ class Executor(Section, frozen=True):
     """How tasks run here."""
 
     execution_method: Literal["process", "docker"] = "process"
-    work_dir: FilePath = "/var/lib/gpuyard-agent"
+    work_dir: FolderPath = "/var/lib/gpuyard-agent"
     """Output, exit codes and the supervisor's memory. Not in the scheduler's data folder, whose owner may be another user."""
     shared_user: bool = False
     """Let tasks of users who log in run as the agent's own user: they can read the join token and reach each other."""

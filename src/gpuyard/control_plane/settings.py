@@ -69,6 +69,7 @@ GpuKind: TypeAlias = Annotated[
 ShellLine: TypeAlias = Annotated[str, Meta(max_length=4096)]
 LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
 FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
+FolderPath: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, description="the path of a folder")]
 
 ENGINE = Settings()
 ALGORITHMS: dict[str, Settings] = {
@@ -215,7 +216,7 @@ class Agents(Section, frozen=True):
 class Storage(Section, frozen=True):
     """Where facts are kept."""
 
-    data_dir: FilePath = "/var/lib/gpuyard"
+    data_dir: FolderPath = "/var/lib/gpuyard"
     snapshot_dir: FilePath = ""
     """Empty: `snapshots` below the data folder."""
     retired_dir: FilePath = ""

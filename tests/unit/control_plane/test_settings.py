@@ -198,6 +198,7 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ),
         ("users: [{username: a}]", "users[0].password is missing"),
         ("tenants: {'a b': {}}", "tenants has the key"),
+        ("storage: {data_dir: ''}", "storage.data_dir"),
         ("monitor: {interval: 1.0e-12}", "line 1: monitor.interval is 1e-12 s; it must be at least 0.1 s."),
         ("scheduler: {interval: 1}", "scheduler.interval is 0.001 s; it must be at least 0.1 s."),
         ("scheduler: {task_timeout: 1ms}", "scheduler.task_timeout is 0.001 s; it must be at least 1 s."),
