@@ -188,7 +188,8 @@ def test_idle_connections_take_neither_the_door_nor_the_descriptors_of_the_journ
             open_ones = len(list(Path(f"/proc/{yard.server.pid}/fd").iterdir()))
             assert open_ones < 256 - 16, "the journal and the stores have descriptors left"
             until(door.answers, 5.0, "the scheduler answers although the connections are still there")
-            assert door.ask("POST", "/api/v1/tasks", {"command": "true", "gpu_count": 1})[0] == 201
+            status, told = door.ask("POST", "/api/v1/tasks", {"command": "true", "gpu_count": 1})
+            assert status == 201, told
         assert yard.server.poll() is None
     finally:
         yard.end()

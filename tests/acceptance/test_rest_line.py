@@ -213,4 +213,4 @@ def test_where_all_connections_are_in_use_a_new_one_is_turned_away_with_503(tmp_
 
 def test_limits_follow_from_how_many_descriptors_there_are() -> None:
     assert Limits.within(1 << 16, 4096, 1024) == (4096, 1024, (1 << 16) - 128)
-    assert Limits.within(256, 4096, 1024) == (192, 96, 192)
+    assert Limits.within(256, 4096, 1024) == (96, 48, 192)

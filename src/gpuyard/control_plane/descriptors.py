@@ -30,3 +30,8 @@ def for_clients(limit: int) -> int:
 def for_agents(limit: int) -> int:
     """How many of those connections to the agents' port may use: half, however many strangers come there."""
     return for_clients(limit) // 2
+
+
+def for_http(limit: int) -> int:
+    """How many of those connections over HTTP may use: the other half."""
+    return for_clients(limit) - for_agents(limit)

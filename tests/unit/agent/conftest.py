@@ -40,5 +40,6 @@ def upgraded(interpreter: Path, tmp_path: Path) -> Iterator[Supervised]:
     """A supervisor whose interpreter can be taken away."""
     assert interpreter.exists()
     supervised = Supervised(tmp_path / "work")
+    supervised.end_of(supervised.launches("true"))  # its launcher is there
     yield supervised
     supervised.clean_up()

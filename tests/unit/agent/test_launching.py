@@ -35,10 +35,16 @@ def launcher_of(supervised: Supervised) -> int:
 
 
 def kill_starters(supervised: Supervised, *, but: int = 0) -> None:
-    pids = [pid for pid in starters(supervised) if pid != but]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: all(proc.process(pid) is None for pid in pids))
+    """Until none is left: a launcher may fork one more before it is killed."""
+
+    def are_gone() -> bool:
+        pids = [pid for pid in starters(supervised) if pid != but]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not pids
+
+    until(are_gone)
 
 
 def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: Supervised, tmp_path: Path) -> None:

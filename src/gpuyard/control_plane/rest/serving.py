@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gpuyard.control_plane.descriptors import for_clients
+from gpuyard.control_plane.descriptors import for_clients, for_http
 from gpuyard.control_plane.rest.answer import encode
 from gpuyard.control_plane.rest.asgi import HANG_UP, ASGIApp
 from gpuyard.control_plane.settings import Tls
@@ -47,9 +47,8 @@ class Limits(NamedTuple):
     @classmethod
     def within(cls, descriptors: int, most: int, most_of_one: int) -> Self:
         """These, or fewer where the process may open fewer descriptors; one address gets half of them at most."""
-        free = for_clients(descriptors)
-        most = min(most, free)
-        return cls(most, min(most_of_one, max(1, most // 2)), free)
+        most = min(most, for_http(descriptors))
+        return cls(most, min(most_of_one, max(1, most // 2)), for_clients(descriptors))
 
 
 class Connections:
