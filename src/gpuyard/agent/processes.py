@@ -50,6 +50,10 @@ class SupervisorDoesNotStart(GpuyardError):
     """The supervisor of the node's tasks does not start. The file supervisor.out in its folder says why."""
 
 
+class SupervisorEnded(SupervisorDoesNotStart):
+    """The supervisor of the node's tasks ended while it started. The file supervisor.out in its folder says why."""
+
+
 class Processes:
     """The supervisor of one folder, as the agent sees it. One reader, any number of senders, one event loop."""
 
@@ -156,7 +160,8 @@ class Processes:
                     raise SupervisorDoesNotStart(
                         f"The supervisor in {self.folder} does not answer; see supervisor.out there."
                     ) from None
-                await asyncio.to_thread(start, self.folder)
+                with suppress(SupervisorEnded):  # it was killed, for example; the next one may live
+                    await asyncio.to_thread(start, self.folder)
             except OSError as error:
                 raise SupervisorDoesNotStart(f"The supervisor in {self.folder} can not be reached: {error}.") from error
         self._writer.write(said.frame([said.Subscribe()]))
@@ -205,6 +210,9 @@ def start(folder: Path) -> None:
         raise SupervisorDoesNotStart(
             f"The supervisor in {folder} did not listen within {START_SECONDS:.0f} s."
         ) from None
+    if done.returncode < 0:
+        raise SupervisorEnded
     if done.returncode:
+        problem = SupervisorEnded if done.returncode == os.EX_TEMPFAIL else SupervisorDoesNotStart
         lines = deque(done.stderr.decode(errors="replace").strip().splitlines(), maxlen=1)
-        raise SupervisorDoesNotStart(lines[0] if lines else "")
+        raise problem(lines[0] if lines else "")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,6 +107,25 @@ def test_a_killed_supervisor_is_started_anew_and_tells_what_it_found(folder: Pat
             await listener.close()
 
     asyncio.run(story())
+
+
+def test_a_supervisor_that_is_killed_while_it_starts_is_started_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\n[ -e {killed} ] && exec {sys.executable} "$@"\n: > {killed}\nkill -9 $$\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            await listener.hears(Holding)
+            await listener.close()
+
+    asyncio.run(story())
+    assert killed.exists()
 
 
 def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:

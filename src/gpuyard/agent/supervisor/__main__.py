@@ -56,7 +56,7 @@ def begin(folder: Path) -> int:
         if os.read(ready, 1):
             return 0
         print(f"The supervisor did not start; {folder / place.OUT} says why.", file=sys.stderr)
-        return 1
+        return os.EX_TEMPFAIL
     os.close(ready)
     os.setsid()
     _redirect_output(folder)
