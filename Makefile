@@ -4,7 +4,7 @@
 #   make check   style, types, import rules
 #   make bench   the benchmarks, as JSON, into build/ (the engine both as it is and compiled)
 #   make fast    a copy of the package in build/fast with a compiled core, and the stories run on it
-#   make proto   the messages of proto/ as Python, into src/gpuyard/wire
+#   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make clean   away with everything that can be made again
 
@@ -44,7 +44,7 @@ build/fast/.made: $(VENV)/.dev benchmarks/compile_core.py $(shell find src -name
 proto: $(VENV)/.dev
 	@mkdir -p build/proto
 	@$(BIN)/python -m grpc_tools.protoc -I proto --python_out=build/proto --pyi_out=build/proto proto/gpuyard/v1/agents.proto
-	@cp build/proto/gpuyard/v1/agents_pb2.py build/proto/gpuyard/v1/agents_pb2.pyi src/gpuyard/wire/
+	@cp build/proto/gpuyard/v1/agents_pb2.py build/proto/gpuyard/v1/agents_pb2.pyi src/gpuyard/live/wire/
 
 docs: $(VENV)/.core
 	@$(BIN)/gpuyard docs --out docs/manual

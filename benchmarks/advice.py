@@ -16,12 +16,12 @@ from statistics import fmean, quantiles
 from time import process_time
 from typing import Any
 
-from gpuyard.engine.advice import FEATURES, Advisor, Rows
-from gpuyard.learning.regimes import DESK, Regime
-from gpuyard.learning.training import JUDGED_ON
-from gpuyard.predictor.advantage import DEFAULT, Advantage, load
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import play
+from gpuyard.core.engine.advice import FEATURES, Advisor, Rows
+from gpuyard.learn.policy_network import DEFAULT, Advantage, load
+from gpuyard.learn.training.regimes import DESK, Regime
+from gpuyard.learn.training.train import JUDGED_ON
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.world import World
 
 SIZES = (16, 128, 1_000, 12_500)
@@ -36,7 +36,7 @@ class Counted:
         self.questions = 0
 
     def pick(self, rows: Rows) -> int:
-        """See gpuyard.engine.advice.Advisor."""
+        """See gpuyard.core.engine.advice.Advisor."""
         self.questions += 1
         return self._advisor.pick(rows)
 
@@ -53,7 +53,7 @@ class Timed:
         return getattr(self._engine, name)
 
     def decide(self, at: float) -> Any:
-        """See gpuyard.engine.engine.Engine."""
+        """See gpuyard.core.engine.engine.Engine."""
         asked, began = self._advisor.questions, process_time()
         facts = self._engine.decide(at)
         took = (process_time() - began) * 1e6

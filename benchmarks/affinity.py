@@ -28,13 +28,13 @@ from statistics import mean, stdev
 import msgspec
 import numpy as np
 
-from gpuyard.domain.settings import Moves
-from gpuyard.placement.speeds import Speeds
-from gpuyard.predictor import dataset, gpus, speciality
-from gpuyard.predictor.dataset import Rows
+from gpuyard.core.domain.settings import Moves
+from gpuyard.core.placement.speeds import Speeds
+from gpuyard.learn.performance import dataset, gpu_specs, kind_model
+from gpuyard.learn.performance.dataset import Rows
 from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.contenders import Contender, contender
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import Contender, contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.arrival import Arrival, Coming
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
@@ -90,9 +90,9 @@ def knowledge(rows: Rows, seed: int) -> tuple[dict[str, Speeds], dict[str, dict[
     families = np.unique(rows.family)
     back = set(np.random.default_rng(seed).permutation(families)[: len(families) // HELD_BACK].tolist())
     held = np.isin(rows.family, sorted(back))
-    learnt = speciality.fit(rows.take(~held), gpus.shipped(), seed)
+    learnt = kind_model.fit(rows.take(~held), gpu_specs.shipped(), seed)
     real, thought = (rows.shape["batch"] / time for time in (rows.measured, np.full(len(rows), np.nan)))
-    thought[held] = rows.shape["batch"][held] / learnt.predict(rows.take(held), gpus.shipped()).middle
+    thought[held] = rows.shape["batch"][held] / learnt.predict(rows.take(held), gpu_specs.shipped()).middle
     every = measured(rows)
     jobs = {model: best for model, best in every.items() if held[next(iter(best.values()))]}
     others = [dict(speeds(real, best)) for model, best in every.items() if model not in jobs]

@@ -1,6 +1,6 @@
 """Counts what models are made of and writes `anatomy.csv.gz`: nothing is measured, no GPU is needed.
 
-    python benchmarks/anatomy.py --out src/gpuyard/predictor/data/anatomy.csv.gz
+    python benchmarks/anatomy.py --out src/gpuyard/learn/performance/data/anatomy.csv.gz
 
 Models of gpuyard's own zoo in training and inference, and those of timm (`pip install timm`) in inference, each at the size
 of input that profiles speak of. Counting two thousand models takes about twenty minutes on one core; a file that is there is
@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from gpuyard.predictor.anatomy import KINDS, Anatomy
-from gpuyard.predictor.flops import count
+from gpuyard.learn.performance.flops import count
+from gpuyard.learn.performance.operation_profile import KINDS, Anatomy
 
 COLUMNS = ("model", "mode", "size", "kind", "kernels", "flops", "bytes", "parameter_bytes")
 Subject = tuple[str, str, int, Callable[[], Any], Callable[[int], tuple[Any, ...]]]
@@ -26,7 +26,7 @@ Subject = tuple[str, str, int, Callable[[], Any], Callable[[int], tuple[Any, ...
 
 
 def of_the_zoo() -> Iterator[Subject]:
-    from gpuyard.profiler.zoo import subjects
+    from gpuyard.learn.profiler.zoo import subjects
 
     for one in subjects().values():
         for mode in ("train", "infer"):
@@ -82,7 +82,7 @@ def main() -> None:
             for line in list(csv.reader(file))[1:]:
                 there.setdefault((line[0], line[1], line[2]), []).append(line)
     subjects = [
-        *(of_the_zoo() if importlib.util.find_spec("gpuyard.profiler") else ()),
+        *(of_the_zoo() if importlib.util.find_spec("gpuyard.learn.profiler") else ()),
         *(of_timm(wanted.profiles) if importlib.util.find_spec("timm") else ()),
     ]
     for name, mode, size, build, inputs in subjects:

@@ -21,13 +21,13 @@ from statistics import fmean
 
 import numpy as np
 
-from gpuyard.domain.work import Work
-from gpuyard.predictor import dataset, gpus
-from gpuyard.predictor.dataset import Rows
-from gpuyard.predictor.ended import Ran, rows_of
-from gpuyard.predictor.performance import Performance
-from gpuyard.predictor.question import CONTEXT_MIB
-from gpuyard.profiler.rows import Row, read
+from gpuyard.core.domain.workload import Work
+from gpuyard.learn.performance import dataset, gpu_specs
+from gpuyard.learn.performance.dataset import Rows
+from gpuyard.learn.performance.ended_tasks import Ran, rows_of
+from gpuyard.learn.performance.model import Performance
+from gpuyard.learn.performance.query import CONTEXT_MIB
+from gpuyard.learn.profiler.rows import Row, read
 
 ROOT = Path(__file__).parents[1]
 COUNTS = (50, 200, 800)
@@ -116,7 +116,7 @@ def main() -> int:
         return 2
     began = time.process_time()
     before = dataset.together([rows for file in files for rows in dataset.read(file)])
-    base = Performance.learnt(before, gpus.shipped())
+    base = Performance.learnt(before, gpu_specs.shipped())
     rows = [row for row in read(ROOT / "profiles" / "h200.csv") if row.memory_nvml_mib is not None]
     found = [one_seed(seed, before, base, rows) for seed in range(1, asked.seeds + 1)]
     table = {

@@ -12,12 +12,12 @@ from pathlib import Path
 
 CORE = [
     *(
-        f"gpuyard/placement/{name}.py"
+        f"gpuyard/core/placement/{name}.py"
         for name in ("bayset", "topology", "index", "shape", "room", "worth", "demand", "descent", "choose")
     ),
-    "gpuyard/placement/scores/fragmentation.py",
+    "gpuyard/core/placement/scores/fragmentation.py",
     *(
-        f"gpuyard/engine/{name}.py"
+        f"gpuyard/core/engine/{name}.py"
         for name in (
             "quota",
             "task",

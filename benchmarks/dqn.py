@@ -21,13 +21,13 @@ from time import process_time
 
 import numpy as np
 
-from gpuyard.engine.advice import FEATURES, Advisor
-from gpuyard.learning.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
-from gpuyard.learning.training import JUDGED_ON
-from gpuyard.predictor.advantage import DEFAULT, Advantage, Layer, load
+from gpuyard.core.engine.advice import FEATURES, Advisor
+from gpuyard.learn.policy_network import DEFAULT, Advantage, Layer, load
+from gpuyard.learn.training.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
+from gpuyard.learn.training.train import JUDGED_ON
 from gpuyard.simulator.confidence import mean_of
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import read_trace
 

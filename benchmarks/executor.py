@@ -31,19 +31,19 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.executor.executor import Executor, Rules
-from gpuyard.executor.rehearsal import rehearse
-from gpuyard.planner.compiled.timing import order_of, timed
-from gpuyard.planner.generate import generate
-from gpuyard.planner.instance import write_instance
-from gpuyard.planner.plan import Plan
-from gpuyard.planner.problem import Problem
-from gpuyard.planner.read import read_problem
-from gpuyard.planner.strategies import Budget, strategy
-from gpuyard.workers.follow import Following, OwnGpus, follow
-from gpuyard.workers.local import LocalPool
-from gpuyard.workers.plans import assignment_of, planning_again, work_of
-from gpuyard.workers.settings import all_virtual
+from gpuyard.plan.executor.executor import Executor, Rules
+from gpuyard.plan.executor.rehearsal import rehearse
+from gpuyard.plan.planner.compiled.timing import order_of, timed
+from gpuyard.plan.planner.generate import generate
+from gpuyard.plan.planner.instance import write_instance
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.read import read_problem
+from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.workers.follow import Following, OwnGpus, follow
+from gpuyard.plan.workers.local import LocalPool
+from gpuyard.plan.workers.plans import assignment_of, planning_again, work_of
+from gpuyard.plan.workers.settings import all_virtual
 
 FAMILIES = "chain,fanout,diamond,agentic,hot_model,tiny,huge,multi_gpu,hetero_time,tight_chain,switch_heavy"
 FIRST_SEED = 500

@@ -22,12 +22,12 @@ from statistics import mean
 
 import msgspec
 
-from gpuyard.domain.settings import Moves
-from gpuyard.domain.task import TaskSpec
+from gpuyard.core.domain.settings import Moves
+from gpuyard.core.domain.task import TaskSpec
 from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.measures import Measures
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.gavel import Table, read_gavel, read_throughputs
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from tests.acceptance.live import free_port  # noqa: E402
 from tests.acceptance.waiting import until  # noqa: E402
 
-from gpuyard.sdk import Client, Unreachable, connect  # noqa: E402
+from gpuyard.live.sdk import Client, Unreachable, connect  # noqa: E402
 
 SLOTS = 4
 FOLDERS = tempfile.TemporaryDirectory()
@@ -354,9 +354,9 @@ def _rss(pid: int) -> float:
 
 def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
     """Killed with 10,000 open tasks and so many ended ones in the archive; how long until it answers /readyz again."""
-    from gpuyard.control_plane.archive import Archive
-    from gpuyard.control_plane.archive import Row as Ended
-    from gpuyard.domain.values import TaskClass, TaskId, TaskStatus, TenantId
+    from gpuyard.core.domain.values import TaskClass, TaskId, TaskStatus, TenantId
+    from gpuyard.live.control_plane.stores.archive import Archive
+    from gpuyard.live.control_plane.stores.archive import Row as Ended
 
     with fresh_folder() as folder:
         path = Path(folder)
@@ -426,7 +426,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _supervisors(folder: str) -> list[int]:
-    words = ["pgrep", "-f", f"gpuyard.agent.supervisor --folder {folder}"]
+    words = ["pgrep", "-f", f"gpuyard.live.agent.supervisor --folder {folder}"]
     found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
     return [int(pid) for pid in found if int(pid) != os.getpid()]
 

@@ -20,16 +20,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Backfill, Settings
-from gpuyard.domain.task import NewTask, Resources, TaskSpec
-from gpuyard.domain.tenant import Split
-from gpuyard.domain.values import MILLI, TaskId, TenantId
-from gpuyard.engine.engine import Engine
-from gpuyard.placement.choose import rooms
-from gpuyard.placement.shape import Shape
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.settings import Backfill, Settings
+from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
+from gpuyard.core.domain.tenant import Split
+from gpuyard.core.domain.values import MILLI, TaskId, TenantId
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.placement.choose import rooms
+from gpuyard.core.placement.shape import Shape
 from gpuyard.simulator.clusters import Cluster
 from gpuyard.simulator.workloads.openb import gpu_milli, read_openb_nodes, read_openb_pods
 

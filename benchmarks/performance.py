@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuyard.domain.errors import WrongInput
-from gpuyard.predictor import dataset, evaluation, speciality
-from gpuyard.predictor.dataset import Rows
-from gpuyard.predictor.evaluation import Told
-from gpuyard.predictor.gpus import shipped
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance import dataset, evaluation, kind_model
+from gpuyard.learn.performance.dataset import Rows
+from gpuyard.learn.performance.evaluation import Told
+from gpuyard.learn.performance.gpu_specs import shipped
 
 SPLITS = (("random", 0), ("family", 0), ("gpu", 0), ("gpu", 200))
 KINDS = {"duration": 0, "memory": 1, "utilisation": 2}
@@ -40,7 +40,7 @@ def figures(
         told = [
             Told(
                 some.take(held),
-                speciality.fit(some.take(~held | shown), shipped(), seed).predict(some.take(held), shipped()),
+                kind_model.fit(some.take(~held | shown), shipped(), seed).predict(some.take(held), shipped()),
             )
             for held, shown in islice(evaluation.parts(some, split, seed, samples), parts)
         ]

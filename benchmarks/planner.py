@@ -18,13 +18,13 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from gpuyard.planner.bounds import lower_bound
-from gpuyard.planner.check import check
-from gpuyard.planner.generate import FAMILIES, generate
-from gpuyard.planner.plan import measure
-from gpuyard.planner.problem import Problem
-from gpuyard.planner.read import problem_of, read_problem
-from gpuyard.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.bounds import lower_bound
+from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.generate import FAMILIES, generate
+from gpuyard.plan.planner.plan import measure
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.read import problem_of, read_problem
+from gpuyard.plan.planner.strategies import Budget, strategy
 
 
 def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:

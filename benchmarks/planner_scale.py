@@ -27,13 +27,13 @@ SEED = 17
 
 def one(file: str, name: str) -> dict[str, Any]:
     """One problem by one strategy, in this process."""
-    from gpuyard.planner.bounds import lower_bound
-    from gpuyard.planner.check import check
-    from gpuyard.planner.generate import generate
-    from gpuyard.planner.plan import measure
-    from gpuyard.planner.read import problem_of, read_problem
-    from gpuyard.planner.strategies import Budget, strategy
-    from gpuyard.planner.strategies.heft_affinity import schedules
+    from gpuyard.plan.planner.bounds import lower_bound
+    from gpuyard.plan.planner.check import check
+    from gpuyard.plan.planner.generate import generate
+    from gpuyard.plan.planner.plan import measure
+    from gpuyard.plan.planner.read import problem_of, read_problem
+    from gpuyard.plan.planner.strategies import Budget, strategy
+    from gpuyard.plan.planner.strategies.heft_affinity import schedules
 
     solve, small = strategy(name), problem_of(generate("agentic", 50, 4))
     solve(small, Budget())

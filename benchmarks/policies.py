@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.simulator.clusters import equal_nodes, read_nodes
-from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.measures import as_json
-from gpuyard.simulator.play import Result, play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import Result, play
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import read_trace
 
@@ -122,7 +122,7 @@ def main() -> int:
         found[name] = {label: played[name, label].result()[1] for label in chosen}
         print(table(name, found[name]) + "\n", flush=True)
         if asked.report:
-            from gpuyard.simulator.pictures import pictures
+            from gpuyard.simulator.charts import pictures
             from gpuyard.simulator.report import page
 
             asked.report.mkdir(parents=True, exist_ok=True)

@@ -20,14 +20,14 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from gpuyard.domain.task import Estimate
-from gpuyard.predictor.history import Asked, History, Predictor
-from gpuyard.predictor.learned import Learned
+from gpuyard.core.domain.task import Estimate
+from gpuyard.learn.estimates.history import Asked, History, Predictor
+from gpuyard.learn.estimates.learned import Learned
 from gpuyard.simulator.accuracy import accuracy, by_day, typical_factor
+from gpuyard.simulator.charts import pictures
 from gpuyard.simulator.clusters import equal_nodes, read_nodes
-from gpuyard.simulator.contenders import Foresight, contender
-from gpuyard.simulator.pictures import pictures
-from gpuyard.simulator.play import Result, play
+from gpuyard.simulator.policy_variants import Foresight, contender
+from gpuyard.simulator.run import Result, play
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import read_trace
 

@@ -14,10 +14,10 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from gpuyard.predictor import dataset, evaluation
-from gpuyard.predictor.calibration import read_peaks
-from gpuyard.predictor.gpus import shipped
-from gpuyard.profiler.rows import Row, read
+from gpuyard.learn.performance import dataset, evaluation
+from gpuyard.learn.performance.calibration import read_peaks
+from gpuyard.learn.performance.gpu_specs import shipped
+from gpuyard.learn.profiler.rows import Row, read
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

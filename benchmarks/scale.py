@@ -19,11 +19,11 @@ from resource import RUSAGE_SELF, getrusage
 from time import process_time
 from typing import Any
 
-from gpuyard.domain.events import Event
+from gpuyard.core.domain.events import Event
 from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import contender
 from gpuyard.simulator.recorder import Recorder
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.generated import GeneratedJobs
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 

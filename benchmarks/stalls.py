@@ -26,22 +26,22 @@ from typing import Any
 import structlog
 import uvloop
 
-from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.origin import Doorplate
-from gpuyard.control_plane.access.store import AccessStore
-from gpuyard.control_plane.archive import Archive
-from gpuyard.control_plane.collecting import settle
-from gpuyard.control_plane.recovery import found, open_journal, recover
-from gpuyard.control_plane.rest.app import make_app
-from gpuyard.control_plane.rest.serving import http_server
-from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.settings import ServerSettings
-from gpuyard.control_plane.yard import Yard
-from gpuyard.domain import commands as command
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import NodeId, Outcome, TaskId
-from gpuyard.wire.local import trusted_uids
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId
+from gpuyard.live.control_plane.access.gate import Gate
+from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.garbage_collection import settle
+from gpuyard.live.control_plane.rest.app import make_app
+from gpuyard.live.control_plane.rest.serving import http_server
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.settings import ServerSettings
+from gpuyard.live.control_plane.stores.archive import Archive
+from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.wire.loopback_peer import trusted_uids
 
 TICK_SECONDS = 0.002
 BATCH, TASKS = "/api/v1/tasks:batch", "/api/v1/tasks"
@@ -245,10 +245,10 @@ async def lifecycles(bench: Bench, seconds: float) -> float:
     """Tasks that are submitted, placed, started and ended in a second, 64 at a time, inside the process."""
     yard = bench.yard
     ended, until = 0, time.perf_counter() + seconds
-    from gpuyard.control_plane.access.who import Role, Via, Who
-    from gpuyard.control_plane.yard import Submission
-    from gpuyard.domain.task import Resources, TaskSpec
-    from gpuyard.domain.values import TenantId
+    from gpuyard.core.domain.task import Resources, TaskSpec
+    from gpuyard.core.domain.values import TenantId
+    from gpuyard.live.control_plane.access.who import Role, Via, Who
+    from gpuyard.live.control_plane.scheduler import Submission
 
     who = Who("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
     spec = TaskSpec(TenantId("quick"), Resources(cpus=1), command="true")

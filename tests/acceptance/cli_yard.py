@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuyard.sdk import Client, connect
+from gpuyard.live.sdk import Client, connect
 from tests.acceptance.waiting import PATIENCE_SECONDS, until
 
 GPUYARD = str(Path(sys.executable).with_name("gpuyard"))

@@ -31,11 +31,11 @@ from itertools import pairwise
 from pathlib import Path
 from re import findall
 
-from gpuyard.control_plane.recovery import open_journal
-from gpuyard.domain import events as fact
-from gpuyard.domain.values import OnLost, Outcome, TaskStatus
-from gpuyard.journal.records import Record
-from gpuyard.journal.stores.sqlite import read_folder
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.values import OnLost, Outcome, TaskStatus
+from gpuyard.core.journal.records import Record
+from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.live.control_plane.stores.recovery import open_journal
 
 SCRIPT = """
 echo "token:$1:"

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpuyard.sdk import Client, YardError, connect
+from gpuyard.live.sdk import Client, YardError, connect
 from tests.acceptance.waiting import until
 
 GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
@@ -130,7 +130,7 @@ class Cluster:
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-                if b"gpuyard.agent.supervisor" in words and folder in words and b"watch" not in words:
+                if b"gpuyard.live.agent.supervisor" in words and folder in words and b"watch" not in words:
                     return int(entry.name)
         return None
 

@@ -15,22 +15,22 @@ import uvicorn
 import uvloop
 from argon2 import PasswordHasher
 
-from gpuyard.control_plane.access.gate import Gate
-from gpuyard.control_plane.access.origin import Doorplate
-from gpuyard.control_plane.access.store import AccessStore
-from gpuyard.control_plane.access.who import Role
-from gpuyard.control_plane.archive import Archive
-from gpuyard.control_plane.recovery import found, open_journal, recover
-from gpuyard.control_plane.rest.app import make_app
-from gpuyard.control_plane.rest.serving import Limits, http_server
-from gpuyard.control_plane.secrets import SecretStore
-from gpuyard.control_plane.settings import ServerSettings
-from gpuyard.control_plane.yard import Yard
-from gpuyard.domain.commands import Command, JoinNode
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.values import NodeId, TenantId
-from gpuyard.wire.local import trusted_uids
+from gpuyard.core.domain.commands import Command, JoinNode
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import NodeId, TenantId
+from gpuyard.live.control_plane.access.gate import Gate
+from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.rest.app import make_app
+from gpuyard.live.control_plane.rest.serving import Limits, http_server
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.settings import ServerSettings
+from gpuyard.live.control_plane.stores.archive import Archive
+from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.wire.loopback_peer import trusted_uids
 
 T = TypeVar("T")
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)

@@ -26,8 +26,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from gpuyard.sdk import Client, YardError, connect
-from gpuyard.sdk.client import NewTask
+from gpuyard.live.sdk import Client, YardError, connect
+from gpuyard.live.sdk.client import NewTask
 from tests.acceptance import ledger
 from tests.acceptance.ledger import CutOff, Verdict, boot_clock
 from tests.acceptance.live import Cluster, free_port

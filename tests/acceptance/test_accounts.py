@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.access.who import Role
-from gpuyard.control_plane.system_users import SystemUsers
-from gpuyard.domain.commands import JoinNode
-from gpuyard.domain.node import MAPPED_ONLY, Gpu, NodeSpec
-from gpuyard.domain.values import NodeId, TenantId
+from gpuyard.core.domain.commands import JoinNode
+from gpuyard.core.domain.node import MAPPED_ONLY, Gpu, NodeSpec
+from gpuyard.core.domain.values import NodeId, TenantId
+from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.stores.system_users import SystemUsers
 from tests.acceptance.rest_yard import RestYard
 
 TASKS = "/api/v1/tasks"

@@ -29,7 +29,7 @@ def test_help_loads_nothing_heavy() -> None:
     look = "import sys; import gpuyard.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout.split()
 
-    assert not {"rich", "msgspec", "gpuyard.engine", "gpuyard.simulator", "pydantic"} & set(loaded)
+    assert not {"rich", "msgspec", "gpuyard.core.engine", "gpuyard.simulator", "pydantic"} & set(loaded)
 
 
 def test_version() -> None:

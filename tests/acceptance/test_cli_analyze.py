@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli_yard import a_yard
-from tests.unit.analysis.test_submission import PIPELINE, SWEEP
+from tests.unit.learn.analysis.test_submission import PIPELINE, SWEEP
 
 
 def test_the_parts_of_a_script_run_on_a_yard_and_one_waits_for_the_other(tmp_path: Path) -> None:

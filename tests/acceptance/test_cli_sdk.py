@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from gpuyard.sdk import Client, NotFound, Refused, Task, TaskFailed
+from gpuyard.live.sdk import Client, NotFound, Refused, Task, TaskFailed
 from tests.acceptance.cli_yard import Yard, a_yard
 from tests.acceptance.waiting import until
 

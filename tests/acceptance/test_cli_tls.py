@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.sdk import Unreachable, connect
+from gpuyard.live.sdk import Unreachable, connect
 from tests.acceptance.cli_yard import GPUYARD
 from tests.acceptance.waiting import until
 

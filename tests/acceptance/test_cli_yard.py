@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.sdk import Task
+from gpuyard.live.sdk import Task
 from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
@@ -475,5 +475,7 @@ def test_json_and_pipes_never_load_rich() -> None:
     look = "import sys; sys.argv = ['gpuyard', 'ps', '--server', 'http://127.0.0.1:1']; from gpuyard import cli; cli.main(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)
 
-    assert "gpuyard.sdk.client" in loaded.stdout.split()
-    assert not {"rich", "yaml", "grpc", "gpuyard.engine", "gpuyard.control_plane"} & set(loaded.stdout.split())
+    assert "gpuyard.live.sdk.client" in loaded.stdout.split()
+    assert not {"rich", "yaml", "grpc", "gpuyard.core.engine", "gpuyard.live.control_plane"} & set(
+        loaded.stdout.split()
+    )

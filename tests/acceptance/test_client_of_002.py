@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from msgspec import Struct, convert
 
-from gpuyard.control_plane.access.who import Role
-from gpuyard.control_plane.settings import Monitor, ServerSettings
-from gpuyard.domain.commands import ReportEnded, ReportStarted, SetSplit
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import Outcome, TaskId
-from gpuyard.wire.config import Seconds
+from gpuyard.core.domain.commands import ReportEnded, ReportStarted, SetSplit
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import Outcome, TaskId
+from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.settings import Monitor, ServerSettings
+from gpuyard.live.wire.config import Seconds
 from tests.acceptance.live import cluster
 from tests.acceptance.rest_yard import RestYard
 

@@ -19,12 +19,12 @@ import pytest
 import yaml
 from msgspec import to_builtins
 
-from gpuyard.agent.main import run as run_agent
-from gpuyard.agent.settings import AgentSettings, load_agent_settings
-from gpuyard.control_plane.server import serve
-from gpuyard.control_plane.settings import ServerSettings, TenantEntry, UserEntry, load_server_settings
-from gpuyard.sdk import Client, Unreachable, connect
-from gpuyard.wire.config import WrongSettings, keys_of
+from gpuyard.live.agent.main import run as run_agent
+from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.live.control_plane.server import serve
+from gpuyard.live.control_plane.settings import ServerSettings, TenantEntry, UserEntry, load_server_settings
+from gpuyard.live.sdk import Client, Unreachable, connect
+from gpuyard.live.wire.config import WrongSettings, keys_of
 from tests.acceptance.live import Cluster, cluster, free_port
 from tests.acceptance.waiting import until
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gpuyard.agent import main as agent_main
-from gpuyard.agent.settings import load_agent_settings
-from gpuyard.control_plane.settings import load_server_settings
-from gpuyard.sdk import Refused, connect
-from gpuyard.wire.config import WrongSettings
+from gpuyard.live.agent import main as agent_main
+from gpuyard.live.agent.settings import load_agent_settings
+from gpuyard.live.control_plane.settings import load_server_settings
+from gpuyard.live.sdk import Refused, connect
+from gpuyard.live.wire.config import WrongSettings
 from tests.acceptance.live import GPUYARD, Cluster, free_port
 from tests.acceptance.waiting import until
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.rest.routes import ROUTES
-from gpuyard.sdk.client import NewTask
+from gpuyard.live.control_plane.rest.routes import ROUTES
+from gpuyard.live.sdk.client import NewTask
 from tests.acceptance.live import Cluster, cluster
 from tests.acceptance.waiting import until
 

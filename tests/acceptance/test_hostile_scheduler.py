@@ -14,8 +14,8 @@ from tests.acceptance.waiting import until
 ROGUE = """
 import asyncio, os, sys
 import grpc.aio
-from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import agents_handler
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import agents_handler
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 
 class Rogue:

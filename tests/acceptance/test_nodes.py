@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.acceptance.live import Cluster, cluster
 from tests.acceptance.waiting import until
-from tests.unit.agent.supervised import parent_of
+from tests.unit.live.agent.supervised import parent_of
 
 
 def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_used_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.cli_yard import Yard
 from tests.acceptance.waiting import until
-from tests.unit.planner.small import instance
+from tests.unit.plan.planner.small import instance
 
 WORDS = "echo began {calls} >> log; sleep %s; echo ended {calls} >> log"
 

@@ -91,7 +91,9 @@ def test_calls_that_fail_for_good_are_named_and_the_exit_code_is_1(tmp_path: Pat
 
 
 def test_a_model_that_no_worker_can_load_is_named_with_the_reason(tmp_path: Path) -> None:
-    how = runtimes(tmp_path, {"models": {"one": {"python": "tests.unit.workers.toy_models:Broken"}, "two": "virtual"}})
+    how = runtimes(
+        tmp_path, {"models": {"one": {"python": "tests.unit.plan.workers.toy_models:Broken"}, "two": "virtual"}}
+    )
     ran = told(problem(tmp_path), "--runtimes", how, "--strategy", "dynamic")
     assert ran.returncode == 1
     assert (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain.values import TaskStatus
+from gpuyard.core.domain.values import TaskStatus
 from tests.acceptance.cli_yard import GPUYARD, Yard
 from tests.acceptance.waiting import until
 

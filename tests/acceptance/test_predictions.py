@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.predictor.performance import SHIPPED
-from gpuyard.sdk import Refused
+from gpuyard.learn.performance.model import SHIPPED
+from gpuyard.live.sdk import Refused
 from tests.acceptance.live import cluster
 from tests.acceptance.waiting import until
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.access.who import Role
-from gpuyard.control_plane.lanes import LaneFull
-from gpuyard.control_plane.rest.routes import ROUTES
-from gpuyard.domain.commands import ReportEnded, ReportStarted
-from gpuyard.domain.events import AccessChanged
-from gpuyard.domain.values import Outcome, TaskId
+from gpuyard.core.domain.commands import ReportEnded, ReportStarted
+from gpuyard.core.domain.events import AccessChanged
+from gpuyard.core.domain.values import Outcome, TaskId
+from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.rest.routes import ROUTES
+from gpuyard.live.control_plane.worker_threads import LaneFull
 from tests.acceptance.rest_yard import RestYard
 from tests.acceptance.waiting import until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.rest.serving import Limits
+from gpuyard.live.control_plane.rest.serving import Limits
 from tests.acceptance.rest_yard import RestYard
 from tests.acceptance.waiting import until
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain.commands import ChangeSettings, JoinNode, SetTenant
-from gpuyard.domain.settings import Settings
-from gpuyard.domain.tenant import Tenant
-from gpuyard.domain.values import TenantId
+from gpuyard.core.domain.commands import ChangeSettings, JoinNode, SetTenant
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.tenant import Tenant
+from gpuyard.core.domain.values import TenantId
 from tests.acceptance.rest_yard import RestYard
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"

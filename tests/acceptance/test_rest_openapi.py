@@ -14,8 +14,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gpuyard.control_plane.rest.call import Route
-from gpuyard.control_plane.rest.routes import ROUTES
+from gpuyard.live.control_plane.rest.call import Route
+from gpuyard.live.control_plane.rest.routes import ROUTES
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
 
 EXAMPLES = 6

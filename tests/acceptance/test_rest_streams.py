@@ -13,14 +13,14 @@ import grpc
 import grpc.aio
 import pytest
 
-from gpuyard.control_plane.access.store import AccessStore
-from gpuyard.control_plane.access.who import Role
-from gpuyard.domain.commands import CancelTask, ReportEnded, ReportStarted
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.values import Outcome, TaskId, TenantId
+from gpuyard.core.domain.commands import CancelTask, ReportEnded, ReportStarted
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import Outcome, TaskId, TenantId
+from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler, node_of
 from gpuyard.testing.played import enter
-from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire.rpc import SESSION, AgentsStub, agents_handler, node_of
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
 from tests.acceptance.waiting import until
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuyard.domain.commands import ReportEnded, ReportStarted
-from gpuyard.domain.values import Outcome, TaskId
+from gpuyard.core.domain.commands import ReportEnded, ReportStarted
+from gpuyard.core.domain.values import Outcome, TaskId
 from tests.acceptance.rest_yard import RestYard
 from tests.acceptance.waiting import until
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.control_plane.settings import ServerSettings, TenantEntry
-from gpuyard.domain.commands import JoinNode, LoseNode, ReportStarted
-from gpuyard.domain.values import NodeId, TaskId
+from gpuyard.core.domain.commands import JoinNode, LoseNode, ReportStarted
+from gpuyard.core.domain.values import NodeId, TaskId
+from gpuyard.live.control_plane.settings import ServerSettings, TenantEntry
 from tests.acceptance.rest_yard import RestYard
 from tests.acceptance.waiting import until
 

@@ -9,9 +9,9 @@ supervisor, and back. So an instant may be off by 50 ms, which no quiet machine 
 from itertools import combinations
 from pathlib import Path
 
-from gpuyard.sdk.client import NewTask
-from gpuyard.simulator.play import play
+from gpuyard.live.sdk.client import NewTask
 from gpuyard.simulator.recorder import Life
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.journal import Journalled, read_journal
 from tests.acceptance.live import cluster
 from tests.acceptance.waiting import until

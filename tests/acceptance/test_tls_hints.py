@@ -13,10 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuyard.agent.settings import Tls
-from gpuyard.agent.tls import what_is_wrong
-from gpuyard.sdk import Unreachable, connect
-from gpuyard.sdk.errors import NotAYard
+from gpuyard.live.agent.settings import Tls
+from gpuyard.live.agent.tls import what_is_wrong
+from gpuyard.live.sdk import Unreachable, connect
+from gpuyard.live.sdk.errors import NotAYard
 from tests.acceptance.cli_yard import GPUYARD
 from tests.acceptance.live import free_port
 from tests.acceptance.waiting import until

@@ -2,7 +2,7 @@
 
 import sys
 
-from gpuyard.workers.ray_actors import RayPool
+from gpuyard.plan.workers.ray_actors import RayPool
 from tests.contract.worker_pools import ECHO, PROMISES
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.agent.inventory import Inventory, NoSuchInventory, detect
-from gpuyard.agent.inventory.nvidia_smi import NvidiaSmi
-from tests.unit.agent.fake_smi import TWO_CARDS, fake_smi
+from gpuyard.live.agent.inventory import Inventory, NoSuchInventory, detect
+from gpuyard.live.agent.inventory.nvidia_smi import NvidiaSmi
+from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
 
 
 def nvml(_: Path) -> Inventory:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuyard.domain.errors import FactsRetired, JournalError
-from gpuyard.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
-from gpuyard.domain.values import NodeId, TaskId
-from gpuyard.journal.port import Journal
-from gpuyard.journal.records import GENESIS, Entry, Position, Record, Snapshot
-from gpuyard.journal.stores import wal
-from gpuyard.journal.stores.memory import MemoryJournal
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.domain.errors import FactsRetired, JournalError
+from gpuyard.core.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
+from gpuyard.core.domain.values import NodeId, TaskId
+from gpuyard.core.journal.port import Journal
+from gpuyard.core.journal.records import GENESIS, Entry, Position, Record, Snapshot
+from gpuyard.core.journal.stores import wal
+from gpuyard.core.journal.stores.memory import MemoryJournal
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 MakeJournal = Callable[[Path], Journal]
 STORES: dict[str, MakeJournal] = {

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain.events import TaskHeld
-from gpuyard.domain.values import TaskId
-from gpuyard.journal.records import Position
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.domain.events import TaskHeld
+from gpuyard.core.domain.values import TaskId
+from gpuyard.core.journal.records import Position
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 WRITER = """
 import sys
 from pathlib import Path
-from gpuyard.domain.events import TaskHeld
-from gpuyard.journal.records import Entry, Snapshot
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.domain.events import TaskHeld
+from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 journal = SqliteJournal.open(Path(sys.argv[1]), segment_facts=40)
 while True:

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpuyard.agent.processes import Processes
-from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor.messages import Ended, Ending, Held, Holding, Key, Launch, Launched
+from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor.messages import Ended, Ending, Held, Holding, Key, Launch, Launched
 from tests.simulation.faults.event_loop import virtual_loop
 from tests.simulation.faults.ledger import Ledger
 from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, MemoryProcesses, Work
-from tests.unit.agent.supervised import ENV, end_everything_of
+from tests.unit.live.agent.supervised import ENV, end_everything_of
 
 E = TypeVar("E", bound=said.Message)
 ONE, TWO = Key(1, 1), Key(2, 1)

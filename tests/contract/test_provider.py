@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuyard.backends.command import CommandProvider
-from gpuyard.backends.provider import Provider
-from gpuyard.domain.pool import HireState
-from gpuyard.domain.values import NodeId
+from gpuyard.core.domain.pool import HireState
+from gpuyard.core.domain.values import NodeId
+from gpuyard.live.pool.command import CommandProvider
+from gpuyard.live.pool.provider import Provider
 from gpuyard.testing import MemoryProvider
 from tests.acceptance.waiting import until
 

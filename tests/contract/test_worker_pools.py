@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuyard.executor.messages import Done
-from gpuyard.workers.local import LocalPool
-from gpuyard.workers.order import Verb
-from gpuyard.workers.pool import Pool
+from gpuyard.plan.executor.messages import Done
+from gpuyard.plan.workers.local import LocalPool
+from gpuyard.plan.workers.order import Verb
+from gpuyard.plan.workers.pool import Pool
 from tests.contract.ray_cluster import REPOSITORY, beside_a_cluster, can_run
 from tests.contract.worker_pools import ECHO, PROMISES, all_there, ask, call
 
@@ -37,7 +37,7 @@ def test_a_worker_sees_its_own_gpu_first_and_those_that_wide_models_span() -> No
 
 def test_workers_end_with_whoever_began_them() -> None:
     script = (
-        "import sys\nfrom gpuyard.workers.local import LocalPool\n"
+        "import sys\nfrom gpuyard.plan.workers.local import LocalPool\n"
         "pool = LocalPool(['0'])\npool.open([0])\npool.wait(30)\nprint(pool.pid(0), flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from gpuyard.executor.messages import Back, Done, Event, Failed, Lost
-from gpuyard.workers.order import Order, Question, Runtime, Verb
-from gpuyard.workers.pool import Pool
+from gpuyard.plan.executor.messages import Back, Done, Event, Failed, Lost
+from gpuyard.plan.workers.order import Order, Question, Runtime, Verb
+from gpuyard.plan.workers.pool import Pool
 
-ECHO = Runtime("python", {"python": "tests.unit.workers.toy_models:Echo"})
+ECHO = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Echo"})
 PATIENCE_S = 60.0
 
 

@@ -6,8 +6,8 @@ The world watches the promises while it plays: what it sees broken it says, with
 from dataclasses import dataclass, field
 from random import Random
 
-from gpuyard.executor.executor import Executor, Rules
-from gpuyard.executor.messages import (
+from gpuyard.plan.executor.executor import Executor, Rules
+from gpuyard.plan.executor.messages import (
     Back,
     Call,
     Command,
@@ -23,8 +23,8 @@ from gpuyard.executor.messages import (
     Stop,
     Unload,
 )
-from gpuyard.executor.rehearsal import rehearse
-from gpuyard.executor.work import Assignment, Remaining, Work
+from gpuyard.plan.executor.rehearsal import rehearse
+from gpuyard.plan.executor.work import Assignment, Remaining, Work
 
 
 def random_work(chance: Random) -> Work:

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuyard.analysis.graph import Graph
-from gpuyard.analysis.script import Script, script_graph
-from gpuyard.analysis.sources import Project
+from gpuyard.learn.analysis.graph import Graph
+from gpuyard.learn.analysis.script import Script, script_graph
+from gpuyard.learn.analysis.sources import Project
 
 FUNCTIONS = """
 SEEN = []
@@ -196,7 +196,7 @@ def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, bo
 def test_the_width_is_the_largest_set_of_which_none_needs_another(drawn: list[set[int]]) -> None:
     from itertools import combinations
 
-    from gpuyard.analysis.graph import levels, width
+    from gpuyard.learn.analysis.graph import levels, width
 
     before = {str(n): sorted(str(m) for m in needs if m < n) for n, needs in enumerate(drawn)}
     reach: dict[str, set[str]] = {}

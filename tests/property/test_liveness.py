@@ -5,7 +5,7 @@ Small tasks keep coming for ever; a large one, a gang and one of the lowest prio
 
 import pytest
 
-from gpuyard.engine.policies import POLICIES
+from gpuyard.core.engine.policies import POLICIES
 from gpuyard.testing import ClusterStory, gang, task
 
 PROMISING = sorted(name for name, policy in POLICIES.items() if policy.starts_all)

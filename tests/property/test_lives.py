@@ -11,18 +11,18 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.events import AttemptResuming, TaskEnded, TaskPlaced, TaskSubmitted
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import Estimate, Share
-from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption
-from gpuyard.engine import snapshot
-from gpuyard.engine.advice import Advisor, Rows
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.phases import ACTIVE, Running
-from gpuyard.engine.policies import POLICIES
-from gpuyard.placement.scores import SCORES
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.events import AttemptResuming, TaskEnded, TaskPlaced, TaskSubmitted
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import Estimate, Share
+from gpuyard.core.domain.tenant import Budget, QuotaMode
+from gpuyard.core.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption
+from gpuyard.core.engine import snapshot
+from gpuyard.core.engine.advice import Advisor, Rows
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.phases import ACTIVE, Running
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
 from tests.property.lives import count_life
 

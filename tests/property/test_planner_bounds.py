@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.planner.bounds import bounds
-from gpuyard.planner.check import check
-from gpuyard.planner.instance import (
+from gpuyard.plan.planner.bounds import bounds
+from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.instance import (
     FORMAT,
     Instance,
     WrittenGpu,
@@ -17,9 +17,9 @@ from gpuyard.planner.instance import (
     WrittenRequest,
     WrittenWorkflow,
 )
-from gpuyard.planner.plan import Plan
-from gpuyard.planner.problem import EMPTY, Problem
-from gpuyard.planner.read import problem_of
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import EMPTY, Problem
+from gpuyard.plan.planner.read import problem_of
 
 MODELS = ("A", "B", "C")
 

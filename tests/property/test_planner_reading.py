@@ -7,12 +7,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.domain.errors import WrongInput
-from gpuyard.planner.generate import generate
-from gpuyard.planner.instance import write_instance
-from gpuyard.planner.problem import Problem
-from gpuyard.planner.read import read_problem
-from tests.unit.planner.test_planner_read import USERS
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.plan.planner.generate import generate
+from gpuyard.plan.planner.instance import write_instance
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.read import read_problem
+from tests.unit.plan.planner.test_planner_read import USERS
 
 OURS = json.loads(write_instance(generate("agentic", 12, 2)))
 THEIRS = yaml.safe_load(USERS)

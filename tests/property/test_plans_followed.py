@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.executor.floor import Fate
+from gpuyard.plan.executor.floor import Fate
 from tests.property.plans_followed import live
 
 SEEDS = st.integers(0, 2**32)

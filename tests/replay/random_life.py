@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.task import Estimate
-from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, Preemption
-from gpuyard.engine.phases import ACTIVE
-from gpuyard.engine.policies import POLICIES
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.task import Estimate
+from gpuyard.core.domain.tenant import Budget, QuotaMode
+from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, Preemption
+from gpuyard.core.engine.phases import ACTIVE
+from gpuyard.core.engine.policies import POLICIES
 from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, share, task
 from tests.replay.recovery import document
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gpuyard.engine import snapshot
-from gpuyard.engine.folds import apply
-from gpuyard.engine.state import State
-from gpuyard.journal.port import Journal
-from gpuyard.journal.records import Record
+from gpuyard.core.engine import snapshot
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.port import Journal
+from gpuyard.core.journal.records import Record
 
 
 def document(state: State) -> bytes:

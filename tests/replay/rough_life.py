@@ -15,14 +15,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import Estimate, Share
-from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
-from gpuyard.domain.values import (
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import Estimate, Share
+from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import (
     MILLI,
     AttemptRef,
     GpuHealth,
@@ -34,12 +34,12 @@ from gpuyard.domain.values import (
     TaskId,
     TenantId,
 )
-from gpuyard.engine import invariants, snapshot
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.phases import ACTIVE, Resuming, Suspending
-from gpuyard.engine.policies import POLICIES
-from gpuyard.engine.task import Task
-from gpuyard.placement.scores import SCORES
+from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.phases import ACTIVE, Resuming, Suspending
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.scores import SCORES
 from gpuyard.simulator.world import World
 from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, task
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.events import Event, TaskPlaced
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Settings
-from gpuyard.domain.task import Estimate, NewTask, Resources, TaskSpec
-from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
-from gpuyard.domain.values import Outcome, TaskId, TenantId
-from gpuyard.engine import invariants, snapshot
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.state import State
-from gpuyard.journal.records import Entry, Snapshot
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.events import Event, TaskPlaced
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.task import Estimate, NewTask, Resources, TaskSpec
+from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import Outcome, TaskId, TenantId
+from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing import node
 from tests.replay.recovery import document, recovered
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuyard.domain.events import EVENTS
-from gpuyard.engine import invariants, snapshot
-from gpuyard.engine.state import State
-from gpuyard.journal.records import Record
-from gpuyard.journal.stores.sqlite import SqliteJournal, read_folder
+from gpuyard.core.domain.events import EVENTS
+from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.records import Record
+from gpuyard.core.journal.stores.sqlite import SqliteJournal, read_folder
 from tests.replay.recovery import document, recovered, replayed
 
 JOURNALS = Path(__file__).parent / "journals"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain.events import AttemptResuming, TaskPlaced
-from gpuyard.engine import invariants, snapshot
-from gpuyard.engine.engine import Engine
-from gpuyard.journal.records import Entry, Snapshot
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.domain.events import AttemptResuming, TaskPlaced
+from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from tests.replay.random_life import RandomLife
 from tests.replay.recovery import document, recovered, replayed
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from gpuyard import __version__
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.events import (
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import (
     AccessChanged,
     AttemptEnded,
     AttemptRecovered,
@@ -59,12 +59,12 @@ from gpuyard.domain.events import (
     TenantSet,
     YardFounded,
 )
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.settings import Backfill, Settings
-from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
-from gpuyard.domain.tenant import Budget, QuotaMode, Split, Tenant
-from gpuyard.domain.values import (
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.settings import Backfill, Settings
+from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import (
     AttemptRef,
     GpuHealth,
     Link,
@@ -77,11 +77,11 @@ from gpuyard.domain.values import (
     TaskStatus,
     TenantId,
 )
-from gpuyard.engine import snapshot
-from gpuyard.engine.folds import apply
-from gpuyard.engine.state import State
-from gpuyard.journal.records import Entry, Snapshot
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.engine import snapshot
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 JOURNALS = Path(__file__).parent / "journals"
 

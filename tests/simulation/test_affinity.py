@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.values import Preemption
-from gpuyard.engine import snapshot
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.values import Preemption
+from gpuyard.core.engine import snapshot
 from gpuyard.testing import ClusterStory, node, task
 
 

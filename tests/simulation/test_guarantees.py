@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpuyard.domain.tenant import QuotaMode
-from gpuyard.domain.values import Preemption, TaskStatus
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.core.domain.values import Preemption, TaskStatus
 from gpuyard.testing import ClusterStory, task
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.causes import Why
-from gpuyard.domain.events import AttemptStopping
-from gpuyard.domain.values import Outcome, Preemption
-from gpuyard.engine import snapshot
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.events import AttemptStopping
+from gpuyard.core.domain.values import Outcome, Preemption
+from gpuyard.core.engine import snapshot
 from gpuyard.testing import ClusterStory, gang, node, task
 from gpuyard.testing.builders import TaskBuilder
 

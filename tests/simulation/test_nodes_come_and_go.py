@@ -2,9 +2,9 @@
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.events import (
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import (
     AttemptEnded,
     NodeChanged,
     NodeReturned,
@@ -12,15 +12,15 @@ from gpuyard.domain.events import (
     TaskEnded,
     TaskRequeued,
 )
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.placement import Slice
-from gpuyard.domain.refusals import GangsElsewhere, NodeChangedInUse, NodeInUse, Refusal
-from gpuyard.domain.task import NewTask
-from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import AttemptRef, GpuHealth, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
-from gpuyard.engine import snapshot
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.phases import Placed, Waiting
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.placement import Slice
+from gpuyard.core.domain.refusals import GangsElsewhere, NodeChangedInUse, NodeInUse, Refusal
+from gpuyard.core.domain.task import NewTask
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus
+from gpuyard.core.engine import snapshot
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.phases import Placed, Waiting
 from gpuyard.testing import ClusterStory, gang, node, task
 
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.placement import Slice
-from gpuyard.domain.refusals import AttemptElsewhere, AttemptNeverPlaced, Refusal
-from gpuyard.domain.task import NewTask
-from gpuyard.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption, TaskId
-from gpuyard.engine import invariants, snapshot
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.folds import apply
-from gpuyard.engine.phases import ACTIVE, Placed
-from gpuyard.engine.state import State
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.placement import Slice
+from gpuyard.core.domain.refusals import AttemptElsewhere, AttemptNeverPlaced, Refusal
+from gpuyard.core.domain.task import NewTask
+from gpuyard.core.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption, TaskId
+from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.phases import ACTIVE, Placed
+from gpuyard.core.engine.state import State
 from gpuyard.testing import ClusterStory, gang, node, share, task
 
 NODES = ("a", "b", "c")

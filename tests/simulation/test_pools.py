@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from gpuyard.domain.events import AttemptStopping, NodeJoined, NodeRemoved, TaskEnded
-from gpuyard.domain.pool import PoolSettings
+from gpuyard.core.domain.events import AttemptStopping, NodeJoined, NodeRemoved, TaskEnded
+from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.simulator.elastic import ElasticPool
 from gpuyard.simulator.energy import Meter
 from gpuyard.simulator.failures import Failures

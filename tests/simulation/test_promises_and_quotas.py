@@ -2,13 +2,13 @@
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.events import AttemptStopping, ReservationMade
-from gpuyard.domain.refusals import TenantQuotaTooSmall
-from gpuyard.domain.tenant import QuotaMode
-from gpuyard.domain.values import GpuHealth, NodeId, Preemption, TenantId
-from gpuyard.engine import snapshot
-from gpuyard.engine.engine import Engine
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.events import AttemptStopping, ReservationMade
+from gpuyard.core.domain.refusals import TenantQuotaTooSmall
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.core.domain.values import GpuHealth, NodeId, Preemption, TenantId
+from gpuyard.core.engine import snapshot
+from gpuyard.core.engine.engine import Engine
 from gpuyard.testing import ClusterStory, gang, node, share, task
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpuyard.domain import refusals as no
-from gpuyard.domain.values import Preemption
-from gpuyard.engine import snapshot
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.values import Preemption
+from gpuyard.core.engine import snapshot
 from gpuyard.testing import ClusterStory, gang, node, task
 
 SPEEDS = (("K80", 0.25), ("V100", 1.0))

@@ -6,10 +6,10 @@ books that add up, and that the facts alone give the same state.
 
 import pytest
 
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.commands import BeginEpoch, EndEpoch, ReportEnded, SkipTaskNumbers
-from gpuyard.domain.events import AttemptEnded, ReservationMade, TaskEnded, TaskRequeued
-from gpuyard.domain.refusals import (
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.commands import BeginEpoch, EndEpoch, ReportEnded, SkipTaskNumbers
+from gpuyard.core.domain.events import AttemptEnded, ReservationMade, TaskEnded, TaskRequeued
+from gpuyard.core.domain.refusals import (
     BudgetSpent,
     ClassQuotaFull,
     GangIncomplete,
@@ -21,10 +21,20 @@ from gpuyard.domain.refusals import (
     UnknownGpuModel,
     WaitingForTasks,
 )
-from gpuyard.domain.settings import Backfill
-from gpuyard.domain.task import Estimate
-from gpuyard.domain.tenant import Budget, QuotaMode
-from gpuyard.domain.values import GpuHealth, Link, NodeId, OnLost, Outcome, Preemption, TaskId, TaskStatus, TenantId
+from gpuyard.core.domain.settings import Backfill
+from gpuyard.core.domain.task import Estimate
+from gpuyard.core.domain.tenant import Budget, QuotaMode
+from gpuyard.core.domain.values import (
+    GpuHealth,
+    Link,
+    NodeId,
+    OnLost,
+    Outcome,
+    Preemption,
+    TaskId,
+    TaskStatus,
+    TenantId,
+)
 from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 

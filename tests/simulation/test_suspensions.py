@@ -2,12 +2,12 @@
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.events import AttemptStopping, AttemptSuspending, ReservationDropped, TaskRequeued
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.refusals import StaleReport, SuspensionFailedBefore
-from gpuyard.domain.values import NodeId, Outcome, Preemption, TaskId, TaskStatus
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import AttemptStopping, AttemptSuspending, ReservationDropped, TaskRequeued
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.refusals import StaleReport, SuspensionFailedBefore
+from gpuyard.core.domain.values import NodeId, Outcome, Preemption, TaskId, TaskStatus
 from gpuyard.testing import ClusterStory, gang, node, task
 
 

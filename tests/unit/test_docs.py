@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gpuyard.cli import main
-from gpuyard.domain.tenant import Budget, QuotaMode, Split
-from gpuyard.domain.values import Link, Preemption, TenantId
+from gpuyard.core.domain.tenant import Budget, QuotaMode, Split
+from gpuyard.core.domain.values import Link, Preemption, TenantId
 from gpuyard.testing import ClusterStory, gang, node, share, task
 
 ROOT = Path(__file__).parents[2]

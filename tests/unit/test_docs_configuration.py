@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from gpuyard.agent.settings import LEAST_SECONDS as LEAST_OF_AGENT
-from gpuyard.agent.settings import AgentSettings
-from gpuyard.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
-from gpuyard.control_plane.settings import LEAST_SECONDS as LEAST_OF_SCHEDULER
-from gpuyard.engine.policies import POLICIES
-from gpuyard.wire.config import Seconds, keys_of
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.live.agent.settings import LEAST_SECONDS as LEAST_OF_AGENT
+from gpuyard.live.agent.settings import AgentSettings
+from gpuyard.live.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
+from gpuyard.live.control_plane.settings import LEAST_SECONDS as LEAST_OF_SCHEDULER
+from gpuyard.live.wire.config import Seconds, keys_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "manual" / "configuration.md"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from gpuyard.control_plane.access.who import TABLE
-from gpuyard.control_plane.rest.routes import ROUTES
-from gpuyard.wire.tasks import SET_BY_US, TaskRequest
+from gpuyard.live.control_plane.access.who import TABLE
+from gpuyard.live.control_plane.rest.routes import ROUTES
+from gpuyard.live.wire.tasks import SET_BY_US, TaskRequest
 
 MANUAL = Path(__file__).parents[2] / "docs" / "manual"
 ROW = re.compile(r"^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \| (\S+) \|", re.MULTILINE)

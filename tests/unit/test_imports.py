@@ -76,5 +76,5 @@ def test_a_broken_rule_is_seen_and_named(source: str, said: str) -> None:
 
 
 def test_what_only_computes_is_left_alone() -> None:
-    source = "from heapq import heappush\nfrom gpuyard.domain.values import Value\nheappush([], len('time'))"
+    source = "from heapq import heappush\nfrom gpuyard.core.domain.values import Value\nheappush([], len('time'))"
     assert broken_rules(source, "x.py") == []

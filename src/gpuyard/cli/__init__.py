@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from gpuyard.cli.complaints import Asked, complain, in_words_of_options, in_words_of_people
 from gpuyard.cli.hints import Verb, Verbs
-from gpuyard.domain.errors import GpuyardError, WrongInput
+from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
 if TYPE_CHECKING:
     app: typer.Typer

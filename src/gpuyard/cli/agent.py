@@ -8,7 +8,7 @@ from gpuyard.cli.options import AcceptYard, CheckConfig, Config, SettingsAsJson
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuyard.agent.settings import AgentSettings
+    from gpuyard.live.agent.settings import AgentSettings
 
 
 def agent(
@@ -29,9 +29,9 @@ def agent(
 
 def read_settings(config: "Path | None") -> "AgentSettings":
     """An agent's settings; what the environment says for a scheduler on the same machine is left alone."""
-    from gpuyard.agent.settings import AgentSettings, load_agent_settings
-    from gpuyard.control_plane.settings import ServerSettings
-    from gpuyard.wire.config import variables
+    from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
+    from gpuyard.live.control_plane.settings import ServerSettings
+    from gpuyard.live.wire.config import variables
 
     of_servers = variables(ServerSettings) - variables(AgentSettings)
     return load_agent_settings(config, os.environ, not_ours=of_servers)
@@ -46,6 +46,6 @@ def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_ya
     set_up(settings.log_level, settings.logging.format, settings.logging.output)
     if settings.agent.join_token:
         protect_settings(config)
-    from gpuyard.agent.main import run
+    from gpuyard.live.agent.main import run
 
     run_in_loop(lambda: run(settings, accept_yard=accept_yard))

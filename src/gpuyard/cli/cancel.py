@@ -15,7 +15,7 @@ def cancel(
     token: Token = None,
 ) -> None:
     """Cancel tasks: those that wait leave the queue, those that run are stopped. One that ended stays as it was."""
-    from gpuyard.sdk import NotAllowed, Refused
+    from gpuyard.live.sdk import NotAllowed, Refused
 
     yard = client(server, token)
     failed = False

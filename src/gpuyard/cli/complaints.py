@@ -46,7 +46,7 @@ def complain(message: str, *, code: str, field: str | None = None, as_json: bool
         return
     from msgspec import json
 
-    from gpuyard.wire.answers import Error, ErrorAnswer
+    from gpuyard.live.wire.answers import Error, ErrorAnswer
 
     print(json.encode(ErrorAnswer(Error(code, message, field))).decode(), file=sys.stderr)
 

@@ -5,11 +5,11 @@ from math import inf, isfinite
 from random import Random
 from typing import TYPE_CHECKING
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.simulator.conditions import Conditions, Elastic, Repair, Sleep
     from gpuyard.simulator.failures import Chance, Draw
+    from gpuyard.simulator.scenarios import Conditions, Elastic, Repair, Sleep
     from gpuyard.simulator.workloads.arrival import Workload
 
 BOOT_SECONDS, WAKE_SECONDS = 180.0, 60.0
@@ -25,7 +25,7 @@ def conditions_of(
     seed: int, *, elastic: str | None, sleep: str | None, price: float | None, failures: str | None
 ) -> "dict[str, Conditions]":
     """What every policy is played under, each by what it adds to the policy's name: the fixed cluster comes first."""
-    from gpuyard.simulator.conditions import Conditions
+    from gpuyard.simulator.scenarios import Conditions
 
     if price is not None and not 0 <= price <= MOST:
         raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, not below 0.")
@@ -41,7 +41,7 @@ def conditions_of(
 
 def check_pools(conditions: "dict[str, Conditions]", workload: "Workload") -> None:
     """Whether a workload can be played under them."""
-    from gpuyard.simulator.conditions import Elastic, kinds_of
+    from gpuyard.simulator.scenarios import Elastic, kinds_of
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, resources
 
     for each in conditions.values():
@@ -57,9 +57,9 @@ def check_pools(conditions: "dict[str, Conditions]", workload: "Workload") -> No
 
 
 def _elastic(text: str) -> "Elastic":
-    from gpuyard.domain.pool import PoolSettings
+    from gpuyard.core.domain.pool import PoolSettings
     from gpuyard.simulator.clusters import MOST_NODES
-    from gpuyard.simulator.conditions import Elastic
+    from gpuyard.simulator.scenarios import Elastic
 
     wrong = WrongCondition(
         f"--elastic is {text!r}; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]], such as 8:72:180, or 8:72:180:0.05 "
@@ -72,7 +72,7 @@ def _elastic(text: str) -> "Elastic":
 
 
 def _sleep(text: str) -> "Sleep":
-    from gpuyard.simulator.conditions import Sleep
+    from gpuyard.simulator.scenarios import Sleep
 
     wrong = WrongCondition(f"--sleep is {text!r}; it must be IDLE_SECONDS[:WAKE_SECONDS], such as 600 or 600:90.")
     idle, wake = _numbers(text, 1, (WAKE_SECONDS,), wrong)
@@ -80,7 +80,7 @@ def _sleep(text: str) -> "Sleep":
 
 
 def _repair(text: str) -> "Repair":
-    from gpuyard.simulator.conditions import Repair
+    from gpuyard.simulator.scenarios import Repair
 
     wrong = WrongCondition(f"--failures is {text!r}; it must be MTBF_HOURS:REPAIR_HOURS, such as 1000:4.")
     up, repair = _numbers(text, 2, (), wrong)

@@ -52,7 +52,7 @@ def down(
 
 def _cancel_all(known: "Standing") -> int:
     """Ask the scheduler, so that it is a fact that they were cancelled."""
-    from gpuyard.sdk import NotAllowed, connect
+    from gpuyard.live.sdk import NotAllowed, connect
 
     yard = connect(known.http or None, token="")
     try:
@@ -71,7 +71,7 @@ def _cancel_all(known: "Standing") -> int:
 
 def _stop(folder: "Path", known: "Standing") -> None:
     from gpuyard.cli.up.mark import standing
-    from gpuyard.domain.errors import GpuyardError
+    from gpuyard.core.domain.errors import GpuyardError
 
     os.kill(known.pid, signal.SIGTERM)
     give_up_at = time.monotonic() + STOP_SECONDS

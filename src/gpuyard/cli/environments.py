@@ -51,7 +51,7 @@ def active(env: Mapping[str, str], own_prefix: str = sys.prefix) -> dict[str, st
 
 def everything(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """All variables that a task can be given, and the names of those left out because they look like secrets."""
-    from gpuyard.wire.tasks import SET_BY_US
+    from gpuyard.live.wire.tasks import SET_BY_US
 
     sent: dict[str, str] = {}
     secret = []

@@ -9,7 +9,7 @@ from gpuyard.cli.progress import NO_NODES
 from gpuyard.cli.show import TaskId
 
 if TYPE_CHECKING:
-    from gpuyard.wire.answers import ExplainAnswer
+    from gpuyard.live.wire.answers import ExplainAnswer
 
 SAYS_ALL = frozenset({"OnHold", "WaitingForTasks"})
 """Reasons that name what it waits for, whose end nobody knows."""
@@ -102,7 +102,7 @@ def _by_its_work(told: "ExplainAnswer") -> list[str]:
 
 def fits_nowhere(told: "ExplainAnswer") -> bool:
     """Whether no present node could hold it, whatever ends."""
-    from gpuyard.domain.refusals import REFUSALS, Never
+    from gpuyard.core.domain.refusals import REFUSALS, Never
 
     return told.reason_code in {kind.__name__ for kind in REFUSALS if issubclass(kind, Never)}
 

@@ -19,8 +19,8 @@ from gpuyard.cli.complaints import complain
 
 if TYPE_CHECKING:
     from gpuyard.cli.progress import Progress
-    from gpuyard.domain.errors import GpuyardError
-    from gpuyard.sdk import Client, Refused, Task, YardError
+    from gpuyard.core.domain.errors import GpuyardError
+    from gpuyard.live.sdk import Client, Refused, Task, YardError
 
 GAVE_UP = 75
 """EX_TEMPFAIL of sysexits.h: the scheduler could not be asked any more. The task goes on."""
@@ -92,8 +92,8 @@ class Output:
 
     def _read(self, task: "Task", *, follow: bool) -> "YardError | None":
         """Once; the error that broke it off, if that can pass."""
-        from gpuyard.sdk import Refused
-        from gpuyard.sdk.waiting import AWAY
+        from gpuyard.live.sdk import Refused
+        from gpuyard.live.sdk.waiting import AWAY
 
         tail = self._tail
         offset = self._offset if tail is None else None
@@ -146,7 +146,7 @@ def told_of_outages(task_id: str, progress: "Progress | None" = None) -> "Callab
     """One line on standard error that says what is seen, and that the task is not affected."""
 
     def tell(error: "YardError") -> None:
-        from gpuyard.sdk.waiting import RESTART_SECONDS
+        from gpuyard.live.sdk.waiting import RESTART_SECONDS
 
         if progress is not None:
             progress.clear()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpuyard.cli.listing import Listing, verb
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.live.sdk import Client
 
 NAMES = ("ID", "MODEL", "MEMORY", "STATUS", "TASKS", "USED", "MEM USED", "TEMP", "NOTE")
 

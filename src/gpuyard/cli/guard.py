@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuyard.sdk import Client
-    from gpuyard.wire.answers import LeaseAnswer
+    from gpuyard.live.sdk import Client
+    from gpuyard.live.wire.answers import LeaseAnswer
 
 SETTLED = b"."
 """After the answer or in its place; JSON does not end so."""
@@ -77,7 +77,7 @@ def _watch(pipe: int, connect: "Callable[[], Client]", ask: "Callable[[Client], 
         said += part
         if said.endswith(SETTLED):
             return
-    from gpuyard.sdk.waiting import AWAY, RESTART_SECONDS
+    from gpuyard.live.sdk.waiting import AWAY, RESTART_SECONDS
 
     lease = _lease_in(said)
     yard = connect().without_waiting()
@@ -96,7 +96,7 @@ def _lease_in(said: bytes) -> "LeaseAnswer | None":
     """What the asker was answered; none: it was killed before it could pass that on."""
     from msgspec import MsgspecError, json
 
-    from gpuyard.wire.answers import LeaseAnswer
+    from gpuyard.live.wire.answers import LeaseAnswer
 
     try:
         return json.decode(said, type=LeaseAnswer)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.supervisor.place import socket_address
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor.paths import socket_address
 
 STOP_SECONDS = 60.0
 GRACE_SECONDS = 10.0

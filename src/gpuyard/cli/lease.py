@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from gpuyard.sdk import Client, Lease
-    from gpuyard.wire.answers import LeaseAnswer
+    from gpuyard.live.sdk import Client, Lease
+    from gpuyard.live.wire.answers import LeaseAnswer
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,8 +69,8 @@ def lease(
         "tenant_id": tenant,
         "project": project,
     }
-    from gpuyard.sdk import NotFound, Unreachable, YardError
-    from gpuyard.sdk.client import new_key
+    from gpuyard.live.sdk import NotFound, Unreachable, YardError
+    from gpuyard.live.sdk.client import new_key
 
     seconds, wait_seconds = seconds_of(timeout, "--timeout"), seconds_of(wait, "--wait")
     interrupts = _interrupts()
@@ -121,8 +121,8 @@ def _print(held: "Lease", *, as_json: bool) -> None:
 
 def _give_up(yard: "Client", lease: "LeaseAnswer", guard: Guard, *, as_json: bool) -> None:
     """Only its asker knows of this lease; where the scheduler is away the guard goes on trying."""
-    from gpuyard.sdk import NotFound
-    from gpuyard.sdk.waiting import AWAY
+    from gpuyard.live.sdk import NotFound
+    from gpuyard.live.sdk.waiting import AWAY
 
     try:
         yard.without_waiting().release_lease(lease)

@@ -9,7 +9,7 @@ from gpuyard.cli.hints import Verbs
 from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.live.sdk import Client
 
 
 class Listing(NamedTuple):

@@ -29,8 +29,8 @@ def login(
 ) -> None:
     """Log in; the token is kept for this server, for your eyes only, and used when GPUYARD_TOKEN is not set."""
     from gpuyard.cli.users import password
-    from gpuyard.sdk.client import DEFAULT_SERVER
-    from gpuyard.sdk.tokens import store_server_user, store_token
+    from gpuyard.live.sdk.client import DEFAULT_SERVER
+    from gpuyard.live.sdk.tokens import store_server_user, store_token
 
     address = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if forget:

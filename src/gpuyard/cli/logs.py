@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor
 
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.core.domain.errors import GpuyardError
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
 OLD_FILES = 4

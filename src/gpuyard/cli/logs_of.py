@@ -12,7 +12,7 @@ from gpuyard.cli.options import Json, Server, Token, client
 from gpuyard.cli.show import TaskId
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client, Task, TaskRef
+    from gpuyard.live.sdk import Client, Task, TaskRef
 
 FIRST_LOOK_BYTES = 64 * 1024
 NODE_SECONDS = 30.0
@@ -60,8 +60,8 @@ def logs(
 
 def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
     """To the end of the task, or of the one attempt that was asked for."""
-    from gpuyard.sdk import NotFound
-    from gpuyard.sdk.waiting import AWAY
+    from gpuyard.live.sdk import NotFound
+    from gpuyard.live.sdk.waiting import AWAY
 
     outages = None if as_json else told_of_outages(task.id)
     try:
@@ -78,7 +78,7 @@ def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *,
 
 def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
     """Output of a node that is not connected yet, as after a restart of the scheduler: it is waited for, for a while."""
-    from gpuyard.sdk import Refused
+    from gpuyard.live.sdk import Refused
 
     give_up_at = time.monotonic() + NODE_SECONDS
     waits = wrote = False

@@ -8,8 +8,8 @@ from gpuyard.cli.listing import Listing, group
 from gpuyard.cli.options import Json, Server, Token, client, json_option
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
-    from gpuyard.wire.answers import NodeAnswer
+    from gpuyard.live.sdk import Client
+    from gpuyard.live.wire.answers import NodeAnswer
 
 NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
 NodeId = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
@@ -123,7 +123,7 @@ def stop_stray(
     """End attempts that a node runs and the scheduler does not know."""
     yard = client(server, token)
     from gpuyard.cli.printing import report
-    from gpuyard.domain.errors import GpuyardError
+    from gpuyard.core.domain.errors import GpuyardError
 
     name = task if task.startswith("task-") else f"task-{task}"
     attempts = [attempt] if attempt else [number for _, of, number in _strays(yard, node) if of == name]
@@ -137,7 +137,7 @@ def stop_stray(
 def _strays(yard: "Client", node: str | None) -> list[tuple[str, str, int]]:
     known = yard.nodes().nodes
     if node is not None and node not in {one.id for one in known}:
-        from gpuyard.domain.errors import GpuyardError
+        from gpuyard.core.domain.errors import GpuyardError
 
         raise GpuyardError(f"There is no node {node}; see `gpuyard nodes`.")
     return [(one.id, it.task_id, it.attempt) for one in known for it in one.strays if node in {None, one.id}]

@@ -12,7 +12,7 @@ from typer.core import TyperOption
 from gpuyard.cli.complaints import Asked
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client, YardError
+    from gpuyard.live.sdk import Client, YardError
 
 
 class _Call:
@@ -116,7 +116,7 @@ def _checked_wait(seconds: float, name: str) -> float:
 
 def client(server: str | None, token: str | None) -> "Client":
     """The yard these options speak of."""
-    from gpuyard.sdk import connect
+    from gpuyard.live.sdk import connect
 
     return connect(server, token=token, wait_for_scheduler=_wait_seconds(server), on_wait=_tell_of_wait)
 
@@ -138,8 +138,8 @@ def _is_known(server: str | None) -> bool:
     if server:
         return True
     from gpuyard.cli.up import data_folder, was_up
-    from gpuyard.sdk.client import DEFAULT_SERVER
-    from gpuyard.sdk.tokens import stored_server_user, stored_token
+    from gpuyard.live.sdk.client import DEFAULT_SERVER
+    from gpuyard.live.sdk.tokens import stored_server_user, stored_token
 
     if stored_token(DEFAULT_SERVER) or stored_server_user(DEFAULT_SERVER):
         return True
@@ -169,7 +169,7 @@ def seconds_of(text: str | None, option: str) -> float | None:
     """A duration such as 90, 30m or 1h30m."""
     if text is None:
         return None
-    from gpuyard.wire.config import Seconds
+    from gpuyard.live.wire.config import Seconds
 
     try:
         return float(Seconds.read(float(text) if text.replace(".", "", 1).isdigit() else text))

@@ -7,11 +7,11 @@ import typer
 
 from gpuyard.cli.options import json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.domain.work import Work
-    from gpuyard.predictor.anatomy import Anatomy
+    from gpuyard.core.domain.workload import Work
+    from gpuyard.learn.performance.operation_profile import Anatomy
 
 SCRIPT_SECONDS = 120.0
 """Longest that looking into a script may take."""
@@ -33,8 +33,8 @@ def predict(
 
     from gpuyard.cli.printing import print_json, print_table
     from gpuyard.cli.train.files import read_specs
-    from gpuyard.predictor.performance import SHIPPED, load
-    from gpuyard.predictor.question import ask
+    from gpuyard.learn.performance.model import SHIPPED, load
+    from gpuyard.learn.performance.query import ask
 
     if (task is None) == (script is None):
         raise WrongInput("Say either --task FILE or --script FILE.py")
@@ -72,11 +72,11 @@ def _described(file: Path) -> "tuple[Work, Anatomy]":
     """What a file in YAML says, in the words in which a task on the API says what it computes."""
     from msgspec.structs import asdict
 
-    from gpuyard.domain.work import Work
-    from gpuyard.planner.parse import parsed
-    from gpuyard.predictor.question import made_of
-    from gpuyard.wire import strict
-    from gpuyard.wire.tasks import WorkRequest
+    from gpuyard.core.domain.workload import Work
+    from gpuyard.learn.performance.query import made_of
+    from gpuyard.live.wire import strict
+    from gpuyard.live.wire.tasks import WorkRequest
+    from gpuyard.plan.planner.parse import parsed
 
     try:
         work = Work(**asdict(strict.Strict(WorkRequest, what="the file").plain(parsed(file.read_bytes()))))
@@ -91,10 +91,10 @@ def _found(file: Path) -> "tuple[Work, Anatomy]":
     import subprocess
     import sys
 
-    from gpuyard.domain.work import Work
-    from gpuyard.predictor.anatomy import Anatomy
+    from gpuyard.core.domain.workload import Work
+    from gpuyard.learn.performance.operation_profile import Anatomy
 
-    call = [sys.executable, "-W", "ignore", "-m", "gpuyard.predictor.script", str(file)]
+    call = [sys.executable, "-W", "ignore", "-m", "gpuyard.learn.performance.script", str(file)]
     try:
         done = subprocess.run(call, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.live.sdk import Client
 
 COLOURS = {
     "running": "green",

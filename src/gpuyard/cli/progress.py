@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Task
+    from gpuyard.live.sdk import Task
 
 NO_NODES = "NoNodesYet"
 NO_NODES_SENTENCE = (

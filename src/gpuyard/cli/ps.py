@@ -7,7 +7,7 @@ import typer
 from gpuyard.cli.options import Json, Server, Token, client
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Task
+    from gpuyard.live.sdk import Task
 
 OPEN = "pending,running,suspended"
 NAMES = ("ID", "NAME", "STATUS", "TENANT", "GPUS", "NODE", "AGE", "RAN", "REASON")

@@ -20,13 +20,13 @@ from gpuyard.cli.following import Output, follow, gave_up, gone, is_gone, to_sta
 from gpuyard.cli.options import Json, Quiet, Server, Token, client
 from gpuyard.cli.progress import Progress
 from gpuyard.cli.submit import submitted, warn_if_nothing_fits
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.core.domain.errors import GpuyardError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from threading import Thread
 
-    from gpuyard.sdk import Client, Task
+    from gpuyard.live.sdk import Client, Task
 
 TOOK_TOO_LONG = 124
 SIGNALLED = 128
@@ -147,7 +147,7 @@ class _Interrupts:
 
 def _cancel(yard: "Client", task: "Task", as_json: bool) -> None:
     """Tell the scheduler; one that is away is told when it is back."""
-    from gpuyard.sdk.waiting import AWAY, RESTART_SECONDS
+    from gpuyard.live.sdk.waiting import AWAY, RESTART_SECONDS
 
     yard = yard.without_waiting()
     give_up_at = time.monotonic() + RESTART_SECONDS

@@ -7,10 +7,10 @@ fact from the beginning.
 from collections.abc import Callable
 from typing import Any
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.task import Resources
-from gpuyard.domain.values import MILLI, Outcome, TaskId
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.domain.values import MILLI, Outcome, TaskId
 
 _OUTCOMES = {
     Outcome.SUCCEEDED: "succeeded",

@@ -12,9 +12,9 @@ def server(
     take_over: TakeOver = False,
 ) -> None:
     """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
-    from gpuyard.agent.settings import AgentSettings
-    from gpuyard.control_plane.settings import ServerSettings, effective, load_server_settings
-    from gpuyard.wire.config import variables
+    from gpuyard.live.agent.settings import AgentSettings
+    from gpuyard.live.control_plane.settings import ServerSettings, effective, load_server_settings
+    from gpuyard.live.wire.config import variables
 
     of_agents = variables(AgentSettings) - variables(ServerSettings)
     settings = load_server_settings(config, os.environ, not_ours=of_agents)
@@ -30,7 +30,7 @@ def server(
     set_up(settings.log_level, settings.logging.format, settings.log_output)
     if settings.join_token or settings.users:
         protect_settings(config)
-    from gpuyard.control_plane.server import note_gpu_settings, serve, stop_on_signals
+    from gpuyard.live.control_plane.server import note_gpu_settings, serve, stop_on_signals
 
     note_gpu_settings(settings)
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.options import finite, json_option
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpuyard.engine.advice import Advisor
-    from gpuyard.predictor.history import Predictor
+    from gpuyard.core.engine.advice import Advisor
+    from gpuyard.learn.estimates.history import Predictor
     from gpuyard.simulator.clusters import Cluster
-    from gpuyard.simulator.conditions import Conditions
-    from gpuyard.simulator.contenders import Contender
     from gpuyard.simulator.interference import Interference
-    from gpuyard.simulator.play import Progress, Result
+    from gpuyard.simulator.policy_variants import Contender
+    from gpuyard.simulator.run import Progress, Result
+    from gpuyard.simulator.scenarios import Conditions
     from gpuyard.simulator.workloads.arrival import Workload
     from gpuyard.simulator.workloads.job import Job
 
@@ -81,7 +81,7 @@ def simulate(
     """Compare policies on jobs that were recorded or drawn, with the engine that runs the live yard."""
     from gpuyard.cli.conditions import conditions_of
     from gpuyard.simulator.accuracy import accuracy
-    from gpuyard.simulator.contenders import contender
+    from gpuyard.simulator.policy_variants import contender
 
     predicts = _predictor(predictor)
     under = partial(conditions_of, elastic=elastic, sleep=sleep, price=price, failures=failures)
@@ -151,7 +151,7 @@ def _play(
 ) -> "list[tuple[Result, float]]":
     """Every contender in turn under all conditions, after what need not be played."""
     from gpuyard.cli.conditions import check_pools
-    from gpuyard.simulator.play import play
+    from gpuyard.simulator.run import play
 
     check_pools(conditions, played.workload)
     results = list(played.results)
@@ -219,8 +219,8 @@ def _advisor(model: Path | None, names: list[str]) -> "Advisor | None":
         return None
     if find_spec("numpy") is None:
         raise WrongUse("The policy dqn needs numpy: pip install 'gpuyard[learn]'.")
-    from gpuyard.engine.advice import FEATURES
-    from gpuyard.predictor.advantage import DEFAULT, Advantage, load
+    from gpuyard.core.engine.advice import FEATURES
+    from gpuyard.learn.policy_network import DEFAULT, Advantage, load
 
     return Advantage(load(model or DEFAULT, FEATURES))
 
@@ -240,7 +240,7 @@ def _of_chance(
     """Chance is made here: the simulator has none of its own."""
     from random import Random
 
-    from gpuyard.simulator.contenders import contender
+    from gpuyard.simulator.policy_variants import contender
     from gpuyard.simulator.workloads.generated import GeneratedJobs, read_count
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -284,9 +284,9 @@ def _repeat(
 
 def _of_journal(folder: Path, names: list[str]) -> _Played:
     """What really happened is the first row; what was left out is said, on standard error."""
-    from gpuyard.simulator.contenders import Contender, contender
     from gpuyard.simulator.measures import measure
-    from gpuyard.simulator.play import Result
+    from gpuyard.simulator.policy_variants import Contender, contender
+    from gpuyard.simulator.run import Result
     from gpuyard.simulator.workloads.journal import read_journal
 
     began = perf_counter()
@@ -384,12 +384,12 @@ def _print_table(results: "list[tuple[Result, float]]") -> None:
 
 def _predictor(named: Predictors) -> "Callable[[], Predictor]":
     if named is Predictors.HISTORY:
-        from gpuyard.predictor.history import History
+        from gpuyard.learn.estimates.history import History
 
         return History
     if find_spec("lightgbm") is None:
         raise WrongUse("--predictor lightgbm needs LightGBM: pip install 'gpuyard[learn]'.")
-    from gpuyard.predictor.learned import Learned
+    from gpuyard.learn.estimates.learned import Learned
 
     return Learned
 
@@ -403,7 +403,7 @@ def _check_report(path: Path) -> None:
 
 
 def _write_report(path: Path, note: str, results: "list[Result]") -> None:
-    from gpuyard.simulator.pictures import pictures
+    from gpuyard.simulator.charts import pictures
     from gpuyard.simulator.report import page
 
     drawn = pictures(results)

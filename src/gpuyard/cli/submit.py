@@ -11,7 +11,7 @@ from gpuyard.cli.options import Json, Server, Token, client
 from gpuyard.cli.progress import NO_NODES, NO_NODES_SENTENCE
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client, Task
+    from gpuyard.live.sdk import Client, Task
 
 
 @asking
@@ -30,7 +30,7 @@ def submit(request: Request, as_json: Json = False, server: Server = None, token
 
 def submitted(yard: "Client", request: Request) -> "list[Task]":
     """All tasks of it. If no answer came, say that the task may exist all the same."""
-    from gpuyard.sdk import Unreachable
+    from gpuyard.live.sdk import Unreachable
 
     try:
         return yard.submit_all(**request)
@@ -46,7 +46,7 @@ def warn_if_nothing_fits(yard: "Client", task: "Task", *, alone: bool = False) -
 
     `alone`: nothing else says why it waits; otherwise `Progress` does, and the reason is not said twice.
     """
-    from gpuyard.domain.errors import GpuyardError
+    from gpuyard.core.domain.errors import GpuyardError
 
     if task.status != "pending" or task.allocated_gpus:
         return

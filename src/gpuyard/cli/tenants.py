@@ -8,9 +8,9 @@ from gpuyard.cli.listing import Listing, group
 from gpuyard.cli.options import Json, Server, Token, client, finite, seconds_of
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
-    from gpuyard.sdk.client import TenantLimits
-    from gpuyard.wire.answers import TenantAnswer
+    from gpuyard.live.sdk import Client
+    from gpuyard.live.sdk.client import TenantLimits
+    from gpuyard.live.wire.answers import TenantAnswer
 
 NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", "GPU HOURS", "BY MODEL")
 

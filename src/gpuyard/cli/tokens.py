@@ -8,7 +8,7 @@ from gpuyard.cli.listing import Listing, group
 from gpuyard.cli.options import Json, Server, Token, client, seconds_of
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.live.sdk import Client
 
 NAMES = ("ID", "USER", "NAME", "MADE", "LAST USED", "EXPIRES")
 

@@ -9,7 +9,7 @@ from gpuyard.cli.listing import Listing, group
 from gpuyard.cli.options import Json, Server, Token, client
 
 if TYPE_CHECKING:
-    from gpuyard.sdk import Client
+    from gpuyard.live.sdk import Client
 
 NAMES = ("USER", "TENANT", "ROLE", "RUNS AS")
 Username = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
@@ -91,7 +91,7 @@ def passwd(
     """
     yard = client(server, token)
     from gpuyard.cli.printing import report
-    from gpuyard.sdk import Refused
+    from gpuyard.live.sdk import Refused
 
     new = new_password()
     try:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuyard.domain.task import Estimate
+from gpuyard.core.domain.task import Estimate
 
 LEAST_SECONDS = 1.0
 """Nobody minds whether it was half a second or one."""

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.values import NodeId
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.values import NodeId
 from gpuyard.simulator.workloads.trace import WrongTrace, rows_of
 
 MODEL, MEMORY_MIB = "GPU", 32_768

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gpuyard.backends.memory import MemoryProvider
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.node import NodeSpec
-from gpuyard.domain.pool import HireState, PoolSettings
-from gpuyard.domain.values import NodeId, TaskId
-from gpuyard.engine.pool import pool_orders
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.pool import HireState, PoolSettings
+from gpuyard.core.domain.values import NodeId, TaskId
+from gpuyard.core.engine.pool import pool_orders
+from gpuyard.live.pool.memory import MemoryProvider
 from gpuyard.simulator.energy import Meter
 from gpuyard.simulator.world import World
 

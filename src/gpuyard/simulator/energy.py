@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.board_power import IDLE_PART, busy_watts
-from gpuyard.domain.node import NodeSpec
-from gpuyard.domain.placement import Placement
-from gpuyard.domain.values import MILLI, NodeId, TaskId
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.board_power import IDLE_PART, busy_watts
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.values import MILLI, NodeId, TaskId
 from gpuyard.simulator.samples import Samples
 
 HOST_WATTS = 150.0

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import log
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.errors import GpuyardError
-from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.simulator.world import World
 
 HOUR = 3600.0

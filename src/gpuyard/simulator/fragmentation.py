@@ -8,11 +8,11 @@ al., USENIX ATC 2023) for whole GPUs; a share of a GPU finds every free one of u
 
 from collections.abc import Sequence
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.task import Resources
-from gpuyard.engine.state import State
-from gpuyard.placement.bayset import BaySet
-from gpuyard.placement.shape import Shape
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.engine.state import State
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.shape import Shape
 from gpuyard.simulator.samples import Samples
 
 SAMPLES = 500

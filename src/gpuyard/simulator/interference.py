@@ -10,8 +10,8 @@ each other (on the V100 their standard deviation is 0.24), so whoever has measur
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import MILLI
+from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.values import MILLI
 from gpuyard.simulator.workloads.trace import WrongTrace, number_in, rows_of
 
 Interference = Callable[[TaskSpec, TaskSpec], float]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Why
-from gpuyard.domain.values import MILLI, TaskId
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.values import MILLI, TaskId
 
 STOPPED = (Why.PREEMPTED, Why.RECLAIMED, Why.MOVED, Why.EXCHANGED)
 """Why a task is stopped that goes on later or elsewhere."""

@@ -7,9 +7,9 @@ from html import escape
 from msgspec.structs import astuple
 
 from gpuyard.simulator.accuracy import accuracy
+from gpuyard.simulator.charts import titles
 from gpuyard.simulator.measures import as_json, rounded
-from gpuyard.simulator.pictures import titles
-from gpuyard.simulator.play import Result
+from gpuyard.simulator.run import Result
 
 COLUMNS = {
     "jobs": "jobs",

@@ -12,15 +12,15 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Protocol
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.placement import Placement
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import MILLI, NodeId, Outcome, TaskId
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.phases import ACTIVE, Running
-from gpuyard.placement.speeds import Speeds, speed_of
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.values import MILLI, NodeId, Outcome, TaskId
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.phases import ACTIVE, Running
+from gpuyard.core.placement.speeds import Speeds, speed_of
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]

@@ -11,8 +11,8 @@
 A story checks every invariant after each step, so a test only says what it is about.
 """
 
-from gpuyard.backends.memory import MemoryProvider
-from gpuyard.journal.stores.memory import MemoryJournal
+from gpuyard.core.journal.stores.memory import MemoryJournal
+from gpuyard.live.pool.memory import MemoryProvider
 from gpuyard.simulator.world import Run, World
 from gpuyard.testing.builders import TaskBuilder, cpu_task, gang, node, share, task
 from gpuyard.testing.story import ClusterStory

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.task import Estimate, Resources, Share, TaskSpec
-from gpuyard.domain.values import NodeId, TaskClass, TenantId
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 import grpc.aio
 
 from gpuyard import __version__
-from gpuyard.domain.values import NOT_THERE, AttemptRef
-from gpuyard.wire import agents_pb2 as pb
-from gpuyard.wire import proof
-from gpuyard.wire.rpc import PROTOCOL, SESSION, AgentsStub, attempt_of
+from gpuyard.core.domain.values import NOT_THERE, AttemptRef
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire import proof
+from gpuyard.live.wire.rpc import PROTOCOL, SESSION, AgentsStub, attempt_of
 
 
 async def enter(stub: AgentsStub, registration: pb.Registration, join_token: str) -> pb.Welcome:

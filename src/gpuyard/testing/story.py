@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.node import NodeSpec
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Backfill, Moves, Settings
-from gpuyard.domain.task import NewTask, ranges_in
-from gpuyard.domain.tenant import QuotaMode, Split, Tenant
-from gpuyard.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
-from gpuyard.engine import invariants, snapshot
-from gpuyard.engine.advice import Advisor
-from gpuyard.engine.engine import Engine
-from gpuyard.engine.explain import Explanation, explain
-from gpuyard.engine.folds import apply
-from gpuyard.engine.phases import HOLDING, Running, Suspended
-from gpuyard.engine.state import State
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.settings import Backfill, Moves, Settings
+from gpuyard.core.domain.task import NewTask, ranges_in
+from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.advice import Advisor
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.explain import Explanation, explain
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.phases import HOLDING, Running, Suspended
+from gpuyard.core.engine.state import State
 from gpuyard.simulator.world import Run, World
 from gpuyard.testing.builders import TaskBuilder, node
 

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Why
-from gpuyard.domain.values import OnLost, Outcome, TaskId
-from gpuyard.journal.records import Record
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.values import OnLost, Outcome, TaskId
+from gpuyard.core.journal.records import Record
 
 OUT_OF_REACH = frozenset({"cut", "agent_down", "agent_stopped"})
 NO_LEASE = frozenset({"agent_planned", "supervisor_stopped", "scheduler", "slow", "full"})

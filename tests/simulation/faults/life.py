@@ -16,14 +16,14 @@ from typing import Any
 
 import structlog
 
-from gpuyard.control_plane.access.who import Role, Via, Who
-from gpuyard.control_plane.yard import Submission as Asked
-from gpuyard.control_plane.yard import Yard
-from gpuyard.domain import commands as command
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.task import Resources, TaskSpec
-from gpuyard.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
-from gpuyard.journal.records import Record
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import Resources, TaskSpec
+from gpuyard.core.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
+from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane.access.who import Role, Via, Who
+from gpuyard.live.control_plane.scheduler import Submission as Asked
+from gpuyard.live.control_plane.scheduler import Yard
 from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
 from tests.simulation.faults.line import Link, Network

@@ -1,9 +1,9 @@
 """A node in memory: its clocks, its GPUs, virtual processes, the supervisor that holds them, and the real agent.
 
 The processes belong to the machine and go on whoever is killed; they write into the ledger by themselves. The supervisor
-is a twin of `gpuyard.agent.supervisor`: it speaks the same messages in the same frames, notes what it holds on the
+is a twin of `gpuyard.live.agent.supervisor`: it speaks the same messages in the same frames, notes what it holds on the
 machine's disk, refuses a second launch of a key, fences, adopts what runs when it is started again. The agent's side of
-the line to it is the real one (`gpuyard.agent.processes`), with a pipe in memory in place of the socket.
+the line to it is the real one (`gpuyard.live.agent.processes`), with a pipe in memory in place of the socket.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpuyard import __version__
-from gpuyard.agent.identity import Account
-from gpuyard.agent.inventory import Card
-from gpuyard.agent.kitchen import Kitchen
-from gpuyard.agent.link import Agent
-from gpuyard.agent.processes import Processes
-from gpuyard.agent.supervisor import messages as said
-from gpuyard.agent.witness import Witness
-from gpuyard.wire import agents_pb2 as pb
+from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.identity import Account
+from gpuyard.live.agent.inventory import Card
+from gpuyard.live.agent.launch_builder import Kitchen
+from gpuyard.live.agent.link import Agent
+from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.wire import agents_pb2 as pb
 from tests.simulation.faults.event_loop import OUTSIDE, Process, VirtualLoop
 from tests.simulation.faults.ledger import Ledger, Run
 from tests.simulation.faults.line import Link, MemoryChannel

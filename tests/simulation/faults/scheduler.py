@@ -12,20 +12,20 @@ from secrets import token_bytes
 from typing import Any
 
 from gpuyard import __version__
-from gpuyard.control_plane import server
-from gpuyard.control_plane.agents import Deposed
-from gpuyard.control_plane.archive import Row, SubmitKey
-from gpuyard.control_plane.recovery import found, recover
-from gpuyard.control_plane.yard import Yard
-from gpuyard.domain import commands as command
-from gpuyard.domain.errors import StorageFull
-from gpuyard.domain.refusals import Refusal
-from gpuyard.domain.settings import Settings
-from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import TaskId, TaskStatus, TenantId
-from gpuyard.journal.records import Position, Record
-from gpuyard.journal.stores.memory import MemoryJournal
-from gpuyard.wire.rpc import agents_handler
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.errors import StorageFull
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.core.journal.records import Position, Record
+from gpuyard.core.journal.stores.memory import MemoryJournal
+from gpuyard.live.control_plane import server
+from gpuyard.live.control_plane.nodes.agents import Deposed
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.stores.archive import Row, SubmitKey
+from gpuyard.live.control_plane.stores.recovery import found, recover
+from gpuyard.live.wire.rpc import agents_handler
 from tests.simulation.faults.event_loop import Process, VirtualLoop
 from tests.simulation.faults.line import Network
 from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from gpuyard.domain.values import TaskStatus
-from gpuyard.wire.answers import ExplainAnswer
-from tests.unit.sdk.partner import partner, task
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.wire.answers import ExplainAnswer
+from tests.unit.live.sdk.partner import partner, task
 
 
 @pytest.fixture(autouse=True)

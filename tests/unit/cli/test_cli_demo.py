@@ -6,9 +6,9 @@ from rich.console import Console, ConsoleDimensions
 from gpuyard.cli.demo.picture import Picture
 from gpuyard.cli.demo.stage import Stage
 from gpuyard.cli.demo.workload import workload
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.engine import invariants
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.engine import invariants
 
 LENGTH = 1200.0
 

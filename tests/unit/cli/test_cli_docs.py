@@ -11,11 +11,11 @@ from gpuyard.cli import app
 from gpuyard.cli.docs.drawing import drawing
 from gpuyard.cli.docs.pages import all_settings, facts, pages, policies, refusals_and_errors, task_states
 from gpuyard.cli.docs.source import fields
-from gpuyard.domain.events import EVENTS
-from gpuyard.domain.refusals import REFUSALS
-from gpuyard.domain.settings import Backfill, Settings
-from gpuyard.engine.phases import TRANSITIONS
-from gpuyard.engine.policies import POLICIES
+from gpuyard.core.domain.events import EVENTS
+from gpuyard.core.domain.refusals import REFUSALS
+from gpuyard.core.domain.settings import Backfill, Settings
+from gpuyard.core.engine.phases import TRANSITIONS
+from gpuyard.core.engine.policies import POLICIES
 
 MANUAL = Path(__file__).parents[3] / "docs" / "manual"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,11 +7,11 @@ import pytest
 from gpuyard.cli import explain
 from gpuyard.cli.explain import in_words
 from gpuyard.cli.printing import spoken_instant, spoken_seconds
-from gpuyard.domain.refusals import REFUSALS
-from gpuyard.domain.values import TaskStatus
-from gpuyard.engine.explain import AHEAD
-from gpuyard.wire.answers import ExplainAnswer
-from gpuyard.wire.task_answers import ForecastAnswer
+from gpuyard.core.domain.refusals import REFUSALS
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.core.engine.explain import AHEAD
+from gpuyard.live.wire.answers import ExplainAnswer
+from gpuyard.live.wire.task_answers import ForecastAnswer
 
 EARLY, LIKELY, LATE = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
 

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from gpuyard.domain.values import TaskStatus
-from gpuyard.wire.answers import LeaseAnswer
-from tests.unit.sdk.partner import Answering, another_yard, partner, refusal, task
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.wire.answers import LeaseAnswer
+from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
 
 LEASE = LeaseAnswer(
     id="task-7", task_id="task-7", status=TaskStatus.PENDING, gpu_count=1, gpus=[], node_id=None, name="",

@@ -6,9 +6,9 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli import logs_of
-from gpuyard.domain.values import TaskStatus
-from gpuyard.sdk import waiting
-from tests.unit.sdk.partner import Answering, partner, refusal, task
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.sdk import waiting
+from tests.unit.live.sdk.partner import Answering, partner, refusal, task
 
 AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
 

@@ -10,7 +10,7 @@ from gpuyard import cli
 from gpuyard.cli.bench import table
 from gpuyard.cli.docs.verbs import verbs
 from gpuyard.cli.options import Json
-from gpuyard.domain.errors import JournalLocked
+from gpuyard.core.domain.errors import JournalLocked
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

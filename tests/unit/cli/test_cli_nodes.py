@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpuyard import cli
-from gpuyard.wire.answers import NodeAnswer, NodeList, StrayAnswer
-from tests.unit.sdk.partner import Answering, Partner, partner
+from gpuyard.live.wire.answers import NodeAnswer, NodeList, StrayAnswer
+from tests.unit.live.sdk.partner import Answering, Partner, partner
 
 
 def node(name: str, *strays: StrayAnswer) -> NodeAnswer:

@@ -15,13 +15,13 @@ import pytest
 from gpuyard import cli
 from gpuyard.cli import options
 from gpuyard.cli.up import MARK
-from gpuyard.control_plane.settings import Storage
-from gpuyard.domain.values import TaskStatus
-from gpuyard.sdk import waiting
-from gpuyard.sdk.tokens import store_token
-from tests.unit.sdk.partner import Answering, another_yard, partner, refusal, task
-from tests.unit.sdk.test_connection import free_port
-from tests.unit.sdk.test_server_user import another_user_listens
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.control_plane.settings import Storage
+from gpuyard.live.sdk import waiting
+from gpuyard.live.sdk.tokens import store_token
+from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.test_connection import free_port
+from tests.unit.live.sdk.test_server_user import another_user_listens
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +229,7 @@ def test_the_folder_of_a_service_is_the_default_of_the_scheduler(monkeypatch: py
 def test_where_no_scheduler_ever_was_the_answer_is_immediate(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gpuyard.sdk.client.DEFAULT_SERVER", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr("gpuyard.live.sdk.client.DEFAULT_SERVER", f"http://127.0.0.1:{free_port()}")
     began = time.monotonic()
     assert call(monkeypatch, "ps") == 1
     assert time.monotonic() - began < options.WAIT_SECONDS / 2
@@ -251,7 +251,7 @@ def test_a_scheduler_that_is_known_is_waited_for(
         case "option":
             words[1:1] = ["--server", url]
         case _:
-            monkeypatch.setattr("gpuyard.sdk.client.DEFAULT_SERVER", url)
+            monkeypatch.setattr("gpuyard.live.sdk.client.DEFAULT_SERVER", url)
     if how == "login":
         store_token(url, "gy_x")
     elif how == "up":  # stopped a moment ago

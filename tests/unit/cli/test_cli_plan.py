@@ -10,8 +10,8 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli.plan.planning import stoppable
-from tests.unit.planner.small import plan as a_plan
-from tests.unit.planner.test_planner_read import USERS
+from tests.unit.plan.planner.small import plan as a_plan
+from tests.unit.plan.planner.test_planner_read import USERS
 
 Said = pytest.CaptureFixture[str]
 
@@ -233,7 +233,7 @@ def test_what_a_problem_does_not_allow_is_said_before_anything_is_made_ready(
     def compile_for_a_minute(*_: object) -> None:
         raise AssertionError("this would have taken a while")
 
-    for place in ("gpuyard.planner.generate.generate", "gpuyard.planner.bounds.lower_bound"):
+    for place in ("gpuyard.plan.planner.generate.generate", "gpuyard.plan.planner.bounds.lower_bound"):
         monkeypatch.setattr(place, compile_for_a_minute)
     assert plan(words[0], file, *words[1:]) == 2
     assert said in capsys.readouterr().err

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.planner.instance import write_instance
+from gpuyard.plan.planner.instance import write_instance
 from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
-from tests.unit.planner.small import instance
+from tests.unit.plan.planner.small import instance
 
 __all__ = ["chain", "plan"]
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from gpuyard import cli
-from gpuyard.planner.files import write_plan
-from gpuyard.planner.read import problem_of
-from tests.unit.planner.small import instance, plan
-from tests.unit.sdk.partner import Answering, partner, refusal, task
+from gpuyard.plan.planner.files import write_plan
+from gpuyard.plan.planner.read import problem_of
+from tests.unit.live.sdk.partner import Answering, partner, refusal, task
+from tests.unit.plan.planner.small import instance, plan
 
 WORKFLOW = (("a", "A", 5, ""), ("b", "B2", 5, "a"))
 PLAN = plan((0, 3, 8), (0, 17, 22), (0, 8, 13), (0, 22, 27))

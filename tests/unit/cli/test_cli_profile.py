@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
-from gpuyard.predictor.calibration import PEAKS, read_peaks
+from gpuyard.learn.performance.calibration import PEAKS, read_peaks
 
 Said = pytest.CaptureFixture[str]
 torch = pytest.importorskip("torch")

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import threading
 
-from gpuyard.domain.values import TaskStatus
-from tests.unit.sdk.partner import Answering, partner, task
+from gpuyard.core.domain.values import TaskStatus
+from tests.unit.live.sdk.partner import Answering, partner, task
 
 
 def test_ctrl_c_while_a_task_is_being_submitted_cancels_it_as_soon_as_it_is_known() -> None:

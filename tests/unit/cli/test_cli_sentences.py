@@ -4,11 +4,11 @@ import pytest
 
 from gpuyard.cli import sentences
 from gpuyard.cli.sentences import Teller, asked, clock
-from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.task import Resources, Share, TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.task import Resources, Share, TaskSpec
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
 
 NODE = NodeId("node-1")
 SUBMITTED = fact.TaskSubmitted(TaskId(7), TaskSpec(TenantId("vision"), Resources(gpus=2), name="resnet"))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from gpuyard.journal.records import Entry
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.journal.records import Entry
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing import ClusterStory, task
 
 NAMES = ("fifo", "fifo+backfill")

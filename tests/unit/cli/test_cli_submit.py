@@ -4,10 +4,10 @@ import pytest
 
 from gpuyard.cli.progress import Progress
 from gpuyard.cli.submit import warn_if_nothing_fits
-from gpuyard.domain.refusals import REFUSALS, NoNodesYet
-from gpuyard.sdk import connect
+from gpuyard.core.domain.refusals import REFUSALS, NoNodesYet
+from gpuyard.live.sdk import connect
 from tests.unit.cli.test_cli_explain import explanation
-from tests.unit.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.partner import Answering, partner, task
 
 
 def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:

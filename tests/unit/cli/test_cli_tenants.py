@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from gpuyard.wire.answers import TenantAnswer, TenantList
-from tests.unit.sdk.partner import Answering, partner
+from gpuyard.live.wire.answers import TenantAnswer, TenantList
+from tests.unit.live.sdk.partner import Answering, partner
 
 
 def tenant(name: str, **limits: Any) -> TenantAnswer:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
-from gpuyard.control_plane.yard import row_of
-from gpuyard.predictor.ended import ran_of, wrong_by
-from gpuyard.predictor.performance import SHIPPED, load
-from tests.unit.control_plane.yards_that_learn import archive_of, ended
-from tests.unit.predictor.worlds import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
+from gpuyard.learn.performance.ended_tasks import ran_of, wrong_by
+from gpuyard.learn.performance.model import SHIPPED, load
+from gpuyard.live.control_plane.scheduler import row_of
+from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
+from tests.unit.live.control_plane.yards_that_learn import archive_of, ended
 
 Said = pytest.CaptureFixture[str]
 

@@ -43,7 +43,7 @@ def test_a_model_is_trained_written_and_used(
 def test_the_model_that_ships_is_small_and_is_used_unless_told_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gpuyard.predictor.advantage import DEFAULT
+    from gpuyard.learn.policy_network import DEFAULT
 
     assert DEFAULT.stat().st_size <= 200_000
     jobs = tmp_path / "jobs.csv"

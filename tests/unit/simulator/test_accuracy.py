@@ -4,8 +4,8 @@ import pytest
 
 from gpuyard.simulator.accuracy import DAY, Forecast, accuracy, by_day
 from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import Result, play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import Result, play
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 

@@ -5,14 +5,14 @@ from itertools import cycle
 
 import pytest
 
-from gpuyard.domain.board_power import IDLE_PART, busy_watts
-from gpuyard.domain.pool import PoolSettings
+from gpuyard.core.domain.board_power import IDLE_PART, busy_watts
+from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.simulator.clusters import Cluster, equal_nodes
-from gpuyard.simulator.conditions import Conditions, Elastic, Repair, Sleep, kinds_of
-from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.energy import ASLEEP_WATTS, HOST_WATTS
 from gpuyard.simulator.failures import NeverEnds
-from gpuyard.simulator.play import Result, play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import Result, play
+from gpuyard.simulator.scenarios import Conditions, Elastic, Repair, Sleep, kinds_of
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 

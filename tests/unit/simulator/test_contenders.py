@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuyard.domain.settings import Backfill
-from gpuyard.simulator.contenders import NoSuchPolicy, contender
+from gpuyard.core.domain.settings import Backfill
+from gpuyard.simulator.policy_variants import NoSuchPolicy, contender
 
 
 def test_a_name_may_be_followed_by_settings() -> None:

@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from gpuyard.domain.values import NodeId
+from gpuyard.core.domain.values import NodeId
 from gpuyard.simulator.clusters import Cluster, equal_nodes
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.samples import Samples
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.gavel import read_gavel
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.settings import Settings
-from gpuyard.domain.task import NewTask, Resources, Share, TaskSpec
-from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import Preemption, TaskClass, TaskId, TenantId
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.task import NewTask, Resources, Share, TaskSpec
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import Preemption, TaskClass, TaskId, TenantId
 from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.contenders import contender
 from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
 from gpuyard.simulator.measures import Measures
-from gpuyard.simulator.play import play
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import WrongTrace

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.errors import JournalDamaged
-from gpuyard.domain.values import Outcome, Preemption, TaskId
-from gpuyard.journal.records import Entry
-from gpuyard.journal.stores.sqlite import SqliteJournal
-from gpuyard.simulator.contenders import contender
-from gpuyard.simulator.play import Result, play
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.errors import JournalDamaged
+from gpuyard.core.domain.values import Outcome, Preemption, TaskId
+from gpuyard.core.journal.records import Entry
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import Result, play
 from gpuyard.simulator.workloads.journal import Journalled, NothingToPlay, read_journal
 from gpuyard.testing import ClusterStory, Run, cpu_task, gang, task
 from tests.replay.random_life import RandomLife

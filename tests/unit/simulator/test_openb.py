@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.domain.task import Resources, Share
+from gpuyard.core.domain.task import Resources, Share
 from gpuyard.simulator.workloads.openb import gpu_milli, read_openb_nodes, read_openb_pods
 from gpuyard.simulator.workloads.trace import WrongTrace
 

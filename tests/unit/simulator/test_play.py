@@ -3,9 +3,9 @@
 import pytest
 
 from gpuyard.simulator.clusters import Cluster, equal_nodes
-from gpuyard.simulator.contenders import CONTENDERS, NoSuchPolicy, contender
 from gpuyard.simulator.measures import Measures, jain, percentile
-from gpuyard.simulator.play import NothingEnded, play
+from gpuyard.simulator.policy_variants import CONTENDERS, NoSuchPolicy, contender
+from gpuyard.simulator.run import NothingEnded, play
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import RESTART_SECONDS, JobsOnCluster, fits, resources
 

@@ -4,11 +4,11 @@ import tracemalloc
 
 import pytest
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.task import Resources, TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.task import Resources, TaskSpec
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.simulator.recorder import Life, Recorder
 
 PLACEMENT = Placement((Slice(NodeId("a"), (0, 1)),))

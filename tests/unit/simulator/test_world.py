@@ -2,12 +2,12 @@
 
 from math import inf
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.settings import Settings
-from gpuyard.domain.task import NewTask, Resources, TaskSpec
-from gpuyard.domain.tenant import QuotaMode, Split
-from gpuyard.domain.values import Outcome, Preemption, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import Outcome, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.simulator.world import Run, World
 from gpuyard.testing import node
 

@@ -9,12 +9,12 @@ import typer
 
 from gpuyard.cli.options import Server, Token, client, finite, json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.analysis.graph import Graph
-    from gpuyard.analysis.submission import Request
-    from gpuyard.sdk import Client
+    from gpuyard.learn.analysis.graph import Graph
+    from gpuyard.learn.analysis.submission import Request
+    from gpuyard.live.sdk import Client
 
 PICTURES = (".svg", ".html", ".png")
 
@@ -49,10 +49,10 @@ def analyze(
     token: Token = None,
 ) -> None:  # fmt: skip
     """Read tasks and what they need of each other out of sources, without running them; or divide a model."""
-    from gpuyard.analysis.reading import analyze as read
-    from gpuyard.analysis.reading import with_seconds
-    from gpuyard.analysis.submission import timed
     from gpuyard.cli.printing import print_json
+    from gpuyard.learn.analysis.reading import analyze as read
+    from gpuyard.learn.analysis.reading import with_seconds
+    from gpuyard.learn.analysis.submission import timed
 
     if model is not None:
         from gpuyard.cli.analyze.splitting import split
@@ -119,7 +119,7 @@ def _check_picture(out: Path) -> None:
 
 
 def _draw(graph: "Graph", out: Path) -> None:
-    from gpuyard.analysis import drawing
+    from gpuyard.learn.analysis import drawing
 
     try:
         if out.suffix == ".png":
@@ -144,8 +144,8 @@ def _told(graph: "Graph") -> dict[str, Any]:
 
 
 def _show(graph: "Graph", *, evidence: bool) -> None:
-    from gpuyard.analysis.drawing import summary
     from gpuyard.cli.printing import print_table
+    from gpuyard.learn.analysis.drawing import summary
 
     level = {name: number for number, names in enumerate(graph.levels) for name in names}
     path = set(graph.critical_path)
@@ -181,8 +181,8 @@ def _rounds(task: Any) -> str:
 
 
 def _show_requests(requests: "list[Request]") -> None:
-    from gpuyard.analysis.submission import spoken
     from gpuyard.cli.printing import print_table
+    from gpuyard.learn.analysis.submission import spoken
 
     if not requests:
         typer.echo("\nThere is nothing to submit.")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuyard.analysis.splitting.asking import Counted
-    from gpuyard.analysis.splitting.partition import Plan
-    from gpuyard.predictor.anatomy import Anatomy
+    from gpuyard.learn.analysis.splitting.asking import Counted
+    from gpuyard.learn.analysis.splitting.partition import Plan
+    from gpuyard.learn.performance.operation_profile import Anatomy
 
 SHOWN = 6
 
@@ -25,13 +25,13 @@ def split(
     """Count it, plan it, tell."""
     if find_spec("lightgbm") is None or find_spec("numpy") is None:
         raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
-    from gpuyard.analysis.splitting.asking import counted
-    from gpuyard.analysis.splitting.partition import Setting, plans
     from gpuyard.cli.printing import print_json
     from gpuyard.cli.train.files import read_specs
-    from gpuyard.domain.work import Work
-    from gpuyard.predictor.performance import SHIPPED, load
-    from gpuyard.predictor.question import PRECISIONS, steps_ms
+    from gpuyard.core.domain.workload import Work
+    from gpuyard.learn.analysis.splitting.asking import counted
+    from gpuyard.learn.analysis.splitting.partition import Setting, plans
+    from gpuyard.learn.performance.model import SHIPPED, load
+    from gpuyard.learn.performance.query import PRECISIONS, steps_ms
 
     if precision not in PRECISIONS:
         raise WrongInput(f"{precision!r} is no precision; known: {', '.join(PRECISIONS)}.")

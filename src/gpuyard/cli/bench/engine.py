@@ -17,15 +17,15 @@ from time import perf_counter
 from typing import Any
 
 from gpuyard.cli.bench.naive import NaiveEngine
-from gpuyard.domain import commands as command
-from gpuyard.domain.events import AttemptStopping, AttemptSuspending, Event, TaskPlaced
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.settings import Backfill, Settings
-from gpuyard.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
-from gpuyard.domain.tenant import Split, Tenant
-from gpuyard.domain.values import NodeId, Outcome, Preemption, TaskClass, TaskId, TenantId
-from gpuyard.engine import schedule
-from gpuyard.engine.engine import Engine
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.events import AttemptStopping, AttemptSuspending, Event, TaskPlaced
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.settings import Backfill, Settings
+from gpuyard.core.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
+from gpuyard.core.domain.tenant import Split, Tenant
+from gpuyard.core.domain.values import NodeId, Outcome, Preemption, TaskClass, TaskId, TenantId
+from gpuyard.core.engine import schedule
+from gpuyard.core.engine.engine import Engine
 
 SIZES = (200, 1_600, 16_000, 100_000)
 BACKLOG = 10_000

@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.domain.causes import Cause, Why
-from gpuyard.domain.events import AttemptEnded, AttemptStarted, Event, TaskEnded, TaskPlaced, TaskSubmitted
-from gpuyard.domain.placement import Placement, Slice
-from gpuyard.domain.task import Resources, TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
-from gpuyard.journal.codec import CODEC
-from gpuyard.journal.records import Entry, Snapshot
-from gpuyard.journal.stores.sqlite import SqliteJournal
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, Event, TaskEnded, TaskPlaced, TaskSubmitted
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.task import Resources, TaskSpec
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
+from gpuyard.core.journal.codec import CODEC
+from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 OPEN_TASKS = 10_000
 TAIL_FACTS = 1_000

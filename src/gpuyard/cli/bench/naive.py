@@ -7,9 +7,9 @@ is what the index and the queue are measured against.
 
 from bisect import insort
 
-from gpuyard.domain.node import NodeSpec
-from gpuyard.domain.task import NewTask
-from gpuyard.domain.values import TaskClass
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.task import NewTask
+from gpuyard.core.domain.values import TaskClass
 
 
 class NaiveEngine:

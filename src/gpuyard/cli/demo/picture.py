@@ -15,14 +15,14 @@ from rich.text import Text
 
 from gpuyard.cli.demo.stage import Stage
 from gpuyard.cli.sentences import asked, clock
-from gpuyard.domain.values import MILLI, GpuHealth, NodeId, TaskId
-from gpuyard.engine.explain import Explanation, explain
-from gpuyard.engine.phases import Placed, Resuming, Stopping, Suspended, Suspending, Waiting
-from gpuyard.engine.quota import UNLIMITED
-from gpuyard.engine.standing import standing
-from gpuyard.engine.state import holds_gpus
-from gpuyard.engine.task import Task
-from gpuyard.placement.index import Host
+from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId
+from gpuyard.core.engine.explain import Explanation, explain
+from gpuyard.core.engine.phases import Placed, Resuming, Stopping, Suspended, Suspending, Waiting
+from gpuyard.core.engine.quota import UNLIMITED
+from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.state import holds_gpus
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.index import Host
 
 NODES_WIDTH = 58
 HUES = ("#4878cf", "#d65f5f", "#3f9e5b", "#b47cc7", "#c4963c", "#3fa7b5", "#8c613c", "#d1679e", "#6b8e23", "#7a68d8")

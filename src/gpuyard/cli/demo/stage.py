@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from gpuyard.cli.demo.tally import Tally
 from gpuyard.cli.demo.workload import Workload
 from gpuyard.cli.sentences import Teller
-from gpuyard.domain import events as fact
-from gpuyard.engine.state import State
+from gpuyard.core.domain import events as fact
+from gpuyard.core.engine.state import State
 from gpuyard.simulator.world import World
 
 REMEMBERED = 60

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Why
-from gpuyard.domain.values import MILLI, TaskId, TaskStatus
-from gpuyard.engine.state import State
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.values import MILLI, TaskId, TaskStatus
+from gpuyard.core.engine.state import State
 
 _PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED)
 

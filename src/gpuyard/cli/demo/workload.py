@@ -12,12 +12,12 @@ from random import Random
 
 from msgspec.structs import replace
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.settings import Settings
-from gpuyard.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
-from gpuyard.domain.tenant import QuotaMode, Split, Tenant
-from gpuyard.domain.values import GpuHealth, NodeId, Outcome, Preemption, TaskClass, TaskId, TenantId
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
+from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.simulator.world import Run
 
 LARGE, SMALL = "A100", "L40S"

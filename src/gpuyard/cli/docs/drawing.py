@@ -1,4 +1,4 @@
-"""The drawing of a task's life, made from the table the engine obeys (gpuyard.engine.phases).
+"""The drawing of a task's life, made from the table the engine obeys (gpuyard.core.engine.phases).
 
 Places are chosen by hand, because no program lays out nine boxes as well as a person; which arrows there are and what
 they are called comes from the table alone. Where all phases inside the frame answer a fact in the same way, one arrow
@@ -9,7 +9,7 @@ the table is drawn correctly at once, and prettily as soon as somebody looks at 
 from dataclasses import dataclass
 from html import escape
 
-from gpuyard.engine.phases import (
+from gpuyard.core.engine.phases import (
     HOLDING,
     STATUS,
     TRANSITIONS,

@@ -8,12 +8,12 @@ from inspect import getdoc
 from gpuyard.cli.docs.drawing import drawing
 from gpuyard.cli.docs.source import Field, fields, paragraphs, said
 from gpuyard.cli.docs.verbs import rows, usage, verbs
-from gpuyard.domain import errors, events, refusals, settings
-from gpuyard.domain.errors import GpuyardError
-from gpuyard.domain.refusals import REFUSALS, Conflict, Invalid, Never, NotNow, Refusal
-from gpuyard.domain.settings import Settings
-from gpuyard.engine.phases import HOLDING, STATUS, TRANSITIONS, Ended, Phase
-from gpuyard.engine.policies import POLICIES
+from gpuyard.core.domain import errors, events, refusals, settings
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.refusals import REFUSALS, Conflict, Invalid, Never, NotNow, Refusal
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.engine.phases import HOLDING, STATUS, TRANSITIONS, Ended, Phase
+from gpuyard.core.engine.policies import POLICIES
 
 HEAD = "<!-- Made from the code by `make docs`. Change the code, not this page. -->\n\n"
 
@@ -135,12 +135,12 @@ def policies() -> str:
         "Whatever the policy, tenants with a guarantee and classes that lent GPUs can take back what is theirs, and tasks that a guarantee covers go first.",
     ]
     for name in POLICIES:
-        parts += [f"## {name}", *_prose(paragraphs(import_module(f"gpuyard.engine.policies.{name}")))]
+        parts += [f"## {name}", *_prose(paragraphs(import_module(f"gpuyard.core.engine.policies.{name}")))]
     return _page(*parts)
 
 
 def _first_sentence(policy: str) -> str:
-    head = paragraphs(import_module(f"gpuyard.engine.policies.{policy}")).split("\n\n")[0]
+    head = paragraphs(import_module(f"gpuyard.core.engine.policies.{policy}")).split("\n\n")[0]
     return " ".join(head.split())
 
 

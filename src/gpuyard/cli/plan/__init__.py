@@ -13,7 +13,7 @@ from gpuyard.cli.plan.pareto import pareto
 from gpuyard.cli.plan.run import run
 from gpuyard.cli.plan.solve import solve
 from gpuyard.cli.plan.submit import submit
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 app = typer.Typer(cls=Verbs, rich_markup_mode=None)
 app.command()(solve)

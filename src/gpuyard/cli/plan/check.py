@@ -21,7 +21,7 @@ def check(
 ) -> None:
     """Check that a plan keeps every rule. Exit code 1 where it does not."""
     from gpuyard.cli.printing import print_json
-    from gpuyard.planner.check import check as checked
+    from gpuyard.plan.planner.check import check as checked
 
     problem = open_problem(file, gpus, residents)
     read = open_plan(plan, problem)

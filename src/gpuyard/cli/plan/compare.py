@@ -9,10 +9,10 @@ from gpuyard.cli.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Effort, Planned, Rounds, Seconds, planned
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.planner.problem import Problem
+    from gpuyard.plan.planner.problem import Problem
 
 
 def compare(
@@ -27,8 +27,8 @@ def compare(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan a file with one strategy after another, and compare what comes out."""
-    from gpuyard.planner.bounds import lower_bound
-    from gpuyard.planner.strategies import STRATEGIES, can_plan, strategy
+    from gpuyard.plan.planner.bounds import lower_bound
+    from gpuyard.plan.planner.strategies import STRATEGIES, can_plan, strategy
 
     names = list(dict.fromkeys(name.strip() for name in (strategies or "").split(",") if name.strip()))
     if strategies is not None and not names:

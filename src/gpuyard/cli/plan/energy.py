@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
 
 
 def energy(problem: "Problem", plan: "Plan") -> dict[str, Any]:
     """Kilowatt-hours and where the watts come from; nothing where nobody knows."""
-    from gpuyard.planner.energy import energy_kwh, power_of
+    from gpuyard.plan.planner.energy import energy_kwh, power_of
 
     power = power_of(problem)
     return {"energy_kwh": energy_kwh(problem, plan, power), "watts_from": power.source.value} if power else {}
@@ -19,7 +19,7 @@ def energy(problem: "Problem", plan: "Plan") -> dict[str, Any]:
 
 def has_levels(problem: "Problem") -> None:
     """Or --slower is refused, before anything is planned."""
-    from gpuyard.planner.energy import power_of
+    from gpuyard.plan.planner.energy import power_of
 
     power = power_of(problem)
     if power is None or power.watts.shape[1] == 1:
@@ -28,7 +28,7 @@ def has_levels(problem: "Problem") -> None:
 
 def with_levels(problem: "Problem", plan: "Plan", slower: float) -> "Plan":
     """The plan at the power levels that need least."""
-    from gpuyard.planner.energy import eased, power_of
+    from gpuyard.plan.planner.energy import eased, power_of
 
     power = power_of(problem)
     assert power is not None, "has_levels was asked before"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.planner.files import PlanFile
-    from gpuyard.planner.problem import Problem
+    from gpuyard.plan.planner.files import PlanFile
+    from gpuyard.plan.planner.problem import Problem
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be packed (.gz).")
@@ -46,7 +46,7 @@ class WrongFile(WrongInput):
 
 def open_problem(path: Path, gpus: int | None = None, residents: Residents | None = None) -> "Problem":
     """The problem in a file; what is wrong with it is said with the file's name, which is its name if it has none."""
-    from gpuyard.planner.read import read_problem
+    from gpuyard.plan.planner.read import read_problem
 
     try:
         problem = read_problem(_read(path), gpus=gpus)
@@ -58,7 +58,7 @@ def open_problem(path: Path, gpus: int | None = None, residents: Residents | Non
 
 def open_plan(path: Path, problem: "Problem", *, or_actual: bool = False) -> "PlanFile":
     """A plan for this problem; or what became of one, where that is as welcome."""
-    from gpuyard.planner.files import read_plan
+    from gpuyard.plan.planner.files import read_plan
 
     try:
         read = read_plan(_read(path), problem)

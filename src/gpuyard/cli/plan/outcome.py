@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
-    from gpuyard.workers.follow import Followed
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
+    from gpuyard.plan.workers.follow import Followed
 
 SHOWN = 10
 """So many reasons for calls that failed are told."""
@@ -25,7 +25,7 @@ def figures_of(problem: "Problem", planned: "Plan", followed: "Followed") -> dic
     """As `--json` prints them."""
     from dataclasses import asdict
 
-    from gpuyard.planner.plan import measure
+    from gpuyard.plan.planner.plan import measure
 
     executor = followed.executor
     makespan = max((one.end_s for one in executor.runs), default=0.0)

@@ -12,7 +12,7 @@ from gpuyard.cli.plan.pictures import saved
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready
 
 if TYPE_CHECKING:
-    from gpuyard.planner.front import Front
+    from gpuyard.plan.planner.front import Front
 
 NAME = "pareto"
 
@@ -31,11 +31,11 @@ def pareto(
     as_json: Annotated[bool, json_option("Print the front as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan for makespan, balance, switches and energy at once, and show what each costs in the others."""
-    from gpuyard.planner.bounds import lower_bound
-    from gpuyard.planner.files import write_plan
-    from gpuyard.planner.front import front_figure, write_front
-    from gpuyard.planner.strategies import Budget, can_plan, strategy
-    from gpuyard.planner.strategies.pareto import pareto_front
+    from gpuyard.plan.planner.bounds import lower_bound
+    from gpuyard.plan.planner.files import write_plan
+    from gpuyard.plan.planner.front import front_figure, write_front
+    from gpuyard.plan.planner.strategies import Budget, can_plan, strategy
+    from gpuyard.plan.planner.strategies.pareto import pareto_front
 
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
         raise WrongFile(f"{picture}: a picture of a front ends in .png or .svg.")

@@ -9,8 +9,8 @@ import typer
 from gpuyard.cli.plan.files import WrongFile, write
 
 if TYPE_CHECKING:
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
 
 DOTS_PER_INCH = 100
 
@@ -29,9 +29,9 @@ def draw_gantt(
     path: Path, problem: "Problem", plans: Sequence[tuple[str, "Plan"]], lower_bound_s: float | None = None
 ) -> None:
     """Plans of one problem, each with its name, below each other on one axis of time."""
-    from gpuyard.planner.gantt.bars import picture
-    from gpuyard.planner.gantt.figure import figure
-    from gpuyard.planner.gantt.page import page
+    from gpuyard.plan.planner.gantt.bars import picture
+    from gpuyard.plan.planner.gantt.figure import figure
+    from gpuyard.plan.planner.gantt.page import page
 
     gantt_ending(path)
     seen = picture(problem, plans, lower_bound_s)

@@ -4,17 +4,17 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from gpuyard.cli.plan.ending import Ending
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
-    from gpuyard.workers.follow import OwnGpus
-    from gpuyard.workers.leases import YardGpus
-    from gpuyard.workers.pool import Pool
-    from gpuyard.workers.power import PlannedLevels
-    from gpuyard.workers.settings import Runtimes
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
+    from gpuyard.plan.workers.follow import OwnGpus
+    from gpuyard.plan.workers.leases import YardGpus
+    from gpuyard.plan.workers.pool import Pool
+    from gpuyard.plan.workers.power import PlannedLevels
+    from gpuyard.plan.workers.settings import Runtimes
 
 
 class On(StrEnum):
@@ -35,7 +35,7 @@ def lender_of(
     """Who the GPUs are from: a yard, or nobody."""
     import os
 
-    from gpuyard.workers.follow import OwnGpus
+    from gpuyard.plan.workers.follow import OwnGpus
 
     if yard is None:
         yard = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
@@ -46,7 +46,7 @@ def lender_of(
             "--yard lends GPUs of this machine; with --on ray they are the cluster's: leave one of them out."
         )
     from gpuyard.cli.options import client
-    from gpuyard.workers.leases import YardGpus
+    from gpuyard.plan.workers.leases import YardGpus
 
     return YardGpus(client(server, token), problem.name, len(problem.gpus), speed_up)
 
@@ -54,7 +54,7 @@ def lender_of(
 def wait_for_gpus(lender: "OwnGpus | YardGpus", ending: "Ending", *, quiet: bool) -> None:
     """Until a yard has lent some, or nobody wants them any more."""
     from gpuyard.cli.progress import Progress
-    from gpuyard.workers.follow import OwnGpus
+    from gpuyard.plan.workers.follow import OwnGpus
 
     if not isinstance(lender, OwnGpus):
         with Progress(quiet=quiet) as progress:
@@ -69,11 +69,11 @@ def pool_of(on: On, ray_address: str, problem: "Problem", how: "Runtimes", lende
 
         if find_spec("ray") is None:
             raise WrongInput("--on ray needs Ray: pip install 'gpuyard[ray]'.")
-        from gpuyard.workers.ray_actors import RayPool
+        from gpuyard.plan.workers.ray_actors import RayPool
 
         return RayPool(ray_address, len(problem.gpus), widest, how.of_model)
-    from gpuyard.workers.follow import OwnGpus
-    from gpuyard.workers.local import LocalPool
+    from gpuyard.plan.workers.follow import OwnGpus
+    from gpuyard.plan.workers.local import LocalPool
 
     if not isinstance(lender, OwnGpus):
         return LocalPool(lender.devices, widest, how.of_model)
@@ -82,14 +82,14 @@ def pool_of(on: On, ray_address: str, problem: "Problem", how: "Runtimes", lende
 
 def levels_of(problem: "Problem", planned: "Plan", pool: "Pool", *, virtual: bool) -> "PlannedLevels | None":
     """Who sets the cards to the power levels of the plan; None where it chose none, or there are no cards here."""
-    from gpuyard.workers.local import LocalPool
+    from gpuyard.plan.workers.local import LocalPool
 
     if planned.level is None or virtual or not isinstance(pool, LocalPool):
         return None
     import pynvml  # type: ignore[import-untyped]
 
-    from gpuyard.workers.clocks import Clocks
-    from gpuyard.workers.power import PlannedLevels
+    from gpuyard.plan.workers.clocks import Clocks
+    from gpuyard.plan.workers.power import PlannedLevels
 
     try:
         pynvml.nvmlInit()

@@ -16,9 +16,9 @@ import typer
 from gpuyard.cli.options import finite
 
 if TYPE_CHECKING:
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
-    from gpuyard.planner.strategies import Strategy
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
+    from gpuyard.plan.planner.strategies import Strategy
 
 SOON_S = 2.0
 """Whoever waits longer than this is told what for."""
@@ -56,7 +56,7 @@ class Planned:
     def figures(self, problem: "Problem", bound_s: float, strategy: str) -> dict[str, Any]:
         """As `--json` prints them."""
         from gpuyard.cli.plan.energy import energy
-        from gpuyard.planner.plan import late_requests, measure
+        from gpuyard.plan.planner.plan import late_requests, measure
 
         measures = asdict(measure(problem, self.plan))
         makespan = measures.pop("makespan_s")
@@ -83,8 +83,8 @@ def planned(
     then: "Callable[[Plan], Plan]" = lambda plan: plan,
 ) -> Planned:
     """Run the strategy. `then` is done to its plan, within the time of planning."""
-    from gpuyard.planner.check import check
-    from gpuyard.planner.strategies import Budget, strategy
+    from gpuyard.plan.planner.check import check
+    from gpuyard.plan.planner.strategies import Budget, strategy
 
     solver = strategy(name)
     compiling_s = ready(solver)
@@ -102,9 +102,9 @@ def planned(
 
 def ready(solver: "Strategy") -> float:
     """Let the strategy load and compile what it needs, on a problem of a few calls; the seconds that took."""
-    from gpuyard.planner.generate import generate
-    from gpuyard.planner.read import problem_of
-    from gpuyard.planner.strategies import Budget
+    from gpuyard.plan.planner.generate import generate
+    from gpuyard.plan.planner.read import problem_of
+    from gpuyard.plan.planner.strategies import Budget
 
     began = perf_counter()
     word = Timer(SOON_S, lambda: print(GETTING_READY, file=sys.stderr))

@@ -15,12 +15,12 @@ from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, WrongFile, can_be_
 from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people, figures_of
 from gpuyard.cli.plan.places import On, lender_of, levels_of, pool_of, wait_for_gpus
 from gpuyard.cli.plan.planning import ready
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
-    from gpuyard.workers.settings import Runtimes
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
+    from gpuyard.plan.workers.settings import Runtimes
 
 INTERRUPTED = 130
 
@@ -47,10 +47,10 @@ def run(
 ) -> None:  # fmt: skip
     """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
     from gpuyard.cli.printing import print_json, print_pairs
-    from gpuyard.executor.executor import Rules
-    from gpuyard.planner.strategies import can_plan
-    from gpuyard.workers.follow import Following, follow
-    from gpuyard.workers.plans import actual_of, at_levels
+    from gpuyard.plan.executor.executor import Rules
+    from gpuyard.plan.planner.strategies import can_plan
+    from gpuyard.plan.workers.follow import Following, follow
+    from gpuyard.plan.workers.plans import actual_of, at_levels
 
     problem = open_problem(file, gpus, residents)
     how = _runtimes(runtimes, problem, here=on is On.LOCAL)
@@ -109,7 +109,7 @@ Solver = Callable[["Problem", float], "Plan"]
 
 
 def _solver(name: str, seed: int, ending: Ending) -> Solver:
-    from gpuyard.planner.strategies import Budget, strategy
+    from gpuyard.plan.planner.strategies import Budget, strategy
 
     solve = strategy(name)
     ready(solve)
@@ -134,7 +134,7 @@ def _thinking_s(rest: "Problem") -> float:
 
 
 def _read_plan(path: Path, problem: "Problem") -> "Plan":
-    from gpuyard.planner.check import check
+    from gpuyard.plan.planner.check import check
 
     read = open_plan(path, problem)
     faults = [*read.faults, *([] if read.faults else check(problem, read.plan, at_most=1))]
@@ -144,8 +144,8 @@ def _read_plan(path: Path, problem: "Problem") -> "Plan":
 
 
 def _runtimes(path: Path | None, problem: "Problem", *, here: bool) -> "Runtimes":
-    from gpuyard.planner.parse import parsed
-    from gpuyard.workers.settings import all_virtual, read_runtimes
+    from gpuyard.plan.planner.parse import parsed
+    from gpuyard.plan.workers.settings import all_virtual, read_runtimes
 
     if path is None:
         return all_virtual(problem)

@@ -13,8 +13,8 @@ from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Effort, Rounds, Seconds, planned
 
 if TYPE_CHECKING:
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
 
 
 def solve(
@@ -32,9 +32,9 @@ def solve(
 ) -> None:  # fmt: skip
     """Plan the workflows of a file for the shortest makespan."""
     from gpuyard.cli.printing import print_json
-    from gpuyard.planner import strategies
-    from gpuyard.planner.bounds import lower_bound
-    from gpuyard.planner.files import write_plan
+    from gpuyard.plan.planner import strategies
+    from gpuyard.plan.planner.bounds import lower_bound
+    from gpuyard.plan.planner.files import write_plan
 
     strategies.strategy(strategy)  # what can not be is said before anything is read
     if gantt is not None:

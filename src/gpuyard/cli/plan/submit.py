@@ -18,11 +18,11 @@ from gpuyard.cli.plan.files import File, WrongFile, open_plan, open_problem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuyard.planner.plan import Plan
-    from gpuyard.planner.problem import Problem
-    from gpuyard.planner.sessions import Session
-    from gpuyard.sdk import Client, Task
-    from gpuyard.sdk.client import NewTask
+    from gpuyard.live.sdk import Client, Task
+    from gpuyard.live.sdk.client import NewTask
+    from gpuyard.plan.planner.plan import Plan
+    from gpuyard.plan.planner.problem import Problem
+    from gpuyard.plan.planner.sessions import Session
 
 MIB_A_GB = 1e9 / 2**20
 LEAST_SECONDS = 0.001
@@ -52,7 +52,7 @@ def submit(
     token: Token = None,
 ) -> None:  # fmt: skip
     """Hand a plan to a yard as batch tasks: each waits for what its calls need, and knows its model."""
-    from gpuyard.planner.sessions import LOADS, sessions_of
+    from gpuyard.plan.planner.sessions import LOADS, sessions_of
 
     _check_command(command, per)
     problem = open_problem(file)
@@ -98,7 +98,7 @@ def _check_command(command: "Sequence[str]", per: Per) -> None:
 
 
 def _check_plan(path: Path, problem: "Problem", plan: "Plan", faults: "Sequence[str]") -> None:
-    from gpuyard.planner.check import check
+    from gpuyard.plan.planner.check import check
 
     wrong = faults or check(problem, plan, at_most=1)
     if wrong:

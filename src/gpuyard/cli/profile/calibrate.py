@@ -23,7 +23,7 @@ def calibrate(
 
     here = device_to_measure(device)
     room_for(out)
-    from gpuyard.profiler.calibrate import calibrate as measured
+    from gpuyard.learn.profiler.calibrate import calibrate as measured
 
     peaks = asdict(measured(here, seconds))
     if out is not None:

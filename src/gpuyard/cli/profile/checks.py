@@ -4,7 +4,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 DEVICES = ("cuda", "cpu")
 PACKAGES = ("torchvision", "transformers")

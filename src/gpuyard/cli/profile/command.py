@@ -8,7 +8,7 @@ import typer
 
 from gpuyard.cli.options import json_option
 from gpuyard.cli.profile.checks import room_for
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 
 def command(
@@ -21,8 +21,8 @@ def command(
     import msgspec
 
     from gpuyard.cli.printing import print_json, print_pairs
-    from gpuyard.profiler.command import watch_command
-    from gpuyard.profiler.watch import gpus_here
+    from gpuyard.learn.profiler.command import watch_command
+    from gpuyard.learn.profiler.watch import gpus_here
 
     if which(words[0]) is None:
         raise WrongInput(f"{words[0]} is not a program that can be run here.")

@@ -11,11 +11,11 @@ import typer
 
 from gpuyard.cli.options import finite, json_option
 from gpuyard.cli.profile.checks import device_to_measure, packages_for, room_for
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.profiler.rows import Configuration
-    from gpuyard.profiler.zoo import Subject
+    from gpuyard.learn.profiler.rows import Configuration
+    from gpuyard.learn.profiler.zoo import Subject
 
 ON_CPU = "fp32"
 """The only precision worth measuring there."""
@@ -40,9 +40,9 @@ def run(
 
     here = device_to_measure(device)
     packages_for(models.split(","))
-    from gpuyard.profiler.rows import already, append
-    from gpuyard.profiler.sweep import PRECISIONS
-    from gpuyard.profiler.zoo import subjects
+    from gpuyard.learn.profiler.rows import already, append
+    from gpuyard.learn.profiler.sweep import PRECISIONS
+    from gpuyard.learn.profiler.zoo import subjects
 
     chosen = [s for name, s in subjects().items() if any(fnmatch(name, pattern) for pattern in models.split(","))]
     if not chosen:
@@ -53,7 +53,7 @@ def run(
         else:
             print_table(("MODEL", "FAMILY", "SIZE", "BATCHES"), [(s.name, s.family, s.size, ",".join(map(str, s.batches))) for s in chosen])  # fmt: skip
         return
-    from gpuyard.profiler.measure import Place, measure
+    from gpuyard.learn.profiler.measure import Place, measure
 
     _known("--precisions", precisions, PRECISIONS)
     room_for(out)
@@ -85,7 +85,7 @@ def run(
 def _configurations(
     subject: "Subject", modes: str, precisions: str, batches: str, part: float, *, compiled: bool
 ) -> "list[Configuration]":
-    from gpuyard.profiler.sweep import MODES, PRECISIONS, configurations
+    from gpuyard.learn.profiler.sweep import MODES, PRECISIONS, configurations
 
     return configurations(
         subject,

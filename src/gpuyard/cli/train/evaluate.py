@@ -24,8 +24,8 @@ def evaluate(
     """Learn from some rows, predict others, and say how right that was."""
     from gpuyard.cli.printing import print_json
     from gpuyard.cli.train.files import only, read_profiles, read_specs
-    from gpuyard.domain.errors import WrongInput
-    from gpuyard.predictor import evaluation, speciality
+    from gpuyard.core.domain.errors import WrongInput
+    from gpuyard.learn.performance import evaluation, kind_model
 
     if bool(test) == (split is not None):
         raise WrongInput("Say either --test FILE or --split random|family|gpu")
@@ -33,7 +33,7 @@ def evaluate(
         raise WrongInput(f"--split can be {', '.join(evaluation.SPLITS)}, not {split!r}")
     if samples and split != "gpu":
         raise WrongInput("--samples goes with --split gpu")
-    speciality.THREADS = threads
+    kind_model.THREADS = threads
     known, rows = read_specs(specs, calibration), read_profiles(train)
     if test:
         told = evaluation.between(rows, only(read_profiles(test), what), known, seed)

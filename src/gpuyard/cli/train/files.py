@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.predictor.dataset import Rows
-    from gpuyard.predictor.gpus import Specs
+    from gpuyard.learn.performance.dataset import Rows
+    from gpuyard.learn.performance.gpu_specs import Specs
 
 SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help="GPUs and what they can do (default: those that ship).")]  # fmt: skip
 PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="What 'gpuyard profile calibrate' measured, in place of the data sheet.")]  # fmt: skip
@@ -28,11 +28,11 @@ UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
 
 def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
     """The GPUs, with what was measured on them."""
-    from gpuyard.predictor import gpus
-    from gpuyard.predictor.calibration import read_peaks
+    from gpuyard.learn.performance import gpu_specs
+    from gpuyard.learn.performance.calibration import read_peaks
 
     try:
-        found = gpus.shipped() if specs is None else gpus.read_specs(there(specs))
+        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(there(specs))
     except UnicodeDecodeError:
         raise WrongInput(f"{specs} is not text in UTF-8") from None
     return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
@@ -40,7 +40,7 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
 
 def read_profiles(files: list[Path], more: "Iterable[Rows]" = ()) -> dict[str, "Rows"]:
     """All rows, by kind."""
-    from gpuyard.predictor import dataset
+    from gpuyard.learn.performance import dataset
 
     return dataset.together([*(rows for file in files for rows in dataset.read(there(file))), *more])
 
@@ -59,8 +59,8 @@ class Ended:
 
 def read_journal(folder: Path, specs: "Specs", *, alone: bool) -> Ended:
     """What tasks took that said what they compute, but for the newest fifth of them. The yard may be running."""
-    from gpuyard.control_plane.archive import ended_in
-    from gpuyard.predictor.ended import ran_of, rows_of
+    from gpuyard.learn.performance.ended_tasks import ran_of, rows_of
+    from gpuyard.live.control_plane.stores.archive import ended_in
 
     ran = ran_of(ended_in(there(folder / "archive.sqlite"), MOST_TASKS))
     learnt = ran[: len(ran) - int(KEPT_BACK * len(ran))]
@@ -75,7 +75,7 @@ def read_journal(folder: Path, specs: "Specs", *, alone: bool) -> Ended:
 
 def only(kinds: dict[str, "Rows"], what: str | None) -> dict[str, "Rows"]:
     """Those that are about this."""
-    from gpuyard.predictor.rooflines import ROOFLINES
+    from gpuyard.learn.performance.rooflines import ROOFLINES
 
     if what is not None and what not in UNITS:
         raise WrongInput(f"--what can be {', '.join(UNITS)}, not {what!r}")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.options import finite, json_option
-from gpuyard.domain.errors import WrongInput
+from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.learning.training import Trained
+    from gpuyard.learn.training.train import Trained
     from gpuyard.simulator.workloads.job import Job
 
 NEEDS = ("numpy", "torch", "gymnasium")
@@ -43,8 +43,8 @@ def policy(
     if missing := [name for name in needs if find_spec(name) is None]:
         raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")
     traces = _traces(trace or [])
-    from gpuyard.learning.training import CHOOSING_SEEDS, EPISODES, LESSONS, MEMBERS, Order, train
-    from gpuyard.predictor.advantage import save
+    from gpuyard.learn.policy_network import save
+    from gpuyard.learn.training.train import CHOOSING_SEEDS, EPISODES, LESSONS, MEMBERS, Order, train
 
     order = Order(
         seed,
@@ -85,7 +85,7 @@ def _traces(files: list[Path]) -> "dict[str, list[Job]]":
 
 
 def _write(trained: "Trained", curves: Path | None, card: Path | None, out: Path) -> None:
-    from gpuyard.learning.card import draw_curves, written
+    from gpuyard.learn.training.model_card import draw_curves, written
 
     if curves is not None:
         draw_curves(trained, curves)

@@ -23,13 +23,13 @@ def predictor(
     """Learn from measured rows, and from tasks that have ended in a yard, how long tasks take, how much memory they need and how busy they keep a GPU."""
     from gpuyard.cli.printing import print_json, print_pairs
     from gpuyard.cli.train.files import read_journal, read_profiles, read_specs
-    from gpuyard.domain.errors import WrongInput
-    from gpuyard.predictor import speciality
-    from gpuyard.predictor.performance import Performance
+    from gpuyard.core.domain.errors import WrongInput
+    from gpuyard.learn.performance import kind_model
+    from gpuyard.learn.performance.model import Performance
 
     if not out.parent.is_dir():
         raise WrongInput(f"There is no folder {out.parent}")
-    speciality.THREADS = threads
+    kind_model.THREADS = threads
     began = perf_counter()
     if not profiles and journal is None:
         raise WrongInput("Say --profiles FILE, --journal DIR, or both")

@@ -106,8 +106,8 @@ def was_up(folder: Path, seconds: float) -> bool:
 
 def _said_in(config: Path) -> str:
     """storage.data_dir of a file; empty: it does not say. Whatever is wrong in the file is said when it is read for good."""
-    from gpuyard.control_plane.settings import ServerSettings, Storage, load_server_settings
-    from gpuyard.wire.config import WrongSettings, variables
+    from gpuyard.live.control_plane.settings import ServerSettings, Storage, load_server_settings
+    from gpuyard.live.wire.config import WrongSettings, variables
 
     try:
         settings = load_server_settings(config, {}, not_ours=variables(ServerSettings))

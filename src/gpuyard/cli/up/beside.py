@@ -12,10 +12,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpuyard.agent.inventory import detect
-from gpuyard.agent.settings import AgentSettings
 from gpuyard.cli.agent import read_settings, run_agent
-from gpuyard.domain.errors import GpuyardError
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.live.agent.inventory import detect
+from gpuyard.live.agent.settings import AgentSettings
 
 PR_SET_PDEATHSIG = 1
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.cli.up import MARK, command_on
-from gpuyard.domain.errors import GpuyardError
-from gpuyard.journal.folders import FolderNotSafe, closed_folder
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 
 FILE = MARK
 

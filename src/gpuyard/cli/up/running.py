@@ -14,20 +14,20 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuyard import __version__
-from gpuyard.agent.inventory import NoSuchInventory
-from gpuyard.agent.inventory.virtual import read_spec
-from gpuyard.agent.settings import AgentSettings
 from gpuyard.cli.held import what_goes_on
 from gpuyard.cli.logs import set_up
 from gpuyard.cli.up import command_on
 from gpuyard.cli.up.mark import Mark
-from gpuyard.control_plane.server import join_token, serve, stop_on_signals
-from gpuyard.control_plane.settings import DEFAULT_HTTP_ADDRESS, ServerSettings, load_server_settings
-from gpuyard.domain.errors import GpuyardError
-from gpuyard.domain.tenant import QuotaMode
-from gpuyard.sdk import Client, NotAllowed, connect
-from gpuyard.wire.answers import GpusAnswer
-from gpuyard.wire.config import WrongSettings, variables
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.live.agent.inventory import NoSuchInventory
+from gpuyard.live.agent.inventory.virtual import read_spec
+from gpuyard.live.agent.settings import AgentSettings
+from gpuyard.live.control_plane.server import join_token, serve, stop_on_signals
+from gpuyard.live.control_plane.settings import DEFAULT_HTTP_ADDRESS, ServerSettings, load_server_settings
+from gpuyard.live.sdk import Client, NotAllowed, connect
+from gpuyard.live.wire.answers import GpusAnswer
+from gpuyard.live.wire.config import WrongSettings, variables
 
 PRETENDED = "4"
 """GPUs offered where there are no real ones."""

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from gpuyard.domain.commands import Command
-from gpuyard.domain.task import TaskSpec
-from gpuyard.domain.values import TaskId
-from gpuyard.predictor.history import Asked
-from gpuyard.simulator.contenders import Contender
+from gpuyard.core.domain.commands import Command
+from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.values import TaskId
+from gpuyard.learn.estimates.history import Asked
+from gpuyard.simulator.policy_variants import Contender
 from gpuyard.simulator.world import Run
 
 

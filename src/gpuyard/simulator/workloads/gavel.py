@@ -9,8 +9,8 @@ long as its steps take on the fastest of them. Priority weights are not read. A 
 
 from pathlib import Path
 
-from gpuyard.domain.validation import LEAST_SPEED, MOST_SPEED
-from gpuyard.placement.speeds import Speeds
+from gpuyard.core.domain.validation import LEAST_SPEED, MOST_SPEED
+from gpuyard.core.placement.speeds import Speeds
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import (
     LAST_INSTANT,

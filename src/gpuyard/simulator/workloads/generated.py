@@ -27,7 +27,7 @@ from math import exp, log
 from statistics import NormalDist
 from typing import NamedTuple
 
-from gpuyard.domain.values import MILLI
+from gpuyard.core.domain.values import MILLI
 from gpuyard.simulator.clusters import Cluster
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import fits

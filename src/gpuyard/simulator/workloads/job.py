@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from gpuyard.domain.values import MILLI
-from gpuyard.placement.speeds import Speeds
+from gpuyard.core.domain.values import MILLI
+from gpuyard.core.placement.speeds import Speeds
 
 
 class Job(NamedTuple):

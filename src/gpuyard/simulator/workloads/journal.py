@@ -25,19 +25,19 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.domain import commands as command
-from gpuyard.domain import events as fact
-from gpuyard.domain.causes import Why
-from gpuyard.domain.errors import NoJournal, WrongInput
-from gpuyard.domain.task import NewTask, Prerequisite, TaskSpec
-from gpuyard.domain.values import NodeId, Outcome, TaskId
-from gpuyard.engine.folds import apply
-from gpuyard.engine.phases import ACTIVE, Placed, Settling, Suspended
-from gpuyard.engine.state import State
-from gpuyard.journal.records import Record
-from gpuyard.journal.stores.sqlite import read_folder
-from gpuyard.predictor.history import asked_of
-from gpuyard.simulator.contenders import CONTENDERS, Contender
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.errors import NoJournal, WrongInput
+from gpuyard.core.domain.task import NewTask, Prerequisite, TaskSpec
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.phases import ACTIVE, Placed, Settling, Suspended
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.records import Record
+from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.learn.estimates.history import asked_of
+from gpuyard.simulator.policy_variants import CONTENDERS, Contender
 from gpuyard.simulator.recorder import Recorder
 from gpuyard.simulator.workloads.arrival import Arrival, Coming
 from gpuyard.simulator.world import Run

@@ -6,14 +6,14 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gpuyard.domain import commands as command
-from gpuyard.domain.task import Resources, Share, TaskSpec
-from gpuyard.domain.tenant import Split
-from gpuyard.domain.values import MILLI, Preemption, TaskId, TenantId
-from gpuyard.predictor.history import Asked
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.task import Resources, Share, TaskSpec
+from gpuyard.core.domain.tenant import Split
+from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TenantId
+from gpuyard.learn.estimates.history import Asked
 from gpuyard.simulator.clusters import POOL, Cluster
-from gpuyard.simulator.contenders import Contender
 from gpuyard.simulator.interference import Interference, by_demand
+from gpuyard.simulator.policy_variants import Contender
 from gpuyard.simulator.workloads.arrival import Arrival, Coming
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.world import Run

@@ -10,9 +10,9 @@ A row that can not be meant is an error with its line.
 
 from pathlib import Path
 
-from gpuyard.domain.node import Gpu, NodeSpec
-from gpuyard.domain.task import Resources, Share
-from gpuyard.domain.values import MILLI, NodeId
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.task import Resources, Share
+from gpuyard.core.domain.values import MILLI, NodeId
 from gpuyard.simulator.clusters import MOST_GPUS, Cluster
 from gpuyard.simulator.workloads.trace import WrongTrace, rows_of
 

@@ -20,8 +20,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
-from gpuyard.domain.errors import WrongInput
-from gpuyard.domain.values import MILLI
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.values import MILLI
 from gpuyard.simulator.workloads.job import Job
 
 COLUMNS = ("submit_s", "duration_s", "gpu_num")

@@ -1,0 +1,120 @@
+"""An attempt is over: is its task? It succeeded, was ended by somebody, waits for another attempt, or has had them all."""
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
+from gpuyard.core.engine.barriers import Barrier
+from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.memory import more_memory
+from gpuyard.core.engine.phases import Settling, Stopping
+from gpuyard.core.engine.task import Task
+
+ENDING = (Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE)
+"""Why a task is stopped for good."""
+
+
+def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tuple[NodeId, ...]) -> None:
+    """An attempt is over: decide in the same step whether the task is. Lost nodes may have something of it still."""
+    phase, outcome = task.phase, ended.outcome
+    ended_at = ended.ended_at
+    if ended_at is not None:
+        ended_at = min(max(ended_at, task.placed_at), ledger.state.now)
+    ledger.emit(
+        fact.AttemptEnded(
+            task.id,
+            task.attempts,
+            outcome,
+            ended.exit_code,
+            ended.signal,
+            ended.message,
+            remains,
+            ended.actual,
+            ended_at,
+        )
+    )
+    settling = task.phase
+    assert isinstance(settling, Settling)
+    cause, why = settling.cause, settling.cause.why if settling.cause else None
+    if why in ENDING:
+        assert cause is not None
+        status = TaskStatus.CANCELLED if why is Why.CANCELLED else TaskStatus.TIMEOUT
+        end(ledger, task, status, cause)
+    elif outcome is Outcome.SUCCEEDED:
+        end(ledger, task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED))
+    elif outcome is Outcome.TIMED_OUT:
+        end(ledger, task, TaskStatus.TIMEOUT, Cause(Why.TIMEOUT))
+    elif outcome is Outcome.LOST:
+        nodes = phase.placement.nodes  # type: ignore[attr-defined]
+        hosts = ledger.state.index.hosts
+        missing = (node for node in nodes if hosts[node].lost or node in remains)
+        node = ended.node or next(missing, nodes[0])
+        why = Why.NODE_LOST if hosts[node].lost or node in remains else Why.ATTEMPT_LOST
+        _requeue(ledger, task, Cause(why, node=node), _back_off(ledger.state.settings, task.losses - 1))
+    elif cause is not None and why is not Why.MEMBER_FAILED:
+        _requeue(ledger, task, cause, delay=0.0)
+    elif outcome is Outcome.OUT_OF_MEMORY and phase.placement.charge_milli:  # type: ignore[attr-defined]
+        _retry_with_more_memory(ledger, task, phase.placement)  # type: ignore[attr-defined]
+    else:
+        _retry(ledger, task, cause or _failure(task, outcome))
+
+
+def _failure(task: Task, outcome: Outcome) -> Cause:
+    return Cause(Why.NOT_LAUNCHED, node=task.avoid) if outcome is Outcome.NOT_LAUNCHED else Cause(Why.EXIT_CODE)
+
+
+def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
+    """A task's own failure: try again later if it may, with twice the wait each time."""
+    if task.failures >= task.spec.retries:
+        end(ledger, task, TaskStatus.FAILED, cause)
+        return
+    _requeue(ledger, task, cause, _back_off(ledger.state.settings, task.failures + 1))
+
+
+def _retry_with_more_memory(ledger: Ledger, task: Task, had: Placement) -> None:
+    """A GPU had too little memory for it: the next attempt asks for more, if it may and there is a larger one."""
+    if task.failures >= task.spec.retries:
+        end(ledger, task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
+        return
+    enough = more_memory(ledger.state, task.spec.resources, had)
+    if enough is None:
+        end(ledger, task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY_ON_LARGEST))
+        return
+    _requeue(ledger, task, Cause(Why.OUT_OF_MEMORY), _back_off(ledger.state.settings, task.failures + 1), enough)
+
+
+def _back_off(settings: Settings, times: int) -> float:
+    """How long to wait after so many times: not at all after none, then twice as long each time."""
+    if times <= 0:
+        return 0.0
+    return min(settings.retry_delay_seconds * 2.0 ** min(times - 1, 60), settings.retry_delay_max_seconds)
+
+
+def _requeue(ledger: Ledger, task: Task, cause: Cause, delay: float, gpu_memory_mib: int = 0) -> None:
+    ledger.emit(fact.TaskRequeued(task.id, cause, ledger.state.now + delay if delay else 0.0, gpu_memory_mib))
+
+
+def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
+    """A task is over; those that needed its success are over with it."""
+    over = [(task, status, cause)]
+    for ending, how, why in over:
+        if ending.id not in ledger.state.tasks:
+            continue
+        breaks = [] if how is TaskStatus.SUCCESS or not ending.barriers else _broken_by_failure(ending.barriers)
+        ledger.emit(fact.TaskEnded(ending.id, how, why))
+        if breaks:
+            cause = Cause(Why.DEPENDENCY, task=ending.id)
+            tasks = ledger.state.tasks
+            over += [(tasks[other], TaskStatus.CANCELLED, cause) for barrier in breaks for other in barrier.dependents]
+
+
+def _broken_by_failure(barriers: list[Barrier]) -> list[Barrier]:
+    """Those that the next failure breaks: the dependents of a broken barrier are ended already, or about to be."""
+    return [barrier for barrier in barriers if barrier.needs_success and not barrier.broken]
+
+
+def is_ending(task: Task) -> bool:
+    """Whether a task is being stopped for good."""
+    return isinstance(task.phase, Stopping) and task.phase.cause.why in ENDING

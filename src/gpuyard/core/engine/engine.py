@@ -1,0 +1,139 @@
+"""The engine: commands in, facts out.
+
+`handle` answers one command with the facts it made, or with a refusal and no facts. `decide` lets time pass and places
+what waits; call it after one command or after a thousand. Whoever drives the engine makes the facts durable before
+anyone outside learns of them. Time is monotone: an instant earlier than the last fact counts as that one.
+"""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import TaskId, TaskStatus
+from gpuyard.core.engine.advice import Advisor
+from gpuyard.core.engine.attempts import end_or_stop
+from gpuyard.core.engine.backfill import promised_start
+from gpuyard.core.engine.handlers import HANDLERS
+from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.moves import Mover
+from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
+from gpuyard.core.engine.short_ways import Scheduler
+from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
+from gpuyard.core.engine.task import Task
+
+Facts = list[fact.Event]
+
+ROUNDING = 1e-6
+"""Seconds: a task looked at in the very instant of its timeout has reached it, whatever the last bit says."""
+LOOK_AGAIN_SECONDS = 60.0
+"""After so long a reservation that should have begun is looked at again."""
+
+
+class Engine:
+    """Decides what is to be done, on a state that it alone changes."""
+
+    def __init__(self, state: State | None = None, advisor: Advisor | None = None) -> None:
+        self.state = state or State()
+        self._ledger = Ledger(self.state)
+        self._scheduler = Scheduler(self.state, self._ledger.emit, advisor)
+        self._mover = Mover(self.state, self._ledger.emit)
+
+    def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
+        """Answer a command with facts, or refuse it and change nothing."""
+        ledger = self._ledger
+        ledger.begin(now)
+        refusal = HANDLERS[type(asked)](ledger, asked)
+        assert refusal is None or not ledger.facts, f"{asked} was refused after it made facts"
+        return refusal or ledger.facts
+
+    def decide(self, now: float) -> Facts:
+        """Let time pass up to now and place what can be placed."""
+        state = self.state
+        self._ledger.begin(now)
+        timers = state.timers
+        while timers and timers[0][0] <= state.now:
+            self._look(heappop(timers)[1])
+        if state.movable and (state.restless or state.freed):
+            self._scheduler.decide(state.now)
+            self._mover.run(state.now)
+        else:
+            self._scheduler.decide(state.now)
+        return self._ledger.facts
+
+    @property
+    def under_way(self) -> Sequence[fact.Event]:
+        """The facts that the call under way, or the last one, has made so far: for whoever is asked in the midst of it."""
+        return self._ledger.facts
+
+    def next_wakeup(self) -> float | None:
+        """The next instant at which `decide` has something to do although nothing happened."""
+        return self.state.timers[0][0] if self.state.timers else None
+
+    # --- time passes ---------------------------------------------------------------------------------------------
+
+    def _look(self, number: TaskId) -> None:
+        """Something about a task (or a line, or the yard) was due now; see what it is."""
+        state, at = self.state, self.state.now
+        if number == 0:
+            for book in state.tenants.values():
+                if book.tenant.budget is not None:
+                    state.queue.loosened[book.id] = book
+            return
+        if number < 0:
+            if line := state.queue.by_number.get(-number):
+                state.queue.retry(line)
+            return
+        task = state.tasks.get(number)
+        if task is None:
+            return
+        phase, spec = task.phase, task.spec
+        if spec.deadline is not None and spec.deadline <= at and not isinstance(phase, Stopping):
+            end_or_stop(self._ledger, task, Cause(Why.DEADLINE), TaskStatus.TIMEOUT)
+        elif isinstance(phase, Waiting | Suspended):
+            state.enqueue(task, at)
+            hold = state.holds.get(task.id)
+            if hold is not None and not hold.claim and hold.starts_at is not None and hold.starts_at <= at:
+                self._promise_again(task)
+        elif isinstance(phase, Running):
+            if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
+                self._ledger.emit(fact.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
+                return
+            if state.policy.changes_at is not None:
+                self._weaken(task, at)
+            if number in state.movable and task.speed < 1.0:
+                state.restless = True
+                heappush(state.timers, (at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), number))
+
+    def _weaken(self, task: Task, at: float) -> None:
+        """A running task may be weaker than it was: those who could use its nodes are asked again."""
+        state, before = self.state, task.rank
+        phase = task.phase
+        assert isinstance(phase, Running)
+        if state.policy.rank is None or state.policy.rank(task, at, state.settings) == before:
+            return  # a timer of an earlier run
+        state.watch_rank(task, at)
+        bays, version = state.index.bays_of(phase.placement.nodes), state.index.version
+        for line in state.queue.lines.values():
+            shape = line.shape
+            if shape.version != version:
+                shape.refresh(state.index)
+            if shape.eligible & bays:
+                state.queue.wake(line)
+        state.queue.loosen_all()
+
+    def _promise_again(self, task: Task) -> None:
+        """The promised instant has passed and the nodes are not free: say anew when they will be.
+
+        The nodes stay the same. Nothing new comes to them, so they are free in the end; a promise that moved from
+        node to node with every task that overruns would never be kept.
+        """
+        state = self.state
+        hold = state.holds[task.id]
+        starts_at = promised_start(state, hold, state.now)
+        if starts_at is not None and starts_at <= state.now:
+            heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
+            return
+        self._ledger.emit(fact.ReservationMade(task.id, hold.nodes, starts_at, False, hold.borrowed, hold.tenant_key))

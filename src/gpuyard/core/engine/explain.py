@@ -1,0 +1,420 @@
+"""Why does it wait, what is ahead of it, and when will it start: asked by a person, answered from what the engine uses.
+
+The reason is a refusal, typed and in words. The expected start comes from the same reservations the scheduler makes:
+tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
+side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
+no honest answer, and none is given; where somebody has outrun one, or the band is wide, the answer is called a guess.
+The search looks at `AHEAD` tasks at the most, and what is ahead is counted from the queue's groups, up to `MOST_COUNTED`.
+
+A predicted run time was predicted when its task came. Here it is predicted again, by `revise`, from what has ended
+since; and no task is thought to end sooner than another with the same prediction has run already.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.events import ReservationMade
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import Estimate
+from gpuyard.core.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
+from gpuyard.core.engine.advice import PATIENCE
+from gpuyard.core.engine.backfill import expected_end, holds_before, promise
+from gpuyard.core.engine.deeds import closed_models
+from gpuyard.core.engine.phases import Running, Suspended, Waiting
+from gpuyard.core.engine.queue import Group
+from gpuyard.core.engine.quota import UNLIMITED
+from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.state import Hold, State, holds_gpus
+from gpuyard.core.engine.task import UNKNOWN, Side, Task
+from gpuyard.core.placement.choose import choose, why_not
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.shape import Shape
+
+AHEAD = 200
+WITNESSES = 2000
+"""Running tasks whose ages are looked at."""
+WIDE = 4.0
+"""A latest start so many times as far away as the likely one makes the likely one a guess, beyond `LEEWAY_SECONDS`."""
+LEEWAY_SECONDS = 60.0
+Revise = Callable[[Task], Estimate | None]
+"""What a waiting task's run time is predicted to be with what is known now."""
+MOST_COUNTED = 10_000
+"""Tasks ahead that are counted: a count never costs more than some milliseconds."""
+MOST_GROUPS = 5_000
+"""Groups of waiting tasks (one line, tenant and class) that are looked at for what is ahead."""
+SIDES: tuple[Side, ...] = ("low", "likely", "high")
+
+
+class Explanation(Value, frozen=True):
+    """What there is to say about a task that has not started."""
+
+    task: TaskId
+    status: TaskStatus
+    reason: Refusal | None
+    """Why it waits; none: it does not."""
+    ahead: int = 0
+    """How many waiting tasks go before it and could use the same nodes or quota."""
+    more_ahead: bool = False
+    """There are more than that: the count stops at MOST_COUNTED."""
+    starts_at: float | None = None
+    """When it is likely to start; none: nobody can say."""
+    starts_low: float | None = None
+    starts_high: float | None = None
+    nodes: tuple[NodeId, ...] = ()
+    """Where, if that is promised already."""
+    guessed: bool = False
+    """Whether that start rests on a guess: a task in the way has outrun its estimate, or the band is wide."""
+    model_ran_on: tuple[NodeId, ...] = ()
+    """Where its model ran last, of the nodes that could hold it: taken if nothing else speaks for another."""
+
+    def sentence(self) -> str:
+        """The reason in words."""
+        return self.reason.sentence() if self.reason else "It does not wait."
+
+
+def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = None) -> Explanation:
+    """All there is to say about a task."""
+    at = max(state.now, now)
+    task = state.tasks.get(task_id)
+    if task is None:
+        status = state.ended.get(task_id)
+        unknown = no.UnknownTask(task_id)
+        return Explanation(task_id, status or TaskStatus.PENDING, None if status else unknown)
+    if not isinstance(task.phase, Waiting | Suspended):
+        return Explanation(task_id, task.status, None)
+    shape = task.group.line.shape if task.group else Shape(task.spec.resources)
+    shape.refresh(state.index)
+    reason = _reason(state, task, shape, at)
+    count = _count_ahead(state, task, shape, at) if task.group else 0
+    ahead = _ahead(state, task, shape, at) if 0 < count <= AHEAD else []
+    hold = state.holds.get(task_id)
+    starts: list[float | None] = [None] * len(SIDES)
+    if count <= AHEAD:
+        ages = _ages(state, at)
+        task, *ahead = (_as_known_now(other, revise, ages) for other in (task, *ahead))
+        starts = [_starts(state, task, shape, ahead, at, side) for side in SIDES]
+    low, likely, high = _band(starts)
+    guessed = high is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
+    if low is not None and likely is not None and high is not None:
+        guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
+    nodes = hold.nodes if hold else ()
+    ran_on = tuple(sorted(state.index.hosts_of(state.index.warmth.bays(task.model) & shape.eligible)))
+    return Explanation(
+        task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes, guessed, ran_on
+    )  # fmt: skip
+
+
+def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
+    """The reason alone."""
+    return why_all_wait(state, (task_id,), now).get(task_id)
+
+
+def why_all_wait(state: State, tasks: Iterable[TaskId], now: float) -> dict[TaskId, Refusal]:
+    """The reasons of many tasks. Tasks of one line, tenant and class have most of it in common, which is found out once."""
+    at = max(state.now, now)
+    found, common, first = dict[TaskId, Refusal](), dict[Group, Refusal | None](), dict[Group, Task | None]()
+    for task_id in tasks:
+        task = state.tasks.get(task_id)
+        if task is None or not isinstance(task.phase, Waiting | Suspended):
+            continue
+        group = task.group
+        if reason := _own_reason(state, task, at):
+            found[task_id] = reason
+            continue
+        shape = group.line.shape if group else Shape(task.spec.resources)
+        shape.refresh(state.index)
+        if group is None:
+            reason = _common_reason(state, task, shape, at) or _turn_reason(state, task, shape, at)
+        else:
+            if group not in common:
+                common[group] = _common_reason(state, task, shape, at)
+            reason = common[group]
+            if reason is None and (reason := _promised_reason(state, task, at)) is None:
+                if group not in first:
+                    first[group] = _first_of_all(state, task, shape, at)
+                before = first[group]
+                if before is not None and standing(state, before, at) < standing(state, task, at):
+                    reason = no.ReservedFor(before.id)
+        if reason is not None:
+            found[task_id] = reason
+    return found
+
+
+def _band(starts: list[float | None]) -> list[float | None]:
+    """Longer runs can open a gap, so the latest is not always the one with the longest runs: put them in order."""
+    known = sorted(start for start in starts if start is not None)
+    return list(known) if len(known) == len(starts) else starts
+
+
+# --- why ----------------------------------------------------------------------------------------------------------
+
+
+def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    own = _own_reason(state, task, at)
+    return own or _common_reason(state, task, shape, at) or _turn_reason(state, task, shape, at)
+
+
+def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
+    """What keeps this very task from the queue."""
+    if task.waits_for:
+        lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
+        return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
+    if task.held:
+        return no.OnHold()
+    if task.id in state.strays and isinstance(task.phase, Waiting):
+        return _stray_reason(state, task)
+    if isinstance(task.phase, Waiting) and task.phase.not_before > at:
+        return no.BackingOff(task.phase.not_before)
+    hold = state.holds.get(task.id)
+    if hold is not None and hold.claim:
+        return no.WaitingForVictims(len(hold.victims), hold.nodes[0])
+    return None
+
+
+def _stray_reason(state: State, task: Task) -> Refusal:
+    """Where the attempt runs that is not known here."""
+    where = (
+        no.StrayRuns(task.id, node)
+        for node, there in state.remains.items()
+        if any(what.task == task.id and left.found for what, left in there.items()) and not state.index.hosts[node].lost
+    )
+    return next(where)
+
+
+def _common_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    """What is so for all tasks of its shape, tenant and class: there is no such node, no quota, no room."""
+    if reason := shape.never(state.index) or _quota_reason(state, task, shape, at):
+        return reason
+    if choose(shape, state.index, state.order_for(shape.gpus)) is None:
+        return why_not(shape, state.index)
+    if task.group is not None and task.group.line.advised and not task.group.line.awake:
+        return no.HeldBack(PATIENCE / 60.0)
+    return None
+
+
+def _turn_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    """It would find room, and others go before it."""
+    if promised := _promised_reason(state, task, at):
+        return promised
+    first = _first_of_all(state, task, shape, at)
+    return no.ReservedFor(first.id) if first and standing(state, first, at) < standing(state, task, at) else None
+
+
+def _promised_reason(state: State, task: Task, at: float) -> Refusal | None:
+    before = holds_before(state, task, at) if state.holds else ()
+    return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id) if before else None
+
+
+def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+    needed = shape.need_milli / MILLI
+    if not needed:
+        return None
+    book, tenant = state.classes[task.class_index], task.book
+    if shape.need_milli > book.limit:
+        return no.ClassQuotaTooSmall(book.task_class, book.limit // MILLI, needed)
+    if shape.need_milli > tenant.limit:
+        return no.TenantQuotaTooSmall(tenant.id, tenant.limit // MILLI, needed, -(-shape.need_milli // MILLI))
+    if book.used + shape.need_milli > book.limit:
+        return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed)
+    if tenant.used + shape.need_milli > tenant.limit:
+        return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
+    if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
+        return no.BudgetSpent(tenant.id, tenant.tenant.budget.gpu_hours, tenant.renews_at(at))
+    closed = closed_models(state, tenant, shape)
+    spent = sorted(model for model in tenant.model_limits if state.index.by_model.get(model, 0) & closed)
+    order = state.order_for(shape.gpus)
+    if closed and not choose(shape, state.index, order, closed) and choose(shape, state.index, order):
+        return no.TenantModelQuotaFull(tenant.id, tuple(spent))
+    return _too_dear_reason(state, task, shape, closed)
+
+
+def _too_dear_reason(state: State, task: Task, shape: Shape, closed: BaySet) -> Refusal | None:
+    """Whether it would find room, but only where it counts for more than a quota has left."""
+    if shape.needs is None:
+        return None
+    book, tenant, order = state.classes[task.class_index], task.book, state.order_for(shape.gpus)
+    in_class, in_tenant = book.limit - book.used, tenant.limit - tenant.used
+    affordable = closed | shape.too_dear(min(in_class, in_tenant))
+    if choose(shape, state.index, order, affordable) or not (found := choose(shape, state.index, order, closed)):
+        return None
+    needed = found.charge_milli
+    if needed > in_class:
+        return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed / MILLI)
+    return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed / MILLI)
+
+
+# --- what is ahead ------------------------------------------------------------------------------------------------
+
+
+def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
+    """Groups of waiting tasks that compete with it for nodes, class or tenant quota; at most MOST_GROUPS are looked at."""
+    groups = chain.from_iterable(line.groups.values() for line in state.queue.lines.values())
+    for group in islice(groups, MOST_GROUPS):
+        same_quota = group.class_index == task.class_index or group.tenant is task.book
+        if group.size and (same_quota or group.line.shape.eligible & shape.eligible):
+            yield group
+
+
+def _first_of_all(state: State, task: Task, shape: Shape, at: float) -> Task | None:
+    """The first of all that compete with it, perhaps itself: the first of each group is known."""
+    tops = (group.top() for group in _rivals(state, task, shape))
+    return min((top[2] for top in tops if top is not None), key=lambda other: standing(state, other, at), default=None)
+
+
+def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
+    """How many go before it; above MOST_COUNTED there may be more."""
+    count = 0
+    for group, before in _groups_ahead(state, task, shape, at):
+        if before is None:
+            count += group.size
+        else:
+            count += len({other.id for other in islice(_entries(group, before), MOST_COUNTED + 1 - count)})
+        if count > MOST_COUNTED:
+            break
+    return count
+
+
+def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
+    """Those that go before it, the first of them first. For a few only."""
+    found = {
+        other.id: other for group, before in _groups_ahead(state, task, shape, at) for other in _entries(group, before)
+    }
+    return sorted(found.values(), key=lambda other: standing(state, other, at))
+
+
+def _groups_ahead(
+    state: State, task: Task, shape: Shape, at: float
+) -> Iterator[tuple[Group, tuple[float, TaskId] | None]]:
+    """Groups with tasks that go before it; with a key: only those with a smaller one do."""
+    *mine, key, number = standing(state, task, at)
+    for group in _rivals(state, task, shape):
+        top = group.top()
+        if top is None:
+            continue
+        *theirs, _, _ = standing(state, top[2], at)
+        if theirs <= mine:
+            yield group, (key, number) if theirs == mine else None
+
+
+def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[Task]:
+    """Tasks of a group, in no order, up to a key. Below an entry of a heap there are only larger ones, so none is visited."""
+    heap, places = group.heap, [0]
+    while places:
+        place = places.pop()
+        if place < len(heap):
+            key, number, task = heap[place]
+            if before is None or (key, number) < before:
+                places += (2 * place + 1, 2 * place + 2)
+                if task.group is group and task.key == key:
+                    yield task
+
+
+# --- when ---------------------------------------------------------------------------------------------------------
+
+
+def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float, side: Side) -> float | None:
+    """When it starts if everything takes the given side of its estimate."""
+    if task.waits_for or task.held or not shape.eligible or len(ahead) > AHEAD:
+        return None
+    hold = state.holds.get(task.id)
+    if hold is not None and hold.claim:
+        return at
+    when = _quota_frees_at(state, task, ahead, at, side)
+    if when == UNKNOWN:
+        return None
+    holds: list[Hold] = []
+    for other in ahead:
+        if other.group is not None and other.group.line.shape.eligible & shape.eligible:
+            holds += _pretend(state, other, other.group.line.shape, holds, at, side)
+    found = promise(state, task, shape, at, holds, side)
+    if found is None or found.starts_at is None:
+        return None
+    return max(found.starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
+
+
+Kind = tuple[str, str, Estimate]
+"""Tasks of one tenant and user with the same prediction."""
+
+
+def _ages(state: State, at: float) -> dict[Kind, float]:
+    """How long tasks with a predicted run time have run, the oldest of each kind."""
+    ages: dict[Kind, float] = {}
+    for task in islice(chain.from_iterable(tasks.values() for tasks in state.on_node.values()), WITNESSES):
+        if isinstance(task.phase, Running) and task.estimate is not None and task.estimate.runs:
+            kind = (task.spec.tenant, task.spec.user, task.estimate)
+            ages[kind] = max(ages.get(kind, 0.0), task.served_at(at))
+    return ages
+
+
+def _as_known_now(task: Task, revise: Revise | None, ages: dict[Kind, float]) -> Task:
+    """A waiting task with the run time that would be predicted now; what its user said stays."""
+    estimate = task.estimate
+    if estimate is None or not estimate.runs or not isinstance(task.phase, Waiting):
+        return task
+    known = (revise(task) if revise is not None else None) or estimate
+    age = ages.get((task.spec.tenant, task.spec.user, estimate), 0.0)
+    if age > known.low_seconds:
+        likely, high = max(known.seconds, age), max(known.high_seconds, 1.2 * age)
+        known = replace(known, low_seconds=age, seconds=likely, high_seconds=max(likely, high))
+    if known == estimate:
+        return task
+    played = copy(task)
+    played.estimate = known
+    return played
+
+
+def _pretend(state: State, task: Task, shape: Shape, holds: list[Hold], at: float, side: Side) -> list[Hold]:
+    """The reservation a task would get behind those given before."""
+    found = promise(state, task, shape, at, holds, side)
+    if found is None:
+        return []
+    hold = Hold(task, shape, ReservationMade(task.id, found.nodes, found.starts_at), at)
+    hold.bays = state.index.bays_of(found.nodes)
+    return [hold]
+
+
+def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side: Side) -> float:
+    """When class and tenant have room for it, after those ahead of it there."""
+    when = at
+    book, tenant = state.classes[task.class_index], task.book
+    if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
+        when = tenant.renews_at(at)
+    if min(book.limit, tenant.limit) >= UNLIMITED:
+        return when
+    active = {number: other for tasks in state.on_node.values() for number, other in tasks.items()}
+    for used, limit, counts in (
+        (book.used, book.limit, lambda other: other.class_index == task.class_index),
+        (tenant.used, tenant.limit, lambda other: other.book is tenant),
+    ):
+        if limit < UNLIMITED:
+            counted = [other for other in active.values() if counts(other)]
+            first = [other for other in ahead if counts(other)]
+            when = max(when, _turn_at(counted, [*first, task], used, limit, at, side))
+    return when
+
+
+def _turn_at(counted: list[Task], queued: list[Task], used: int, limit: int, at: float, side: Side) -> float:
+    """When the last of the queued gets through a quota, if each goes through as soon as there is room for it."""
+    ends = []
+    for other in counted:
+        if holds_gpus(other.phase):
+            charge = other.phase.placement.charge_milli  # type: ignore[attr-defined]
+            ends.append((expected_end(other, at, side), charge))
+    heapify(ends)
+    now = at
+    for other in queued:
+        need = other.group.line.shape.need_milli if other.group else 0
+        while used + need > limit:
+            if not ends:
+                return UNKNOWN
+            ended_at, charge = heappop(ends)
+            now = max(now, ended_at)
+            used -= charge
+        used += need
+        heappush(ends, (now + other.left_seconds(at, side), need))
+    return now

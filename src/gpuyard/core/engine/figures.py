@@ -1,0 +1,263 @@
+"""The figures of a question: what an adviser sees of each candidate (gpuyard.core.engine.advice).
+
+A row has one figure for each name in `FEATURES`, in that order; `_row` says what each is. Most of what it takes to find
+them is the same for all candidates, and for all questions of an instant: who waits and how much work that is, what will
+soon be free in which bay. So a pass looks at the yard once, and where it has placed somebody, once more (`Moment`); at each
+task once, however many candidates it has (`_View`); and at who runs in a bay only if no other has room at once. What is
+looked at is bounded, at any size of yard: `LOOK` lines, nodes, and bays of a speed.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from math import inf, log1p, log2
+
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.values import TaskId
+from gpuyard.core.engine.advice import LOOK, SPEEDS, Candidate
+from gpuyard.core.engine.backfill import Amount, ends_on, need_of
+from gpuyard.core.engine.phases import Running
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.device_group_mask import BaySet, members
+from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.shape import Shape
+
+RULE_SAVES, RULE_MOST = 0.3, 0.7
+"""A rule of thumb, as a figure for whoever learns: waiting is good as far as it saves more than this part of a run."""
+HOUR, FAR = 3_600.0, 10 * 86_400.0
+"""What is further away than ten days is ten days away."""
+UNKNOWN_SECONDS = 3_600.0
+"""How long a task runs of which nobody has an idea."""
+
+
+def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[list[float]]:
+    """What the adviser sees of each candidate."""
+    views = [moment.view(each) for each in found]
+    of_all = _of_all(moment, found[0], views[0].saved(found[0].speed))
+    return [
+        _row(moment, each, view, place == 0, of_all)
+        for place, (each, view) in enumerate(zip(found, views, strict=True))
+    ]
+
+
+class Moment:
+    """What is the same for all questions of a pass, until something other than a placement happens."""
+
+    def __init__(self, state: State, at: float) -> None:
+        self.state, self.at = state, at
+        self._waiting: list[tuple[BaySet, float, TaskId, Task, float]] | None = None
+        self._ends: dict[int, list[tuple[float, Amount, Task | None]]] = {}
+        self._ends_in_an_hour: float | None = None
+        self._until: dict[tuple[object, ...], float] = {}
+        self._views: dict[TaskId, _View] = {}
+        self._free: dict[BaySet, int] = {}
+        self._usable: dict[BaySet, int] = {}
+
+    def hear_of(self, placement: Placement) -> None:
+        """Somebody was placed: there, and in the queue, things are as they are now."""
+        self._waiting = None
+        for node in placement.nodes:
+            for bay in self.state.index.hosts[node].bays:
+                self._ends.pop(bay.number, None)
+        self._until.clear()
+        self._views.clear()
+        self._free.clear()
+
+    def view(self, candidate: Candidate) -> "_View":
+        """Of the candidate's task."""
+        found = self._views.get(candidate.task.id)
+        if found is None:
+            found = self._views[candidate.task.id] = _View(self, candidate.task, candidate.line.shape)
+        return found
+
+    @property
+    def waiting(self) -> list[tuple[BaySet, float, TaskId, Task, float]]:
+        """Of each group that waits, as far as one looks: the bays it could use, who is first, and GPU-seconds of work:
+        as if all were as the first.
+        """
+        if self._waiting is None:
+            self._waiting = []
+            for line in islice(self.state.queue.lines.values(), LOOK):
+                for group in line.groups.values():
+                    if group.size and (top := group.top()) is not None:
+                        key, number, task = top
+                        work = group.size * line.shape.need_milli / 1000 * seconds_on(task, 1.0, self.at)
+                        self._waiting.append((line.shape.eligible, key, number, task, work))
+        return self._waiting
+
+    @property
+    def ends_in_an_hour(self) -> float:
+        """GPUs that are thought to be freed within an hour, as far as one looks."""
+        if self._ends_in_an_hour is None:
+            gpus, at = 0.0, self.at
+            for tasks in islice(self.state.on_node.values(), LOOK):
+                for task in tasks.values():
+                    phase = task.phase
+                    if type(phase) is Running and task.seconds_at(task.speed, at, "likely") <= HOUR:
+                        gpus += phase.placement.charge_milli / 1000
+            self._ends_in_an_hour = gpus
+        return self._ends_in_an_hour
+
+    def free(self, bays: BaySet) -> int:
+        """GPUs of these bays that nobody has."""
+        found = self._free.get(bays)
+        if found is None:
+            by_free = self.state.index.by_free
+            found = sum(free * (having & bays).bit_count() for free, having in enumerate(by_free) if free)
+            self._free[bays] = found
+        return found
+
+    def usable(self, bays: BaySet) -> int:
+        """GPUs of these bays, as far as one looks."""
+        found = self._usable.get(bays)
+        if found is None:
+            index = self.state.index
+            found = sum(index.bay(number).usable.bit_count() for number in islice(members(bays), LOOK))
+            self._usable[bays] = found
+        return found
+
+    def seconds_until(self, shape: Shape, bays: BaySet) -> float:
+        """How long until one of these bays has room for a part of a shape, as far as one looks."""
+        asks = (bays, shape.gpus, shape.cpus, shape.memory_mib, shape.whole_nodes)
+        found = self._until.get(asks)
+        if found is None:
+            found = self._until[asks] = self._looked_up(shape, bays)
+        return found
+
+    def _looked_up(self, shape: Shape, bays: BaySet) -> float:
+        index = self.state.index
+        short: list[tuple[Bay, int, int, int]] = []
+        """Bays, and how many GPUs, CPUs and MiB each has beyond what is needed; of something too few."""
+        for number in islice(members(bays & index.open), LOOK):
+            bay = index.bay(number)
+            need, host = need_of(shape, bay), bay.host
+            gpus, cpus, memory = bay.free - need.gpus, host.cpus_free - need.cpus, host.memory_free - need.memory_mib
+            if gpus >= 0 and cpus >= 0 and memory >= 0:
+                return 0.0
+            short.append((bay, gpus, cpus, memory))
+        return min(min((self._enough_at(*each) for each in short), default=inf) - self.at, FAR)
+
+    def _enough_at(self, bay: Bay, gpus: int, cpus: int, memory_mib: int) -> float:
+        """When a bay that is short of something will have enough of everything."""
+        ends = self._ends.get(bay.number)
+        if ends is None:
+            ends = self._ends[bay.number] = ends_on(self.state, bay, self.at, "likely")
+        for when, freed, _ in ends:
+            gpus, cpus, memory_mib = gpus + freed.gpus, cpus + freed.cpus, memory_mib + freed.memory_mib
+            if gpus >= 0 and cpus >= 0 and memory_mib >= 0:
+                return when
+        return inf
+
+
+class _View:
+    """What a task has before it: when faster GPUs are free, and who else wants them."""
+
+    def __init__(self, moment: Moment, task: Task, shape: Shape) -> None:
+        self._task, self._at = task, moment.at
+        self._seconds: dict[float, float] = {}
+        self.tiers = shape.tiers or ((1.0, shape.eligible),)
+        self._ways: list[tuple[float, float, float]] = []
+        """For each speed, how long until it could be done on GPUs that fast, and until it could begin there."""
+        for speed, bays in self.tiers[: SPEEDS + 1]:
+            seconds = self.seconds(speed)
+            until = moment.seconds_until(shape, bays)
+            self._ways.append((speed, until + seconds, until))
+        self.before, self.behind = self._queue_around(moment)
+        self.free_faster = moment.free(self.tiers[0][1])
+
+    def seconds(self, speed: float) -> float:
+        """How long it is thought to run where it is so fast."""
+        found = self._seconds.get(speed)
+        if found is None:
+            found = self._seconds[speed] = seconds_on(self._task, speed, self._at)
+        return found
+
+    def _queue_around(self, moment: Moment) -> tuple[float, float]:
+        """Hours of work for each GPU of the fastest bays that wait before and behind it."""
+        task, bays = self._task, self.tiers[0][1]
+        mine = (task.key, task.id)
+        before = behind = 0.0
+        for eligible, key, number, other, work in moment.waiting:
+            if eligible & bays and other is not task:
+                if (key, number) < mine:
+                    before += work
+                else:
+                    behind += work
+        gpus = max(1, moment.usable(bays))
+        return before / gpus / HOUR, behind / gpus / HOUR
+
+    def best(self, below: float) -> tuple[float, float]:
+        """How long until it could be done, and until it could begin, where that is soonest, on GPUs faster than this."""
+        return min(((done, until) for speed, done, until in self._ways if speed > below), default=(FAR, FAR))
+
+    def saved(self, speed: float) -> float:
+        """Which part of its run on GPUs so fast it would save by waiting for faster ones, if nobody else took them."""
+        here = self.seconds(speed)
+        done, _ = self.best(speed)
+        return max(-1.0, (here - done) / max(here, 1.0))
+
+    def bays_at(self, speed: float) -> BaySet:
+        """Where it is so fast."""
+        return next((bays for each, bays in self.tiers if each == speed), self.tiers[0][1])
+
+
+def _of_all(moment: Moment, first: Candidate, gain: float) -> list[float]:
+    """The figures that all candidates have in common."""
+    assert first.placement is not None
+    state = moment.state
+    yard = max(1, state.index.gpus_up)
+    wide = _wider(state, first, state.index.bays_of(first.placement.nodes))
+    work = 0.0
+    for _, _, _, _, more in moment.waiting:
+        work += more
+    return [
+        float(wide is not None),
+        log2(1 + wide.spec.resources.all_gpus) if wide is not None else 0.0,
+        log1p(seconds_on(wide, 1.0, moment.at)) if wide is not None else 0.0,
+        log1p(state.queue.waiting / yard),
+        log1p(work / HOUR / yard),
+        gain,
+        moment.ends_in_an_hour / yard,
+    ]
+
+
+def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: list[float]) -> list[float]:
+    task, shape, saved = it.task, it.line.shape, view.saved(it.speed)
+    waits, estimate = it.placement is None, task.estimate
+    return [
+        float(waits),
+        float(first),
+        log1p(view.seconds(it.speed)),
+        log1p(view.seconds(1.0)),
+        log1p(estimate.high_seconds / max(estimate.seconds, 1e-3)) if estimate is not None else 8.0,
+        log2(1 + task.spec.resources.all_gpus),
+        it.speed,
+        log1p(view.best(it.speed)[1]) if waits else 0.0,
+        saved,
+        log1p(view.before),
+        log1p(view.behind),
+        log1p(max(0.0, moment.at - task.submitted_at)),
+        (moment.free(view.bays_at(it.speed)) - (0 if waits else shape.gpus)) / max(1, shape.gpus),
+        view.free_faster / max(1, shape.gpus),
+        *of_all,
+        min(RULE_MOST, max(-RULE_SAVES, saved - RULE_SAVES)) if waits else 0.0,
+    ]
+
+
+def seconds_on(task: Task, speed: float, at: float) -> float:
+    """How long a task is thought to run on GPUs on which it is so fast."""
+    seconds = task.seconds_at(speed, at, "likely")
+    return seconds if seconds < inf else UNKNOWN_SECONDS / speed
+
+
+def _wider(state: State, first: Candidate, bays: BaySet) -> Task | None:
+    """The first of those asleep who want more GPUs than the first task, and some of the same."""
+    gpus = first.line.shape.need_milli
+    best: tuple[float, TaskId] | None = None
+    for line in islice(state.queue.lines.values(), LOOK):
+        if line.awake or line.shape.need_milli <= gpus or not line.shape.eligible & bays:
+            continue
+        for heads in line.heads:
+            if heads and (best is None or heads[0][:2] < best) and heads[0][1] in state.tasks:
+                best = heads[0][:2]
+    return None if best is None else state.tasks[best[1]]

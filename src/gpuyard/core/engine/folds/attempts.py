@@ -1,0 +1,289 @@
+"""What is booked when an attempt is placed, runs, is suspended and resumed, is stopped, and ends.
+
+GPUs are taken and charged from the placement to the end, except while the attempt is suspended: then it keeps its host
+memory alone. What a lost node may still run of an attempt stays taken there, and is charged to nobody.
+"""
+
+from typing import cast
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
+from gpuyard.core.engine.folds.fits import active, moved
+from gpuyard.core.engine.phases import (
+    ACTIVE,
+    Phase,
+    Placed,
+    Resuming,
+    Running,
+    Settling,
+    Stopping,
+    Suspended,
+    Suspending,
+    Waiting,
+)
+from gpuyard.core.engine.state import MOVING, PREEMPTING, Left, State, holds_gpus
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.speeds import speed_of
+
+
+def placed(state: State, event: fact.TaskPlaced) -> None:
+    """It has GPUs from now on, though no node has said that it runs."""
+    at = state.now
+    task, _ = moved(state, event.task, event)
+    placement = event.placement
+    if task.group is not None:
+        state.leave_queue(task)
+    if state.holds:
+        state.release_hold(task.id)
+    task.attempts = event.attempt
+    task.origin = state.origin
+    task.attempt_seconds = 0.0
+    task.round = 0
+    task.members = task.ready = task.presumed = None
+    task.phase = Placed(event.attempt, placement, at)
+    state.active += 1
+    task.placed_at = at
+    if task.spec.resources.speeds:
+        task.speed = speed_of(task.spec.resources.speeds, placement, state.index)
+    state.index.take(placement)
+    if task.model is not None or state.index.warmth.by_model:
+        _note_model(state, task, placement)
+    state.charge(task, placement, placement.charge_milli, at)
+    for part in placement.slices:
+        state.on_node[part.node][task.id] = task
+    if task.preemption is not Preemption.NEVER:
+        state.count_prey(placement, 1)
+
+
+def _note_model(state: State, task: Task, placement: Placement) -> None:
+    """What ran on its cards before is not there any more; the model it is about will be."""
+    if state.settings.model_affinity:
+        state.index.note_model(placement, task.model)
+
+
+def started(state: State, event: fact.AttemptStarted) -> None:
+    """It runs on all its nodes."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    phase = cast("Placed", phase)
+    task.ready = task.avoid = None
+    task.phase = Running(event.attempt, phase.placement, at)
+    state.watch(task, at)
+    _begins(state, task, phase, at)
+
+
+def recovered(state: State, event: fact.AttemptRecovered) -> None:
+    """It never stopped: what it holds on its node is charged again, and the time while it was missed counts as run."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Waiting)
+    here = state.remains.get(event.node, {})
+    left = here.pop(AttemptRef(task.id, event.attempt, task.origin), None)
+    if left is None:
+        raise UnknownFact(f"AttemptRecovered speaks of task {task.id}, of which node {event.node} has nothing.")
+    if not here:
+        del state.remains[event.node]
+    placement = Placement((left.part,))
+    state.leave_queue(task)
+    state.release_hold(task.id)
+    task.losses = max(0, task.losses - 1)
+    state.active += 1
+    task.phase = Running(event.attempt, placement, phase.since)
+    if task.spec.resources.speeds:
+        task.speed = speed_of(task.spec.resources.speeds, placement, state.index)
+    task.served_seconds = max(task.served_seconds, task.attempt_seconds * task.speed)
+    state.charge(task, placement, placement.charge_milli, at)
+    state.on_node[event.node][task.id] = task
+    if task.preemption is not Preemption.NEVER:
+        state.count_prey(placement, 1)
+    state.watch(task, phase.since)
+
+
+def suspending(state: State, event: fact.AttemptSuspending) -> None:
+    """It is being moved out of GPU memory; it holds its GPUs until that is done."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Running)
+    _count_service(task, phase, at)
+    task.round = event.round
+    task.phase = Suspending(event.attempt, phase.placement, at, event.cause)
+    state.note_victim(task, event.cause)
+
+
+def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
+    """It can not be suspended, as it turned out; nobody tries again."""
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Suspending)
+    state.unnote_victim(task)
+    task.ready = None
+    task.stuck = event.message
+    if task.preemption is not Preemption.NEVER:
+        task.preemption = Preemption.NEVER
+        state.count_prey(phase.placement, -1)
+    task.phase = Running(event.attempt, phase.placement, phase.since)  # it never stopped running
+    state.watch(task, phase.since)
+
+
+def suspended(state: State, event: fact.AttemptSuspended) -> None:
+    """It has left its GPUs, and its nodes keep what it had in them."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Suspending)
+    task.ready = None
+    state.unnote_victim(task)
+    by_user = phase.cause.why is Why.SUSPENDED_BY_USER
+    if phase.cause.why in PREEMPTING:
+        task.preemptions += 1
+    task.phase = Suspended(event.attempt, phase.placement, at, by_user)
+    task.held = by_user
+    state.release(task, phase.placement, at, keep_memory=True)
+    state.enqueue(task, at)
+
+
+def resuming(state: State, event: fact.AttemptResuming) -> None:
+    """It has GPUs again, though no node has said that it runs."""
+    at = state.now
+    task, _ = moved(state, event.task, event)
+    state.leave_queue(task)
+    state.release_hold(task.id)
+    task.phase = Resuming(event.attempt, event.placement, at)
+    task.placed_at = at
+    _take_again(state, task, event.placement, at)
+
+
+def _take_again(state: State, task: Task, placement: Placement, at: float) -> None:
+    """A suspended attempt has its host memory still."""
+    parts = tuple(_without_memory(part) for part in placement.slices)
+    state.index.take(Placement(parts))
+    _note_model(state, task, placement)
+    state.charge(task, placement, placement.charge_milli, at)
+
+
+def resumed(state: State, event: fact.AttemptResumed) -> None:
+    """It runs again on all its nodes."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Resuming)
+    task.ready = None
+    task.phase = Running(event.attempt, phase.placement, at)
+    state.watch(task, at)
+    _begins(state, task, phase, at)
+
+
+def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> None:
+    """Nobody could stop it while it was being started: who came meanwhile and may is asked again."""
+    queue = state.queue
+    if phase.since < at and queue.lines and state.is_prey(task) and state.may_preempt():
+        for part in phase.placement.slices:
+            for bay in state.index.hosts[part.node].bays:
+                state.begun[bay.number] = None
+        if queue.first_with_class(task.class_index) is not None:
+            queue.class_loosened[task.class_index] = True
+        if task.spec.tenant in queue.with_tenant:
+            queue.loosened[task.spec.tenant] = task.book
+
+
+def stopping(state: State, event: fact.AttemptStopping) -> None:
+    """It is being ended; what it holds is held until its nodes say that it is gone."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    if isinstance(phase, Running):
+        _count_service(task, phase, at)
+        state.movable.pop(task.id, None)
+    state.leave_queue(task)
+    state.release_hold(task.id)
+    placement = phase.placement  # type: ignore[attr-defined]
+    task.ready = None
+    task.phase = Stopping(event.attempt, placement, at, event.cause, holds_gpus(phase))
+    state.note_victim(task, event.cause)
+
+
+def member_ready(state: State, event: fact.MemberReady) -> None:
+    """The part of a gang on one node has done what the whole is to do."""
+    task = active(state, event.task, event)
+    task.ready = {*(task.ready or ()), event.node}
+
+
+def member_ended(state: State, event: fact.MemberEnded) -> None:
+    """The part of a gang on one node is over."""
+    task = active(state, event.task, event)
+    task.members = {**(task.members or {}), event.node: event}
+    if event.outcome is Outcome.LOST and state.index.hosts[event.node].lost:
+        task.presumed = {*(task.presumed or ()), event.node}
+
+
+def ended(state: State, event: fact.AttemptEnded) -> None:
+    """All of it is over, and what it held is free; whether the task waits again follows in the same step."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, ACTIVE)
+    cause = None
+    if isinstance(phase, Running):
+        _count_service(task, phase, at)
+        state.movable.pop(task.id, None)
+    if isinstance(phase, Stopping):
+        cause = phase.cause
+    state.unnote_victim(task)
+    state.leave_queue(task)
+    if cause is None or cause.why not in MOVING or event.outcome is not Outcome.STOPPED:
+        state.release_hold(task.id)  # who is being moved goes on where it was promised a place
+    if event.remains:
+        _leave_behind(state, task, phase, event, at)
+    elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
+        state.index.give_memory(phase.placement)
+        state.free(phase.placement)
+    else:
+        state.release(task, phase.placement, at)
+    for part in phase.placement.slices:
+        del state.on_node[part.node][task.id]
+    if task.preemption is not Preemption.NEVER:
+        state.count_prey(phase.placement, -1)
+    task.losses = task.losses + 1 if event.outcome is Outcome.LOST else 0
+    if event.outcome is Outcome.NOT_LAUNCHED:
+        task.avoid = _not_launched_on(task, phase.placement)
+    task.members = task.ready = task.presumed = None
+    saved = task.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
+    if not saved:
+        task.served_seconds = 0.0
+    task.speed = 1.0
+    task.phase = Settling(event.attempt, event.outcome, event.exit_code, cause)
+    state.active -= 1
+
+
+def _not_launched_on(task: Task, placement: Placement) -> NodeId:
+    members = task.members or {}
+    said = (node for node, end in members.items() if end.outcome is Outcome.NOT_LAUNCHED)
+    return next(said, placement.nodes[0])
+
+
+def _leave_behind(state: State, task: Task, phase: Phase, event: fact.AttemptEnded, at: float) -> None:
+    """An attempt is over, and some of its nodes may run it still: what it has there stays taken, for nobody."""
+    placement: Placement = phase.placement  # type: ignore[attr-defined]
+    frees_gpus = holds_gpus(phase)
+    for part in placement.slices:
+        left = part if frees_gpus else Slice(part.node, memory_mib=part.memory_mib)
+        if part.node in event.remains:
+            ran = isinstance(phase, Running | Placed) and len(placement.slices) == 1
+            ref, there = AttemptRef(task.id, event.attempt, task.origin), state.remains.setdefault(part.node, {})
+            if (before := there.get(ref)) is not None:  # only older journals have both
+                state.index.give(Placement((before.part,)))
+            there[ref] = Left(left, ran)
+        else:
+            state.index.give(Placement((left,)))
+            state.free(Placement((part,)))
+    if frees_gpus:
+        state.uncharge(task, placement, at)
+
+
+def _count_service(task: Task, phase: Running, at: float) -> None:
+    seconds = at - phase.since
+    task.served_seconds += seconds * task.speed
+    task.attempt_seconds += seconds
+    task.gpu_seconds += seconds * phase.placement.charge_milli / MILLI
+
+
+def _without_memory(part: Slice) -> Slice:
+    return Slice(part.node, part.gpus, part.milli, part.gpu_memory_mib, part.cpus)

@@ -1,0 +1,34 @@
+"""Does a fact fit what is so? One that does not says that the journal and the code do not belong together."""
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.values import TaskId
+from gpuyard.core.engine.phases import ACTIVE, TRANSITIONS, Phase
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+
+
+def known(state: State, task_id: TaskId, event: fact.Event) -> Task:
+    """The task a fact speaks of."""
+    task = state.tasks.get(task_id)
+    if task is None:
+        raise UnknownFact(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
+    return task
+
+
+def moved(state: State, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase]:
+    """The task a fact speaks of, after a look at the table: does the fact fit its phase?"""
+    task = known(state, task_id, event)
+    phase = task.phase
+    if (type(phase), type(event)) not in TRANSITIONS:
+        raise UnknownFact(f"{type(event).__name__} does not fit task {task_id}, which is {type(phase).__name__}.")
+    return task, phase
+
+
+def active(state: State, task_id: TaskId, event: fact.Event) -> Task:
+    """The task a fact speaks of, which must have an attempt that some node knows of."""
+    task = known(state, task_id, event)
+    if not isinstance(task.phase, ACTIVE):
+        name = type(event).__name__
+        raise UnknownFact(f"{name} does not fit task {task.id}, which is {type(task.phase).__name__}.")
+    return task

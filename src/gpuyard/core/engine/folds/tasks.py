@@ -1,0 +1,124 @@
+"""What is booked when a task comes, is changed by somebody, waits again or is over."""
+
+from heapq import heappush
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.engine.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
+from gpuyard.core.engine.folds.fits import known, moved
+from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
+from gpuyard.core.engine.state import PREEMPTING, State
+from gpuyard.core.engine.task import Task
+
+OWN_FAILURES = (Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
+"""What a task's retries are counted by."""
+
+
+def submitted(state: State, event: fact.TaskSubmitted) -> None:
+    """It waits, unless others have to end first."""
+    at = state.now
+    spec = event.spec
+    if event.task <= state.last_task:
+        raise UnknownFact(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
+    task = state.tasks[event.task] = Task(event.task, spec, state.book(spec.tenant), at)
+    task.book.open_tasks += 1
+    state.last_task = event.task
+    if state.awaited:
+        task.barriers = state.awaited.pop(event.task, None)
+    state.count_demand(spec.resources, 1)
+    if spec.has_prerequisites:
+        wait_for_prerequisites(state, task)
+    if spec.deadline is not None:
+        heappush(state.timers, (spec.deadline, task.id))
+    state.enqueue(task, at)
+
+
+def held(state: State, event: fact.TaskHeld) -> None:
+    """It waits for somebody to release it, and nothing is promised to it meanwhile."""
+    task = known(state, event.task, event)
+    task.held = True
+    state.leave_queue(task)
+    state.release_hold(task.id)
+
+
+def released(state: State, event: fact.TaskReleased) -> None:
+    """It waits for nothing but GPUs again; so does one that a user had suspended."""
+    task = known(state, event.task, event)
+    task.held = False
+    if isinstance(task.phase, Suspended):
+        task.phase = Suspended(task.phase.attempt, task.phase.placement, task.phase.since, by_user=False)
+    state.enqueue(task, state.now)
+
+
+def priority_changed(state: State, event: fact.PriorityChanged) -> None:
+    """It has another place in the queue."""
+    task = known(state, event.task, event)
+    task.priority = event.priority
+    state.requeue(task, state.now)
+
+
+def estimate_revised(state: State, event: fact.EstimateRevised) -> None:
+    """It is thought to run for another time; where lengths count, it has another place in the queue."""
+    task = known(state, event.task, event)
+    task.estimate = event.estimate
+    state.requeue(task, state.now)
+
+
+def extended(state: State, event: fact.TaskExtended) -> None:
+    """It may run for longer."""
+    task = known(state, event.task, event)
+    task.spec = replace(task.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
+    if event.deadline is not None:
+        heappush(state.timers, (event.deadline, task.id))
+    if isinstance(task.phase, Running):
+        state.watch(task, task.phase.since)
+    state.requeue(task, state.now)
+
+
+def requeued(state: State, event: fact.TaskRequeued) -> None:
+    """Its attempt ended and it waits for another one, perhaps not before an instant, perhaps for a larger GPU."""
+    at = state.now
+    task, phase = moved(state, event.task, event)
+    assert isinstance(phase, Settling)
+    if event.cause.why in PREEMPTING:
+        task.preemptions += 1
+    elif event.cause.why in OWN_FAILURES:
+        task.failures += 1
+    task.phase = Waiting(at, event.not_before)
+    if event.gpu_memory_mib:
+        state.count_demand(task.spec.resources, -1)
+        resources = task.spec.resources.with_gpu_memory(event.gpu_memory_mib)
+        task.spec = replace(task.spec, resources=resources)
+        state.count_demand(resources, 1)
+    if task.spec.deadline is not None:
+        heappush(state.timers, (task.spec.deadline, task.id))
+    state.enqueue(task, at)
+
+
+def ended(state: State, event: fact.TaskEnded) -> None:
+    """It is over: what it waited for or was promised is given up, and those who waited for it are looked at."""
+    task, _ = moved(state, event.task, event)
+    state.leave_queue(task)
+    state.release_hold(task.id)
+    task.phase = Ended(event.status)
+    del state.tasks[task.id]
+    state.count_demand(task.spec.resources, -1)
+    task.book.open_tasks -= 1
+    state.ended[task.id] = event.status
+    state.ended_order.append(task.id)
+    while len(state.ended_order) > state.settings.remember_ended:
+        del state.ended[state.ended_order.popleft()]
+    if task.waits_for:
+        leave_barriers(task)
+    if task.barriers:
+        pass_barriers(state, task, event.status)
+    if len(state.timers) > 64 + 8 * len(state.tasks):
+        _tidy_timers(state)
+
+
+def _tidy_timers(state: State) -> None:
+    """Throw away the timers of tasks that are over, and doubles."""
+    state.timers[:] = sorted({timer for timer in state.timers if timer[1] <= 0 or timer[1] in state.tasks})

@@ -1,0 +1,142 @@
+"""What is booked about the whole yard: who schedules it, who may use how much of it, and how it is told to decide."""
+
+from collections.abc import Container
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.tenant import QuotaMode, Tenant
+from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.core.engine.phases import HOLDING, Running
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.standing import GUARANTEED
+from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
+
+MOST_ORIGINS = 10_000
+"""Schedulers whose attempts are known as this yard's own."""
+
+
+def founded(state: State, event: fact.YardFounded) -> None:
+    """The first fact of a journal: whose it is."""
+    if state.yard:
+        raise UnknownFact(f"YardFounded speaks of a yard that is founded already, as {state.yard}.")
+    state.yard = event.yard
+
+
+def epoch_began(state: State, event: fact.EpochBegan) -> None:
+    """Another scheduler decides from now on."""
+    state.epoch, state.origin = event.epoch, event.origin
+    state.origins[event.origin] = None
+    while len(state.origins) > MOST_ORIGINS:
+        del state.origins[next(iter(state.origins))]
+    state.offline_after_seconds = event.offline_after_seconds
+    _skip(state, event.last_task)
+    for node in state.index.hosts:
+        state.index.set_state(node, away=True)  # until it registers with this scheduler
+    state.queue.loosen_all()
+
+
+def numbers_skipped(state: State, event: fact.TaskNumbersSkipped) -> None:
+    """Numbers up to here were used by tasks that this journal does not know."""
+    _skip(state, event.last_task)
+
+
+def _skip(state: State, last: TaskId) -> None:
+    if last <= state.last_task:
+        return
+    if state.gaps and state.gaps[-1][1] == state.last_task:
+        state.gaps[-1] = (state.gaps[-1][0], last)
+    else:
+        state.gaps.append((TaskId(state.last_task + 1), last))
+    state.last_task = last
+
+
+def epoch_ended(state: State, event: fact.EpochEnded) -> None:
+    """The scheduler goes, and has said until when nobody should miss it."""
+    state.patient_until = event.patient_until
+
+
+def access_changed(state: State, event: fact.AccessChanged) -> None:
+    """Nothing that is decided here depends on it."""
+
+
+def tenant_set(state: State, event: fact.TenantSet) -> None:
+    """A tenant has limits; those of the default tenant are those of everybody nobody has set."""
+    at = state.now
+    tenant = event.tenant
+    state.vacancy = True
+    state.queue.class_loosened = [True, True]
+    book = state.tenants.get(tenant.id)
+    if book is None:
+        book = state.tenants[tenant.id] = TenantBook(tenant, at)
+    book.given = True
+    changed = {tenant.id: tenant}
+    if tenant.id == DEFAULT_TENANT:
+        state.default_tenant = tenant
+        changed.update((name, replace(tenant, id=name)) for name, other in state.tenants.items() if not other.given)
+    for name, limits in changed.items():
+        _limit(state, state.tenants[name], limits, at)
+    _count_models(state, changed.keys())
+    state.note_guarantees()
+    for hold in state.holds.values():
+        if hold.tenant_key == GUARANTEED and hold.task.book.id in changed:
+            hold.tenant_key = 0.0  # made anew with what the limits give it now
+    state.doubt_promises()
+    state.doubt_claims()
+
+
+def _limit(state: State, book: TenantBook, tenant: Tenant, at: float) -> None:
+    """A tenant has these limits from now on; a budget begins anew only if its period is another one."""
+    book.settle(at, state.settings.fair_share_half_life_seconds)
+    if (
+        tenant.budget is None
+        or book.tenant.budget is None
+        or tenant.budget.period_seconds != book.tenant.budget.period_seconds
+    ):
+        book.period_began, book.spent_gpu_seconds = at, 0.0
+    book.set(tenant)
+    book.used_by_model = {}
+    state.queue.loosened[book.id] = book
+
+
+def _count_models(state: State, tenants: Container[TenantId]) -> None:
+    """Count anew what tenants use of the models they have limits on."""
+    for task in state.tasks.values():
+        book = task.book
+        if book.model_limits and book.id in tenants and isinstance(task.phase, HOLDING) and holds_gpus(task.phase):
+            for part in task.phase.placement.slices:
+                if part.gpus:
+                    model = state.index.hosts[part.node].bay_of[part.gpus[0]].model
+                    book.used_by_model[model] = book.used_by_model.get(model, 0) + len(part.gpus) * part.milli
+
+
+def split_set(state: State, event: fact.SplitSet) -> None:
+    """The classes share the GPUs in another way."""
+    state.split = event.split
+    if event.split.mode is not QuotaMode.BORROW:
+        for hold in state.holds.values():
+            hold.borrowed = False  # nobody borrows any more, so no promise stands back for that
+    state.doubt_promises()
+    state.note_guarantees()
+    state.divide()
+
+
+def settings_changed(state: State, event: fact.SettingsChanged) -> None:
+    """Another policy, other limits: everybody who waits is given a place anew."""
+    at = state.now
+    state.settings = event.settings
+    state.policy = POLICIES[event.settings.policy]
+    state.weak.clear()
+    state.orders.clear()
+    if not event.settings.model_affinity:
+        for bay in state.index.all_bays():
+            state.index.warmth.forget(bay)
+    waiting = [task for task in state.tasks.values() if task.group is not None]
+    for task in waiting:
+        state.requeue(task, at)
+    for task in state.tasks.values():
+        if isinstance(task.phase, Running):
+            state.watch(task, at)
+    state.queue.wake_all()

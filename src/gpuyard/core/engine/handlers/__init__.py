@@ -1,0 +1,47 @@
+"""What becomes of a command: for each kind a function that makes facts, or refuses and makes none.
+
+They look before they make the first fact, so that a refusal changes nothing. What is to be placed is decided later, by
+the pass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.engine.handlers import nodes, reports, tasks, yard
+from gpuyard.core.engine.ledger import Ledger
+
+HANDLERS: dict[type[command.Command], Callable[[Ledger, Any], Refusal | None]] = {
+    command.SubmitTasks: tasks.submit,
+    command.CancelTask: tasks.cancel,
+    command.HoldTask: tasks.hold,
+    command.ReleaseTask: tasks.release,
+    command.SuspendTask: tasks.suspend,
+    command.ResumeTask: tasks.resume,
+    command.ChangePriority: tasks.change_priority,
+    command.ReviseEstimate: tasks.revise_estimate,
+    command.ExtendTask: tasks.extend,
+    command.ReportStarted: reports.started,
+    command.ReportNotSuspended: reports.not_suspended,
+    command.ReportNotResumed: reports.not_resumed,
+    command.ReportSuspended: reports.suspended,
+    command.ReportResumed: reports.resumed,
+    command.ReportEnded: reports.ended,
+    command.JoinNode: nodes.join,
+    command.LoseNode: nodes.lose,
+    command.StopNode: nodes.stop,
+    command.ReturnNode: nodes.come_back,
+    command.RemoveNode: nodes.remove,
+    command.CordonNode: nodes.cordon,
+    command.UncordonNode: nodes.uncordon,
+    command.SetGpuHealth: nodes.set_health,
+    command.FoundYard: yard.found,
+    command.BeginEpoch: yard.begin_epoch,
+    command.EndEpoch: yard.end_epoch,
+    command.SkipTaskNumbers: yard.skip_numbers,
+    command.NoteAccess: yard.note_access,
+    command.SetTenant: yard.set_tenant,
+    command.SetSplit: yard.set_split,
+    command.ChangeSettings: yard.change_settings,
+}

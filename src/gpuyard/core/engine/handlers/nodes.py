@@ -1,0 +1,270 @@
+"""What is asked or told about nodes: they join, are lost, come back, leave, are closed, or a GPU of theirs fails.
+
+A promise that rests on a node is taken back before the node changes, and made anew by the pass that follows.
+"""
+
+from math import isfinite
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.node import has_same_cards, is_same_card
+from gpuyard.core.domain.placement import Slice
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.validation import check_node
+from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, Outcome, Preemption
+from gpuyard.core.engine.attempts import finish_lost, part_ended
+from gpuyard.core.engine.endings import is_ending
+from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.phases import ACTIVE, Placed, Running, Suspended, Waiting
+from gpuyard.core.engine.preemption import will_be_cleared
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.index import Host
+
+
+def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
+    """A node says what it has: it is new, the same as ever, changed, or another one under a known name."""
+    spec, state = asked.node, ledger.state
+    if refusal := check_node(spec) or _contradiction(state, asked):
+        return refusal
+    host = state.index.hosts.get(spec.id)
+    if host is None:
+        ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
+    elif host.spec == spec:
+        _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
+    elif has_same_cards(host.spec, spec):
+        _drop_holds_on(ledger, spec.id)
+        ledger.emit(fact.NodeChanged(spec))
+        _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
+    elif state.on_node[spec.id] or any(what in asked.attempts for what in state.presumed_on(spec.id)):
+        return no.NodeChangedInUse(spec.id)
+    else:
+        _replace(ledger, host, asked)
+    _take_back(ledger, spec.id, asked.running)
+    if asked.complete:
+        _give_up_missing(ledger, asked)
+    _take_unknown(ledger, spec.id, asked)
+    return None
+
+
+def _contradiction(state: State, asked: command.JoinNode) -> Refusal | None:
+    """Attempts that can not be on the node: active on other nodes, or with our own origin and never placed.
+
+    If they were booked as remains, the same attempt would have two entries once it is placed or lost there.
+    """
+    node = asked.node.id
+    for ref in dict.fromkeys((*asked.attempts, *(ref for ref, _ in asked.parts))):
+        task = state.tasks.get(ref.task)
+        if task is not None and isinstance(task.phase, ACTIVE) and (task.attempts, task.origin) == ref[1:]:
+            if node not in task.phase.placement.nodes:
+                return no.AttemptElsewhere(node, *ref[:2], task.phase.placement.nodes)
+        elif ref.origin == state.origin and not _was_placed(state, ref):
+            return no.AttemptNeverPlaced(node, *ref[:2])
+    return None
+
+
+def _was_placed(state: State, ref: AttemptRef) -> bool:
+    """Whether this scheduler can have placed an attempt that carries its origin. Of ended tasks the count is not kept."""
+    task = state.tasks.get(ref.task)
+    return state.was_ours(ref.task) if task is None else ref.attempt <= task.attempts
+
+
+def _hear_of(
+    ledger: Ledger, node: NodeId, attempts: tuple[AttemptRef, ...], instance: str = "", boot: str = ""
+) -> None:
+    """A known node says what it has: what it may have had besides is gone."""
+    state = ledger.state
+    presumed, host = state.presumed_on(node), state.index.hosts[node]
+    other = (instance, boot) != state.agents.get(node, ("", "")) and bool(instance)
+    if host.lost or host.away or other:
+        remains = tuple(what for what in presumed if what in attempts)
+        ledger.emit(fact.NodeReturned(node, remains, instance if other else "", boot if other else ""))
+        return
+    for what in presumed:
+        if what not in attempts:
+            ledger.emit(fact.RemainsEnded(node, *what))
+
+
+def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) -> None:
+    """A node that was lost still runs attempts whose tasks wait: they go on, instead of starting over."""
+    state = ledger.state
+    for ref in running:
+        left, task = state.remains.get(node, {}).get(ref), state.tasks.get(ref.task)
+        if left is None or not left.ran or task is None or task.held or not isinstance(task.phase, Waiting):
+            continue
+        if any(ref in others for name, others in state.remains.items() if name != node):
+            continue  # another node reports the same attempt, so it is unknown which of them runs it
+        if (task.attempts, task.origin) == ref[1:]:
+            ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
+
+
+def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
+    """What should be on a node and is not is lost, before its GPUs are counted as free.
+
+    An attempt that was placed and is not there is launched again, under the same name, by the scheduler that placed it.
+    A later one can not know whether it ran already: its journal may be an old copy. Neither is it launched where
+    something unknown runs.
+    """
+    state, node = ledger.state, asked.node.id
+    there = {*asked.attempts, *asked.ended}
+    taken = {gpu for ref, part in asked.parts if not _is_ours(state, node, ref) for gpu in part.gpus}
+    for task in list(state.on_node[node].values()):
+        if node in (task.members or {}) or AttemptRef(task.id, task.attempts, task.origin) in there:
+            continue
+        phase = task.phase
+        if isinstance(phase, Placed) and task.origin == state.origin:
+            part = next(part for part in phase.placement.slices if part.node == node)
+            if not taken.intersection(part.gpus):
+                continue
+        lost = command.ReportEnded(
+            task.id, task.attempts, Outcome.LOST, node=node, message=NOT_THERE, origin=task.origin
+        )
+        part_ended(ledger, task, lost)
+
+
+def _is_ours(state: State, node: NodeId, ref: AttemptRef) -> bool:
+    ours = state.on_node[node].get(ref.task)
+    return ours is not None and (ours.attempts, ours.origin) == ref[1:]
+
+
+def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
+    """What a node has that we do not know of, or know as over, holds GPUs all the same.
+
+    Where the journal is behind, others count as being there: what runs there now comes before them.
+    """
+    state = ledger.state
+    for ref, part in asked.parts:
+        if part.node != node or _is_ours(state, node, ref):
+            continue
+        free = state.index.free_of(part)
+        if ref not in state.remains.get(node, {}) and (free or part.gpus):
+            _drop_holds_on(ledger, node)
+            wanted = None if free == part else part
+            ledger.emit(fact.RemainsFound(node, *ref, free or Slice(node), wanted))
+
+
+def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
+    """Its agent will be back: what runs there goes on, and nothing new comes to it meanwhile."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    if not isfinite(asked.back_within_seconds):
+        return no.NotFinite("back_within_seconds")
+    if asked.back_within_seconds < 0:
+        return no.NegativeCount("back_within_seconds", asked.back_within_seconds)
+    if not ledger.state.index.hosts[asked.node].lost:
+        _drop_holds_on(ledger, asked.node)
+        ledger.emit(fact.NodeStopped(asked.node, ledger.state.now + asked.back_within_seconds))
+    return None
+
+
+def _replace(ledger: Ledger, before: Host, asked: command.JoinNode) -> None:
+    """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
+    spec, health = asked.node, {gpu: before.health[gpu] for gpu in sorted(before.health)}
+    _drop_holds_on(ledger, spec.id)
+    ledger.emit(fact.NodeRemoved(spec.id))
+    ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
+    for index, gpu in enumerate(spec.gpus):
+        was = next((at for at in health if is_same_card(before.spec.gpus[at], gpu, at == index)), None)
+        if was is not None:
+            ledger.emit(fact.GpuHealthChanged(spec.id, index, health[was]))
+    if before.cordoned:
+        ledger.emit(fact.NodeCordoned(spec.id, before.draining))
+
+
+def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
+    """Nobody hears of it: what ran there begins anew elsewhere, unless it is to wait."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    if ledger.state.index.hosts[asked.node].lost:
+        return None
+    _drop_holds_on(ledger, asked.node)
+    ledger.emit(fact.NodeLost(asked.node))
+    for task in list(ledger.state.on_node[asked.node].values()):
+        if task.spec.on_lost is not OnLost.WAIT or is_ending(task):
+            finish_lost(ledger, task)
+    return None
+
+
+def come_back(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
+    """A node that was lost is heard of again."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    _hear_of(ledger, asked.node, asked.attempts)
+    _take_back(ledger, asked.node, asked.running)
+    return None
+
+
+def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
+    """It leaves for good, if nothing runs there."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    state = ledger.state
+    here = list(state.on_node[asked.node].values())
+    if here and not state.index.hosts[asked.node].lost:
+        return no.NodeInUse(asked.node, tuple(task.id for task in here))
+    if alive := [task for task in here if _runs_elsewhere(ledger, task, asked.node)]:
+        return no.GangsElsewhere(asked.node, tuple(task.id for task in alive))
+    _drop_holds_on(ledger, asked.node)
+    for task in here:
+        finish_lost(ledger, task, gone=asked.node)
+    ledger.emit(fact.NodeRemoved(asked.node))
+    return None
+
+
+def _runs_elsewhere(ledger: Ledger, task: Task, node: NodeId) -> bool:
+    """Whether a gang has parts on other nodes that are there and not over."""
+    nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+    others = [other for other in nodes if other != node and other not in (task.members or {})]
+    return any(not ledger.state.index.hosts[other].lost for other in others)
+
+
+def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
+    """Nothing new comes to it; if it is drained, what may be moved is."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    host = ledger.state.index.hosts[asked.node]
+    if not host.cordoned or host.draining != asked.drain:
+        _drop_holds_on(ledger, asked.node)
+        ledger.emit(fact.NodeCordoned(asked.node, asked.drain))
+    if asked.drain:
+        for task in list(ledger.state.on_node[asked.node].values()):
+            movable = task.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
+            moves = movable and isinstance(task.phase, Running | Placed)
+            if moves or (asked.force and isinstance(task.phase, Suspended)):
+                ledger.emit(fact.AttemptStopping(task.id, task.attempts, Cause(Why.DRAINED, node=asked.node)))
+    return None
+
+
+def uncordon(ledger: Ledger, asked: command.UncordonNode) -> Refusal | None:
+    """It takes new tasks again."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    if ledger.state.index.hosts[asked.node].cordoned:
+        ledger.emit(fact.NodeUncordoned(asked.node))
+    return None
+
+
+def set_health(ledger: Ledger, asked: command.SetGpuHealth) -> Refusal | None:
+    """A GPU can not be used, or can be again."""
+    if refusal := _known_node(ledger, asked.node):
+        return refusal
+    host = ledger.state.index.hosts[asked.node]
+    if asked.gpu not in host.bay_of:
+        return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
+    if host.health.get(asked.gpu, "ok") != asked.health:
+        ledger.emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))
+        _drop_holds_on(ledger, asked.node, unless_cleared=True)
+    return None
+
+
+def _known_node(ledger: Ledger, node: NodeId) -> Refusal | None:
+    return None if node in ledger.state.index.hosts else no.UnknownNode(node)
+
+
+def _drop_holds_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool = False) -> None:
+    """Promises on a node that changes are made anew; one that others are being stopped for is kept if it still can be."""
+    for hold in list(ledger.state.holds.values()):
+        if node in hold.nodes and not (unless_cleared and hold.claim and will_be_cleared(ledger.state, hold, node)):
+            ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.NODES_CHANGED, node=node)))

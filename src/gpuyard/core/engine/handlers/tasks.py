@@ -1,0 +1,230 @@
+"""What users ask about tasks: submit, cancel, hold, suspend, change. Each is answered with facts, or with a refusal."""
+
+from collections import Counter
+from math import isfinite
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import NewTask, TaskRange
+from gpuyard.core.domain.validation import check_dependencies, check_estimate, check_spec
+from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TaskStatus
+from gpuyard.core.engine.attempts import end_or_stop
+from gpuyard.core.engine.endings import end, is_ending
+from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.shape import Shape
+
+
+def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
+    """All of them or none."""
+    if not asked.tasks:
+        return no.NoTasks()
+    if refusal := _too_many(ledger.state, asked.tasks):
+        return refusal
+    last = ledger.state.last_task
+    linked = False
+    for new in asked.tasks:
+        if new.id <= last:
+            return no.TaskIdTaken(new.id)
+        last = new.id
+        if refusal := check_spec(new.spec) or _forbidden_for_ever(ledger, new):
+            return refusal
+        linked = linked or new.spec.has_prerequisites
+    if linked and (refusal := check_dependencies(asked.tasks, _Known(ledger.state))):
+        return refusal
+    for new in asked.tasks:
+        ledger.emit(fact.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
+    if linked:
+        _end_hopeless(ledger, asked.tasks)
+    return None
+
+
+def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
+    """Whether the yard or a tenant would have more tasks than it may have."""
+    settings, waiting = state.settings, len(state.tasks) - state.active
+    if settings.queue_size and waiting + len(tasks) > settings.queue_size:
+        return no.QueueFull(waiting, len(tasks), settings.queue_size)
+    tenant = tasks[0].spec.tenant
+    for name, count in Counter(new.spec.tenant for new in tasks).items() if len(tasks) > 1 else ((tenant, 1),):
+        book = state.tenants.get(name)
+        own = (book.tenant if book else state.default_tenant).max_open_tasks
+        limit = settings.max_open_tasks or None if own is None else own
+        open_tasks = book.open_tasks if book else 0
+        if limit is not None and open_tasks + count > limit:
+            return no.TooManyOpenTasks(name, open_tasks, count, limit)
+    return None
+
+
+def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
+    """What the tenant's own limits, or a wish to fit at once, rule out."""
+    spec, state = new.spec, ledger.state
+    ask = spec.resources
+    book = state.tenants.get(spec.tenant)
+    limits = book.tenant if book else state.default_tenant
+    needed = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
+    if limits.max_gpus is not None and needed > limits.max_gpus:
+        return no.QuotaForbids(spec.tenant, needed, limits.max_gpus)
+    if limits.max_gpus_by_model and ask.models:
+        by_model = dict(limits.max_gpus_by_model)
+        if all(needed > by_model.get(model, needed) for model in ask.models):
+            model = max(ask.models, key=lambda model: by_model[model])
+            return no.QuotaForbids(spec.tenant, needed, by_model[model], model)
+    if not spec.require_fit and ask.account is None:
+        return None
+    never = Shape(ask).never(state.index)
+    return never if spec.require_fit or isinstance(never, no.NoSystemUser) else None
+
+
+def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:
+    """Tasks that need the success of one that did not succeed."""
+    failed: dict[TaskRange, TaskId | None] = {}
+    for new in tasks:
+        for first, last, needs_success in new.spec.prerequisites():
+            if not needs_success:
+                continue
+            if (first, last) not in failed:
+                failed[first, last] = _first_failed(ledger.state, first, last)
+            dependency = failed[first, last]
+            if dependency is not None and new.id in ledger.state.tasks:
+                end(ledger, ledger.state.tasks[new.id], TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=dependency))
+
+
+def _first_failed(state: State, first: TaskId, last: TaskId) -> TaskId | None:
+    """The first task of a range that has ended and did not succeed."""
+    for number in range(first, last + 1):
+        status = state.ended.get(TaskId(number))
+        if status is not None and status is not TaskStatus.SUCCESS:
+            return TaskId(number)
+    return None
+
+
+def cancel(ledger: Ledger, asked: command.CancelTask) -> Refusal | None:
+    """It is ended, whatever it does; asked twice, it is the same."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if isinstance(task.phase, Stopping) and task.phase.cause.why is Why.CANCELLED:
+        return None
+    end_or_stop(ledger, task, Cause(Why.CANCELLED), TaskStatus.CANCELLED)
+    return None
+
+
+def hold(ledger: Ledger, asked: command.HoldTask) -> Refusal | None:
+    """A waiting task is not placed until it is released."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if not isinstance(task.phase, Waiting):
+        return _wrong_phase(task, "hold", "waiting")
+    if not task.held:
+        ledger.emit(fact.TaskHeld(task.id))
+    return None
+
+
+def release(ledger: Ledger, asked: command.ReleaseTask) -> Refusal | None:
+    """A task on hold waits for GPUs again."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if not task.held or not isinstance(task.phase, Waiting):
+        return _wrong_phase(task, "release", "on hold")
+    ledger.emit(fact.TaskReleased(task.id))
+    return None
+
+
+def suspend(ledger: Ledger, asked: command.SuspendTask) -> Refusal | None:
+    """A running task leaves its GPUs, and keeps what it has done."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if task.spec.preemption is not Preemption.SUSPEND:
+        return no.NotSuspendable(task.id, task.spec.preemption)
+    if task.stuck is not None:
+        return no.SuspensionFailedBefore(task.id, task.stuck)
+    if not isinstance(task.phase, Running):
+        return _wrong_phase(task, "suspend", "running")
+    cause = Cause(Why.SUSPENDED_BY_USER)
+    ledger.emit(fact.AttemptSuspending(task.id, task.phase.attempt, cause, task.round + 1))
+    return None
+
+
+def resume(ledger: Ledger, asked: command.ResumeTask) -> Refusal | None:
+    """A task that was suspended on request waits for GPUs again."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if not (isinstance(task.phase, Suspended) and task.phase.by_user):
+        return _wrong_phase(task, "resume", "suspended on request")
+    ledger.emit(fact.TaskReleased(task.id))
+    return None
+
+
+def change_priority(ledger: Ledger, asked: command.ChangePriority) -> Refusal | None:
+    """It has another place among those of its class."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if not 0 <= asked.priority <= 100:
+        return no.PriorityOutOfRange(asked.priority)
+    ledger.emit(fact.PriorityChanged(task.id, asked.priority))
+    return None
+
+
+def revise_estimate(ledger: Ledger, asked: command.ReviseEstimate) -> Refusal | None:
+    """It is thought to run for another time than before."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if asked.estimate and (refusal := check_estimate(asked.estimate)):
+        return refusal
+    ledger.emit(fact.EstimateRevised(task.id, asked.estimate))
+    return None
+
+
+def extend(ledger: Ledger, asked: command.ExtendTask) -> Refusal | None:
+    """It may run for longer, never for less."""
+    task = _open_task(ledger, asked.task)
+    if isinstance(task, Refusal):
+        return task
+    if asked.timeout_seconds is None and asked.deadline is None:
+        return no.NothingToExtend()
+    if is_ending(task):
+        return _wrong_phase(task, "extend", "waiting or running")
+    until = {}
+    for field in ("timeout_seconds", "deadline"):
+        value, had = getattr(asked, field), getattr(task.spec, field)
+        if value is not None and not isfinite(value):
+            return no.NotFinite(field)
+        if value is not None and (had is None or value < had):
+            return no.NotLonger(task.id, field, value)
+        until[field] = had if value is None else value
+    ledger.emit(fact.TaskExtended(task.id, **until))
+    return None
+
+
+def _open_task(ledger: Ledger, task_id: TaskId) -> Task | Refusal:
+    task = ledger.state.tasks.get(task_id)
+    if task is not None:
+        return task
+    status = ledger.state.ended.get(task_id)
+    return no.UnknownTask(task_id) if status is None else no.TaskIsOver(task_id, status)
+
+
+def _wrong_phase(task: Task, asked: str, needed: str) -> no.WrongPhase:
+    phase = "on hold" if task.held else type(task.phase).__name__.lower()
+    return no.WrongPhase(task.id, phase, asked, needed)
+
+
+class _Known:
+    """Task numbers a new task may depend on."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._state.tasks or task in self._state.ended

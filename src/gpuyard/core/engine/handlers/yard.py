@@ -1,0 +1,101 @@
+"""What is asked about the whole yard: who schedules it, who may use how much of it, and how it decides."""
+
+from math import isfinite
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.validation import check_settings, check_split, check_tenant
+from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.placement.scores import SCORES
+
+MOST_SKIPPED = 1_000_000
+"""No node can have heard of more tasks or epochs than this that the journal lost: a number further away is an error."""
+
+
+def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
+    """The yard gets its name, once."""
+    if ledger.state.yard:
+        return no.AlreadyFounded(ledger.state.yard)
+    if not asked.yard:
+        return no.EmptyName("yard")
+    ledger.emit(fact.YardFounded(asked.yard))
+    return None
+
+
+def begin_epoch(ledger: Ledger, asked: command.BeginEpoch) -> Refusal | None:
+    """Another scheduler decides from now on."""
+    if not isfinite(asked.offline_after_seconds):
+        return no.NotFinite("offline_after_seconds")
+    epoch = ledger.state.epoch
+    if asked.above > epoch + MOST_SKIPPED:
+        return no.TooFarAhead("epoch", asked.above, epoch, MOST_SKIPPED)
+    ledger.emit(
+        fact.EpochBegan(
+            max(epoch, asked.above) + 1,
+            asked.version,
+            origin=asked.origin,
+            offline_after_seconds=asked.offline_after_seconds,
+        )
+    )
+    return None
+
+
+def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | None:
+    """Numbers that a node has heard of are not given out again."""
+    last = ledger.state.last_task
+    if asked.last_task > last + MOST_SKIPPED:
+        return no.TooFarAhead("task number", asked.last_task, last, MOST_SKIPPED)
+    if asked.last_task > last:
+        ledger.emit(fact.TaskNumbersSkipped(asked.last_task))
+    return None
+
+
+def end_epoch(ledger: Ledger, asked: command.EndEpoch) -> Refusal | None:
+    """The scheduler goes, and says for how long nobody should miss it."""
+    if not isfinite(asked.patience_seconds):
+        return no.NotFinite("patience_seconds")
+    if asked.patience_seconds < 0:
+        return no.NegativeCount("patience_seconds", asked.patience_seconds)
+    ledger.emit(fact.EpochEnded(ledger.state.epoch, ledger.state.now + asked.patience_seconds))
+    return None
+
+
+def note_access(ledger: Ledger, asked: command.NoteAccess) -> Refusal | None:
+    """Somebody was let in or shut out; it is kept for those who look later."""
+    ledger.emit(fact.AccessChanged(asked.what, asked.subject))
+    return None
+
+
+def set_tenant(ledger: Ledger, asked: command.SetTenant) -> Refusal | None:
+    """A tenant has these limits."""
+    if refusal := check_tenant(asked.tenant):
+        return refusal
+    ledger.emit(fact.TenantSet(asked.tenant))
+    return None
+
+
+def set_split(ledger: Ledger, asked: command.SetSplit) -> Refusal | None:
+    """The classes share the GPUs in this way."""
+    if refusal := check_split(asked.split):
+        return refusal
+    ledger.emit(fact.SplitSet(asked.split))
+    return None
+
+
+def change_settings(ledger: Ledger, asked: command.ChangeSettings) -> Refusal | None:
+    """Decide in another way; what was promised in the old one is taken back."""
+    settings = asked.settings
+    if settings.policy not in POLICIES:
+        return no.UnknownPolicy(settings.policy, tuple(POLICIES))
+    if settings.score not in SCORES:
+        return no.UnknownScore(settings.score, tuple(SCORES))
+    if refusal := check_settings(settings):
+        return refusal
+    for hold in list(ledger.state.holds.values()):
+        ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.SETTINGS_CHANGED)))
+    ledger.emit(fact.SettingsChanged(settings))
+    return None

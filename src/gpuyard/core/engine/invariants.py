@@ -1,0 +1,373 @@
+"""One function that checks everything. It recomputes from the tasks what the books and the index say, from scratch.
+
+Safety: no GPU held twice, no share above the card, nothing placed on a closed node, books equal what is held, gangs whole.
+Progress (after a pass): nothing is stranded: no waiting task could be placed now, unless a reservation or somebody who
+stands before it at a quota holds it back, by name; no place is kept clear for nobody. It is slow on purpose: it looks at every task and every card.
+"""
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain.settings import Backfill
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
+from gpuyard.core.engine.backfill import is_hopeless
+from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
+from gpuyard.core.engine.preemption import find_raid
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.state import MOVING, State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.choose import choose
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.model_cache_affinity import Model
+from gpuyard.core.placement.shape import Shape
+
+
+def check(state: State) -> None:
+    """Assert everything that must be so at any instant."""
+    _check_cards(state)
+    _check_books(state)
+    _check_tasks(state)
+    _check_remains(state)
+    _check_holds(state)
+    _check_models(state)
+
+
+def check_quota_in_force(state: State) -> None:
+    """Assert that nobody is above a limit; true only while limits were not lowered below what ran."""
+    for book in state.classes:
+        assert book.used <= book.limit, f"{book.task_class} uses {book.used}, its limit is {book.limit}"
+    for tenant in state.tenants.values():
+        assert tenant.used <= tenant.limit, f"tenant {tenant.id} uses {tenant.used}, its limit is {tenant.limit}"
+        for model, limit in tenant.model_limits.items():
+            assert tenant.used_by_model.get(model, 0) <= limit, f"tenant {tenant.id} is above its limit of {model}"
+
+
+def _check_models(state: State) -> None:
+    ran: dict[Model, BaySet] = {}
+    for bay in state.index.all_bays():
+        seen = 0
+        for model, cards in bay.models.items():
+            assert cards, f"{model} ran on no card of {bay.host.spec.id}"
+            assert not seen & cards, f"two models ran last on a card of {bay.host.spec.id}"
+            seen |= cards
+            ran[model] = ran.get(model, 0) | bay.bit
+        assert seen == bay.warm, f"the warm cards of {bay.host.spec.id} are not those that had a model"
+    assert state.index.warmth.by_model == ran, "where models ran last is not what the cards say"
+
+
+def _check_cards(state: State) -> None:
+    whole: dict[tuple[NodeId, int], TaskId] = {}
+    milli: Counter[tuple[NodeId, int]] = Counter()
+    memory: Counter[tuple[NodeId, int]] = Counter()
+    cpus: Counter[NodeId] = Counter()
+    host_memory: Counter[NodeId] = Counter()
+    for task in state.tasks.values():
+        if not isinstance(task.phase, ACTIVE):
+            continue
+        phase = task.phase
+        frees_gpus = isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus)
+        for part in phase.placement.slices:
+            host_memory[part.node] += part.memory_mib
+            if frees_gpus:
+                continue
+            cpus[part.node] += part.cpus
+            for gpu in part.gpus:
+                card = (part.node, gpu)
+                if part.milli == MILLI:
+                    assert card not in whole, f"GPU {card} is held by tasks {whole[card]} and {task.id}"
+                    whole[card] = task.id
+                milli[card] += part.milli
+                memory[card] += part.gpu_memory_mib
+    for node, left in state.remains.items():
+        for (task_id, _, _), (part, *_) in left.items():
+            host_memory[node] += part.memory_mib
+            cpus[node] += part.cpus
+            for gpu in part.gpus:
+                card = (node, gpu)
+                if part.milli == MILLI:
+                    assert card not in whole, f"GPU {card} is held by task {whole[card]}, and {task_id} may run there"
+                    whole[card] = task_id
+                milli[card] += part.milli
+                memory[card] += part.gpu_memory_mib
+    for card, used in milli.items():
+        assert used <= MILLI, f"GPU {card} is given out {used} thousandths"
+        size = state.index.hosts[card[0]].spec.gpus[card[1]].memory_mib
+        assert memory[card] <= size, f"GPU {card} is given out above its memory"
+    for node, host in state.index.hosts.items():
+        assert host.cpus_free == host.spec.cpus - cpus[node] >= 0, f"CPUs of {node} do not add up"
+        assert host.memory_free == host.spec.memory_mib - host_memory[node] >= 0, f"memory of {node} does not add up"
+        for bay in host.bays:
+            cards = [gpu for gpu in range(bay.all.bit_length()) if bay.all >> gpu & 1]
+            free = [gpu for gpu in cards if not milli[node, gpu] and bay.usable >> gpu & 1]
+            assert bay.free_mask == sum(1 << gpu for gpu in free), f"free GPUs of {node} do not add up"
+            listed = [count for count, bays in enumerate(state.index.by_free) if bays & bay.bit]
+            assert listed == ([len(free)] if host.open else []), f"{node} is listed under {listed} free GPUs"
+            idle = bool(bay.usable) and bay.free_mask == bay.usable and host.open
+            assert bool(state.index.idle & bay.bit) == idle, f"{node} is listed wrongly as idle"
+
+
+def _check_books(state: State) -> None:
+    by_class, by_tenant = [0, 0], Counter[TenantId]()
+    by_model: Counter[tuple[TenantId, str]] = Counter()
+    open_tasks = Counter(task.spec.tenant for task in state.tasks.values())
+    assert open_tasks.keys() <= state.tenants.keys(), "a tenant with tasks is not known"
+    for task in state.tasks.values():
+        phase = task.phase
+        if not isinstance(phase, HOLDING) or (isinstance(phase, Stopping) and not phase.holds_gpus):
+            continue
+        by_class[task.class_index] += phase.placement.charge_milli
+        by_tenant[task.spec.tenant] += phase.placement.charge_milli
+        for part in phase.placement.slices:
+            for gpu in part.gpus:
+                by_model[task.spec.tenant, state.index.hosts[part.node].spec.gpus[gpu].model] += part.milli
+    assert by_class == [book.used for book in state.classes], "the classes' books do not add up"
+    up = 0
+    for host in state.index.hosts.values():
+        if not host.lost:
+            up += sum(1 for gpu in range(len(host.spec.gpus)) if host.health.get(gpu) is not GpuHealth.OFFLINE)
+    assert state.index.gpus_up == up, "the GPUs of the yard do not add up"
+    if state.split.mode is not QuotaMode.NONE:
+        parts = state.classes[ONLINE].guarantee + state.classes[BATCH].guarantee
+        assert parts == up * MILLI, "a GPU is left to nobody"
+    for tenant, book in state.tenants.items():
+        assert by_tenant[tenant] == book.used, f"the book of tenant {tenant} does not add up"
+        assert open_tasks[tenant] == book.open_tasks, f"the open tasks of tenant {tenant} do not add up"
+        if not book.given:
+            assert book.tenant == replace(state.default_tenant, id=tenant), f"{tenant} does not follow the default"
+        for model in book.model_limits:
+            assert by_model[tenant, model] == book.used_by_model.get(model, 0), f"{model} of {tenant} does not add up"
+
+
+def _check_barriers(state: State) -> None:
+    """What is kept of barriers is what follows from the specifications of the open tasks."""
+    assert not state.awaited, f"tasks {list(state.awaited)} are awaited after their batch"
+    for key, barrier in state.barriers.items():
+        members = [state.tasks[TaskId(task)] for task in range(key[0], key[1] + 1) if task in state.tasks]
+        assert barrier.left == len(members), (
+            f"barrier {key} counts {barrier.left} open tasks, and there are {len(members)}"
+        )
+        assert all(barrier in (task.barriers or ()) for task in members), (
+            f"a task of {key} does not know of its barrier"
+        )
+        waiting = [state.tasks[task] for task in barrier.dependents]
+        assert all(barrier in (task.waits_for or ()) for task in waiting), (
+            f"a task does not know that it waits for {key}"
+        )
+    for task in state.tasks.values():
+        for first, last, _ in task.spec.prerequisites():
+            open_ones = any(number in state.tasks for number in range(first, last + 1))
+            assert not open_ones or task.waits_for, f"task {task.id} does not wait for {first} to {last}"
+
+
+def _check_tasks(state: State) -> None:
+    waiting = 0
+    for task_id in state.movable:
+        assert isinstance(state.tasks[task_id].phase, Running), f"task {task_id} does not run and might be moved"
+    for task in state.tasks.values():
+        phase = task.phase
+        assert isinstance(phase, (Waiting, *ACTIVE)), f"task {task.id} is left {type(phase).__name__}"
+        waiting += task.group is not None
+        if isinstance(phase, ACTIVE):
+            nodes = phase.placement.nodes
+            assert len(set(nodes)) == len(nodes) == task.spec.resources.nodes, f"task {task.id} is not placed whole"
+            assert all(task.id in state.on_node[node] for node in nodes), f"task {task.id} is not known to its nodes"
+        for barrier in task.waits_for or ():
+            assert task.id in barrier.dependents, f"task {task.id} waits at {barrier.key}, which does not know of it"
+            assert state.barriers.get(barrier.key) is barrier, f"task {task.id} waits at {barrier.key}, which is gone"
+        queued = task.group is not None
+        claims = task.id in state.holds and state.holds[task.id].claim
+        ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
+        if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.strays):
+            ready = False
+        assert queued == ready, (
+            f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
+        )
+    assert waiting == state.queue.waiting, "the queue's length is not what is in it"
+    active = sum(isinstance(task.phase, ACTIVE) for task in state.tasks.values())
+    assert active == state.active, f"{active} tasks have an attempt, and {state.active} are counted"
+    _check_barriers(state)
+    for node, tasks in state.on_node.items():
+        for task_id, task in tasks.items():
+            assert isinstance(task.phase, ACTIVE), f"{node} is thought to run task {task_id}"
+            assert node in task.phase.placement.nodes, f"{node} is thought to run task {task_id}"
+
+
+def _check_remains(state: State) -> None:
+    """What lost nodes may still run is of no attempt that counts as running, and parts thought to be over are known as such."""
+    for node, left in state.remains.items():
+        assert left, f"{node} is remembered for nothing it may still run"
+        for task_id, attempt, origin in left:
+            task = state.tasks.get(task_id)
+            present = (
+                task is not None
+                and isinstance(task.phase, ACTIVE)
+                and (task.attempts, task.origin) == (attempt, origin)
+            )
+            assert not present, f"{node} has remains of attempt {attempt} of task {task_id}, which is not over"
+    strays = Counter(
+        what.task
+        for node, left in state.remains.items()
+        for what, it in left.items()
+        if it.found and not state.index.hosts[node].lost
+    )
+    assert strays == state.strays, f"unknown attempts run of tasks {strays}, and {state.strays} are counted"
+    for task in state.tasks.values():
+        assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"
+        if isinstance(task.phase, Suspending | Suspended | Resuming):
+            assert task.round > 0, f"task {task.id} is suspended and nobody asked for it"
+
+
+def _check_holds(state: State) -> None:
+    for task_id, hold in state.holds.items():
+        task = state.tasks.get(task_id)
+        assert task is not None, f"a reservation is held for task {task_id}, which is over"
+        moves = isinstance(task.phase, Stopping) and task.phase.cause.why in MOVING
+        assert moves or isinstance(task.phase, Waiting | Suspended), f"task {task_id} runs and holds a reservation"
+        for victim in hold.victims:
+            assert isinstance(state.tasks[victim].phase, HOLDING), f"task {victim} is waited for in vain"
+
+
+def check_nothing_stranded(state: State) -> None:
+    """Assert that after a pass no waiting task could be placed, unless somebody before it is named who keeps it back."""
+    for hold in state.holds.values():
+        assert hold.victims or not hold.claim, f"a place is cleared for task {hold.task.id}, which does not take it"
+        moving = any(isinstance(task.phase, Suspending) for node in hold.nodes for task in state.on_node[node].values())
+        assert moving or not is_hopeless(state, hold), f"task {hold.task.id} is promised memory of suspended tasks"
+    for task in list(state.tasks.values()):
+        if task.group is not None and (reason := _could_start(state, task)):
+            group = task.group
+            kept = f"line awake {group.line.awake}, behind {group.line.behind}, parked {group.line.parked}, group parked {group.parked!r}"
+            raise AssertionError(f"task {task.id} of tenant {task.spec.tenant} waits although {reason} ({kept})")
+    check_guarantees(state)
+
+
+def check_guarantees(state: State) -> None:
+    """Assert that after a pass no task waits whose tenant's guarantee covers it, and that may stop enough others."""
+    if not (state.guarantees and state.may_preempt()):
+        return
+    for line in state.queue.lines.values():
+        line.shape.refresh(state.index)
+        for class_index in (ONLINE, BATCH):
+            tops = [state.tasks[task] for _, task, group in line.tops(class_index)]
+            task = min(tops, key=lambda top: standing(state, top, state.now), default=None)
+            if task is None or not task.book.claims(line.shape.need_milli) or not _may_claim(state, task):
+                continue
+            raid, _ = find_raid(state, task, line.shape, state.now)
+            assert raid is None, (
+                f"task {task.id} waits, tenant {task.spec.tenant} is guaranteed room for it, "
+                f"and {[victim.id for victim in raid.victims]} may be stopped"
+            )
+
+
+def _may_claim(state: State, task: Task) -> bool:
+    """Whether nothing but room stops a task."""
+    assert task.group is not None
+    shape, book, tenant = task.group.line.shape, state.classes[task.class_index], task.book
+    if tenant.model_limits or tenant.budget_left(state.now) <= 0 or not shape.can_start(state.index):
+        return False
+    in_class, in_tenant = _promised_before(state, task)
+    need = shape.need_milli
+    return book.used + in_class + need <= book.limit and tenant.used + in_tenant + need <= tenant.limit
+
+
+def _could_start(state: State, task: Task) -> str:
+    assert task.group is not None
+    line = task.group.line
+    if line.advised and not line.awake:
+        return ""
+    shape = Shape(line.shape.resources, line.shape.pin)
+    shape.refresh(state.index)
+    need = shape.need_milli
+    book, tenant = state.classes[task.class_index], task.book
+    if need and (
+        book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0
+    ):
+        return ""
+    mine = standing(state, task, state.now)
+    held = 0
+    for hold in state.holds.values():
+        if hold.task is not task and (hold.claim or hold.standing < mine):
+            held |= hold.bays
+    in_class, in_tenant = _promised_before(state, task)
+    if need and (book.used + in_class + need > book.limit or tenant.used + in_tenant + need > tenant.limit):
+        return ""  # what is left is promised to a task with a reservation
+    if need and _kept_back_at_quota(state, task, mine):
+        return ""
+    closed = shape.too_dear(min(book.limit - book.used - in_class, tenant.limit - tenant.used - in_tenant))
+    for model, limit in tenant.model_limits.items():
+        left = limit - tenant.used_by_model.get(model, 0)
+        if need:
+            dear = shape.too_dear(left) if need <= left else state.index.everywhere
+            closed |= state.index.by_model.get(model, 0) & dear
+    placement = choose(shape, state.index, state.order_for(shape.gpus), held | closed)
+    if placement is None or (state.settings.backfill is Backfill.NONE and _somebody_first(state, task, shape, mine)):
+        return ""
+    return f"{placement.nodes} have room for it"
+
+
+def _promised_before(state: State, task: Task) -> tuple[int, int]:
+    """How much of a task's class and tenant quota is promised to tasks with reservations that go before it."""
+    assert task.group is not None
+    mine = standing(state, task, state.now)
+    in_class = in_tenant = 0
+    for hold in state.holds.values():
+        if hold.task is not task and (hold.claim or hold.standing < mine):
+            in_class += hold.need_milli if hold.task.class_index == task.class_index else 0
+            in_tenant += hold.need_milli if hold.task.book is task.book else 0
+    return in_class, in_tenant
+
+
+def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float, TaskId]) -> bool:
+    """Whether a task that goes before is itself stopped by the same class or tenant quota."""
+    for other in state.tasks.values():
+        if other.group is None or other is task:
+            continue
+        shape = other.group.line.shape
+        if not shape.need_milli or standing(state, other, state.now) >= mine:
+            continue
+        book, tenant = state.classes[other.class_index], other.book
+        in_class, in_tenant = _promised_before(state, other)
+        if shape.need_milli > min(book.limit, tenant.limit) or not _enough_nodes(state, shape):
+            continue  # it can never start as things are: nobody waits behind it
+        over_class = book.used + in_class + shape.need_milli > book.limit
+        over_tenant = tenant.used + in_tenant + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
+        if (over_class and other.class_index == task.class_index) or (over_tenant and tenant is task.book):
+            return True
+        if tenant is task.book and _both_want_limited_model(tenant, other, task):
+            return True
+    return False
+
+
+def _enough_nodes(state: State, shape: Shape) -> bool:
+    """Whether a task could start if nothing ran: counted node by node, not looked up."""
+    least = max(shape.gpus, 1 if shape.share else 0)
+    fitting = {
+        bay.host.spec.id
+        for bay in state.index.all_bays()
+        if bay.bit & shape.eligible and bay.host.open and bay.usable.bit_count() >= least
+    }
+    return len(fitting) >= shape.nodes
+
+
+def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> bool:
+    """Whether the one before is stopped by the tenant's limit on the only model either of them wants."""
+    models = other.spec.resources.models
+    if len(models) != 1 or models != task.spec.resources.models or models[0] not in tenant.model_limits:
+        return False
+    assert other.group is not None
+    used, limit = tenant.used_by_model.get(models[0], 0), tenant.model_limits[models[0]]
+    return used + other.group.line.shape.need_milli > limit
+
+
+def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
+    """Without backfill: whether a task that goes before, and lacks nothing but room, wants one of the same nodes."""
+    for other in state.tasks.values():
+        if other.group is not None and other is not task and standing(state, other, state.now) < mine:
+            theirs = Shape(other.group.line.shape.resources, other.group.line.shape.pin)
+            theirs.refresh(state.index)
+            if theirs.eligible & shape.eligible:
+                return True
+    return False

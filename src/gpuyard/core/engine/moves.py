@@ -1,0 +1,229 @@
+"""Moves: a running task goes on elsewhere, on GPUs on which it is faster.
+
+Those take part that say how fast they are on which GPU model, and save themselves when they are asked to stop
+(`checkpoint`). What is to grow is the sum, over all such tasks, of how fast each is, where 1 is the fastest model it names:
+every task counts the same, whatever its length, since nobody may know that. There are two ways:
+
+- **free**: faster GPUs are free. A pass has just been made, so nobody who waits can use them; nobody who was promised them is
+  delayed.
+- **exchange**: such tasks have them as lose less, together, in its place than it gains in theirs. They must not hold on to
+  their GPUs more strongly than it does (`policy.rank`), nor be young or stopped too often already (as in `preemption`).
+
+A move costs every task that is stopped for it some work. It pays if the gain makes up for that by the time the task ends, as
+far as its estimate says. If nobody knows when, the task moves once it has lost as much by staying as the move costs, as one buys
+skis once the rent has reached their price. The sum grows with every move, so moves come to an end.
+
+To the books a move is a claim whose victim is the task itself: its new place is held until it is gone from the old one,
+and in an exchange the old one is held for those who made room.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import nlargest
+from itertools import islice
+from typing import NamedTuple
+
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import AttemptStopping, Event, ReservationMade
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.settings import Moves
+from gpuyard.core.domain.values import NodeId, Preemption
+from gpuyard.core.engine.backfill import Amount, held_on, in_the_way, need_of
+from gpuyard.core.engine.deeds import closed_models
+from gpuyard.core.engine.phases import Running
+from gpuyard.core.engine.preemption import STOP_COSTS_SECONDS
+from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.choose import choose
+from gpuyard.core.placement.device_group_mask import BaySet, members, without
+from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.shape import Shape
+
+STOP_COSTS = STOP_COSTS_SECONDS[Preemption.CHECKPOINT]
+"""Work, in seconds at full speed, that a task loses by a move."""
+MUCH = 1 << 60
+
+
+class Mover:
+    """Moves what is better off elsewhere."""
+
+    def __init__(self, state: State, emit: Callable[[Event], None]) -> None:
+        self.state = state
+        self.emit = emit
+
+    def run(self, at: float) -> None:
+        """Begin every move that pays now."""
+        state = self.state
+        state.restless = False
+        if state.settings.moves is Moves.NONE or not state.settings.preemption:
+            return
+        while (move := find_move(state, at)) is not None:
+            self._begin(move, at)
+
+    def _begin(self, move: "Move", at: float) -> None:
+        task, home = move.task, _phase(move.task).placement.nodes
+        self._stop(task, Cause(Why.MOVED, node=move.nodes[0]), move.nodes, at)
+        for other in move.others:
+            self._stop(other, Cause(Why.EXCHANGED, task=task.id), home, at)
+
+    def _stop(self, task: Task, cause: Cause, to: tuple[NodeId, ...], at: float) -> None:
+        self.emit(AttemptStopping(task.id, _phase(task).attempt, cause))
+        borrowed, tenant_key, _, _ = standing(self.state, task, at)
+        self.emit(ReservationMade(task.id, to, at, True, bool(borrowed), tenant_key))
+
+
+class Move(NamedTuple):
+    """A task that goes on elsewhere, and who takes its place, if anybody does."""
+
+    gain: float
+    """By how much the sum of speeds grows."""
+    task: Task
+    nodes: tuple[NodeId, ...]
+    others: tuple[Task, ...] = ()
+
+
+def find_move(state: State, at: float) -> Move | None:
+    """The move that gains most for each of its GPUs, to a free place if there is one; among tasks that could gain most."""
+    slow = nlargest(state.settings.search_depth, _slow(state, at), key=lambda each: each.could_gain)
+    ways = [free for each in slow if (free := each.to_free_gpus())]
+    if not ways and state.settings.moves is Moves.EXCHANGE:
+        ways = [exchange for each in slow if (exchange := each.in_exchange())]
+    return max(ways, key=lambda move: (move.gain / _gpus(move.task), -move.task.id), default=None)
+
+
+def _slow(state: State, at: float) -> "Iterator[_Slow]":
+    """Who would be faster somewhere, and could be stopped."""
+    for task_id, shape in state.movable.items():
+        task = state.tasks[task_id]
+        shape.refresh(state.index)
+        is_slow = bool(shape.tiers) and task.speed < shape.tiers[0][0]
+        if is_slow and _is_old_enough(state, task, at) and _is_reachable(state, task):
+            yield _Slow(state, task, shape, at)
+
+
+class _Slow:
+    """A task that is slower than it could be."""
+
+    def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
+        self._state, self._task, self._shape, self._at = state, task, shape, at
+        self._left = task.estimate.seconds - task.served_at(at) if task.estimate else 0.0
+        """Work it is thought to have left, in seconds at full speed; 0 or less: nobody knows."""
+        self.could_gain = self._seconds(shape.tiers[0][0]) * (shape.tiers[0][0] - task.speed)
+
+    def to_free_gpus(self) -> Move | None:
+        """To the fastest GPUs that are free, if that pays."""
+        shape, task = self._shape, self._task
+        closed = self._closed()
+        for speed, bays in self._faster():
+            if self._pays(speed - task.speed, speed):
+                placement = self._room(without(shape.eligible, bays) | closed)
+                if placement is not None:
+                    return Move(speed - task.speed, task, placement.nodes)
+        return None
+
+    def _room(self, closed: BaySet) -> Placement | None:
+        """Free GPUs outside the closed bays, on which it would delay nobody who was promised them."""
+        state, shape = self._state, self._shape
+        order = state.order_for(shape.gpus)
+        placement = choose(shape, state.index, order, closed, wherever=True)
+        if placement is None or not state.held_bays & state.index.bays_of(placement.nodes):
+            return placement
+        away = in_the_way(state, self._task, shape, self._at, list(state.holds.values()))
+        return choose(shape, state.index, order, closed | away, wherever=True)
+
+    def in_exchange(self) -> Move | None:
+        """The exchange that gains most, if one pays. Gangs take part in none."""
+        state, task = self._state, self._task
+        [part, *more] = _phase(task).placement.slices
+        host = state.index.hosts[part.node]
+        if more or not host.open:
+            return None
+        home, best = host.bay_of[part.gpus[0]], None
+        if state.held_bays & home.bit:
+            return None
+        for speed, bay in islice(self._worth_a_look(), state.settings.search_depth):
+            found = self._who_makes_room(bay, home, speed - task.speed)
+            if found is not None:
+                others, loss = found
+                gain = speed - task.speed - loss
+                if self._pays(gain, speed, stops=1 + len(others)) and (best is None or gain > best.gain):
+                    best = Move(gain, task, (bay.host.spec.id,), tuple(others))
+        return best
+
+    def _worth_a_look(self) -> Iterator[tuple[float, Bay]]:
+        """Bays where it is so much faster that an exchange would pay if nobody lost by it."""
+        state = self._state
+        away = self._closed() | state.held_bays
+        for speed, bays in self._faster():
+            if self._pays(speed - self._task.speed, speed, stops=2):
+                for number in members(without(bays & state.index.open, away)):
+                    yield speed, state.index.bay(number)
+
+    def _faster(self) -> Iterator[tuple[float, BaySet]]:
+        for speed, bays in self._shape.tiers:
+            if speed <= self._task.speed:
+                return
+            yield speed, bays
+
+    def _pays(self, gain: float, speed: float, stops: int = 1) -> bool:
+        return gain * self._seconds(speed) > STOP_COSTS * stops
+
+    def _seconds(self, speed: float) -> float:
+        """How long the task goes on at its new speed; if nobody knows, how long it has been where it is."""
+        return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
+
+    def _closed(self) -> BaySet:
+        return closed_models(self._state, self._task.book, self._shape)
+
+    def _who_makes_room(self, bay: Bay, home: Bay, gain: float) -> tuple[list[Task], float] | None:
+        """Who would make room in a bay and finds room in the place of our task, losing least; and how much that is."""
+        task = self._task
+        need, free = need_of(self._shape, bay), Amount(bay.free, bay.host.cpus_free, bay.host.memory_free)
+        there = Amount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
+        if bay.host is home.host:  # what they have of the node besides GPUs, they keep
+            need, there = need._replace(cpus=0, memory_mib=0), there._replace(cpus=MUCH, memory_mib=MUCH)
+        chosen: list[Task] = []
+        loss = 0.0
+        others = sorted(self._others(bay, home, gain), key=lambda each: (each[0] / _gpus(each[1]), each[1].id))
+        for lost, other in others:
+            if free.covers(need):
+                break
+            held = held_on(bay, other)
+            if there.covers(held):
+                chosen.append(other)
+                free, there, loss = free.plus(held), there.plus(held, -1), loss + lost
+        return (chosen, loss) if chosen and free.covers(need) else None
+
+    def _others(self, bay: Bay, home: Bay, gain: float) -> Iterator[tuple[float, Task]]:
+        """Tasks of a bay that could change places with ours and lose less than it gains, and what each loses."""
+        state, at, rank = self._state, self._at, self._state.policy.rank
+        for other in state.on_node[bay.host.spec.id].values():
+            shape = state.movable.get(other.id)
+            if shape is None or (loss := other.speed - shape.speed_on(home.model)) >= gain:
+                continue
+            if shape.nodes > 1 or bay.host.bay_of[_phase(other).placement.slices[0].gpus[0]] is not bay:
+                continue
+            if other.preemptions >= state.settings.preemption_limit or not _is_old_enough(state, other, at):
+                continue
+            if rank and rank(other, at, state.settings) < rank(self._task, at, state.settings):
+                continue
+            shape.refresh(state.index)
+            if home.bit & without(shape.eligible, closed_models(state, other.book, shape)):
+                yield loss, other
+
+
+def _phase(task: Task) -> Running:
+    assert isinstance(task.phase, Running)
+    return task.phase
+
+
+def _gpus(task: Task) -> int:
+    return task.spec.resources.gpus * task.spec.resources.nodes
+
+
+def _is_old_enough(state: State, task: Task, at: float) -> bool:
+    return at - _phase(task).since >= state.settings.preemption_min_run_seconds
+
+
+def _is_reachable(state: State, task: Task) -> bool:
+    return not any(state.index.hosts[node].lost for node in _phase(task).placement.nodes)

@@ -1,0 +1,135 @@
+"""The life of a task, as a table. The drawing in the manual is made from it (`make docs`), and the fold obeys it.
+
+Each phase carries exactly what is true in it. GPUs are held in Placed, Running, Suspending, Resuming and Stopping, and
+in no other. Settling is never seen from outside: the fact that an attempt ended and the decision what follows from it
+are made in one step.
+"""
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.values import Outcome, TaskStatus, Value
+
+
+class Phase(Value, frozen=True, tag_field="phase", tag=True):
+    """Where a task stands."""
+
+
+class Waiting(Phase, frozen=True):
+    """It has no GPUs: queued, held, backing off, or waiting for other tasks."""
+
+    since: float
+    not_before: float = 0.0
+
+
+class Placed(Phase, frozen=True):
+    """It was given GPUs; the node has not reported the start."""
+
+    attempt: int
+    placement: Placement
+    since: float
+
+
+class Running(Phase, frozen=True):
+    """The node reported the start (or that it goes on); the GPUs are held until the attempt ends."""
+
+    attempt: int
+    placement: Placement
+    since: float
+
+
+class Suspending(Phase, frozen=True):
+    """It is being moved to host memory; it holds its GPUs until the node says so."""
+
+    attempt: int
+    placement: Placement
+    since: float
+    cause: Cause
+
+
+class Suspended(Phase, frozen=True):
+    """It is in host memory of the nodes it ran on, and can only go on there."""
+
+    attempt: int
+    placement: Placement
+    since: float
+    by_user: bool
+    """On request: then it waits for a request to go on, too."""
+
+
+class Resuming(Phase, frozen=True):
+    """It was given GPUs again; the node has not reported that it runs."""
+
+    attempt: int
+    placement: Placement
+    since: float
+
+
+class Stopping(Phase, frozen=True):
+    """It is being ended; what it holds is held until the node reports the end."""
+
+    attempt: int
+    placement: Placement
+    since: float
+    cause: Cause
+    holds_gpus: bool = True
+    """A suspended attempt that is ended holds host memory only."""
+
+
+class Settling(Phase, frozen=True):
+    """Its attempt ended; whether it waits again or is over follows in the same step."""
+
+    attempt: int
+    outcome: Outcome
+    exit_code: int | None
+    cause: Cause | None
+    """Why we stopped it, if we did."""
+
+
+class Ended(Phase, frozen=True):
+    """It is over."""
+
+    status: TaskStatus
+
+
+HOLDING = (Placed, Running, Suspending, Resuming, Stopping)
+ACTIVE = (*HOLDING, Suspended)
+"""Phases with an attempt that some node knows of."""
+
+TRANSITIONS: dict[tuple[type[Phase], type[fact.Event]], type[Phase]] = {
+    (Waiting, fact.TaskPlaced): Placed,
+    (Waiting, fact.AttemptRecovered): Running,
+    (Waiting, fact.TaskEnded): Ended,
+    (Placed, fact.AttemptStarted): Running,
+    (Running, fact.AttemptSuspending): Suspending,
+    (Suspending, fact.AttemptSuspended): Suspended,
+    (Suspending, fact.SuspensionFailed): Running,
+    (Suspended, fact.AttemptResuming): Resuming,
+    (Resuming, fact.AttemptResumed): Running,
+    (Placed, fact.AttemptStopping): Stopping,
+    (Running, fact.AttemptStopping): Stopping,
+    (Suspending, fact.AttemptStopping): Stopping,
+    (Suspended, fact.AttemptStopping): Stopping,
+    (Resuming, fact.AttemptStopping): Stopping,
+    (Stopping, fact.AttemptStopping): Stopping,
+    (Placed, fact.AttemptEnded): Settling,
+    (Running, fact.AttemptEnded): Settling,
+    (Suspending, fact.AttemptEnded): Settling,
+    (Suspended, fact.AttemptEnded): Settling,
+    (Resuming, fact.AttemptEnded): Settling,
+    (Stopping, fact.AttemptEnded): Settling,
+    (Settling, fact.TaskRequeued): Waiting,
+    (Settling, fact.TaskEnded): Ended,
+}
+
+STATUS: dict[type[Phase], TaskStatus] = {
+    Waiting: TaskStatus.PENDING,
+    Placed: TaskStatus.PENDING,
+    Running: TaskStatus.RUNNING,
+    Suspending: TaskStatus.RUNNING,
+    Suspended: TaskStatus.SUSPENDED,
+    Resuming: TaskStatus.SUSPENDED,
+    Stopping: TaskStatus.RUNNING,
+    Settling: TaskStatus.RUNNING,
+}
+"""What a user is told; an ended task tells its own status."""

@@ -1,0 +1,42 @@
+"""Shortest remaining time first, with a learned adviser who may hold a task back for GPUs on which it is faster.
+
+Promise: where tasks can not be stopped it is `srtf`, and where GPUs are of several models, too, the mean time to completion is
+lower: a task does not begin on slow GPUs what it would have finished sooner on fast ones, and tasks that want the same GPUs are
+weighed against each other (gpuyard.core.engine.advice). A model says which choice is better, and a guard keeps to the order of the
+queue where that is not sure. docs/manual/learning.md has the figures, and how to train a model on workloads of your own.
+Tasks that may be stopped begin at once. Which of them stops another goes by what a task takes of the yard: GPU-seconds that it is
+thought to need, or has had if that is more, in steps of sixteen; whoever stands on a lower step may stop one on a higher. So nobody
+is stopped for a guess that is a little better, whoever turns out longer than thought goes back for it, and a step only ever rises.
+In the queue, too, a task that has outrun what was thought of it has as long still as it has run.
+Choose it for yards with several GPU models and tasks that say how fast they are there (`gpu_speeds`), with backfill
+`greedy`: while nodes are promised to anybody nobody is asked. Long tasks can wait for ever while short ones keep coming.
+Without a model nobody is asked.
+Reference: Mnih et al., "Human-level control through deep reinforcement learning", 2015; Wang et al., "Dueling Network
+Architectures for Deep Reinforcement Learning", 2016.
+"""
+
+from math import floor, inf, log2
+
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.engine.policies.policy import Policy
+from gpuyard.core.engine.task import Task
+
+STEP = 16.0
+
+
+def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    """Seconds it has left on its fastest GPUs."""
+    left, served = task.seconds_at(1.0, now, "likely"), task.served_at(now)
+    if task.estimate is None or served < task.estimate.seconds:
+        return left
+    timeout = task.spec.timeout_seconds
+    return min(max(left, served), inf if timeout is None else max(0.0, timeout - task.ran_at(now)))
+
+
+def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    """The step it stands on; of whom nobody has an idea, by what it has had."""
+    thought = task.estimate.seconds * task.spec.resources.all_gpus if task.estimate else 0.0
+    return float(floor(log2(max(task.gpu_seconds_at(now), thought, 1.0)) / log2(STEP)))
+
+
+POLICY: Policy = Policy("dqn", starts_all=False, key=_key, rank=_rank, advised=True)

@@ -1,0 +1,16 @@
+"""First come, first served.
+
+Promise: tasks are placed in the order they were submitted; with backfill none nobody overtakes anybody on the same nodes.
+Choose it as the yardstick others are measured by. Short tasks wait for long ones.
+"""
+
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.engine.policies.policy import Policy
+from gpuyard.core.engine.task import Task
+
+
+def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    return task.submitted_at
+
+
+POLICY: Policy = Policy("fifo", starts_all=True, key=_key)

@@ -1,0 +1,24 @@
+"""What a policy is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One way to order a queue; gpuyard.core.engine.policies says what each question means."""
+
+    name: str
+    starts_all: bool
+    """The promise of liveness: every task that could run starts in the end, if the yard keeps freeing GPUs."""
+    key: Callable[[Task, float, Settings], float]
+    tenant_key: Callable[[TenantBook, float, Settings], float] | None = None
+    rank: Callable[[Task, float, Settings], float] | None = None
+    margin: float = 0.0
+    changes_at: Callable[[Task, float, Settings], float | None] | None = None
+    advised: bool = False
+    """Whether the engine's adviser, if it has one, is asked where there is a choice (gpuyard.core.engine.advice)."""

@@ -1,0 +1,17 @@
+"""Shortest job first, by estimate.
+
+Promise: the mean time to completion is the least a policy without preemption can give, as far as the estimates are right.
+Choose it where predictions are good and fairness to long tasks does not matter: they can wait for ever while short ones
+keep coming. Tasks without an estimate come last, in order of submission.
+"""
+
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.engine.policies.policy import Policy
+from gpuyard.core.engine.task import Task
+
+
+def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
+    return task.estimate.seconds if task.estimate else float("inf")
+
+
+POLICY: Policy = Policy("sjf", starts_all=False, key=_key)

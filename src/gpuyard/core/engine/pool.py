@@ -1,0 +1,258 @@
+"""When an elastic pool grows and shrinks. Pure: the state, the instant, what was hired and the settings give the orders.
+
+It grows on queue pressure: tasks that wait although nothing but GPUs is missing, find no room as things are, and could
+run on a node of this kind. What they need is packed into the nodes that are on their way first; what is left over says
+how many more to ask for. A task that is held, backs off, waits for others or for its tenant's quota asks for nothing. A
+class has a part of the GPUs there are: where a task would not start on the nodes it asks for because that part is too
+small, so many are asked for that it is not, or none; and one that finds room and waits for others of its class asks only
+if it wants more than the whole part.
+
+It shrinks when nothing has run on a node for a while and nobody waits who could use it, the longest idle first, never
+below the least. A node goes only while it is empty: no task is ever stopped to save money.
+
+The packing counts GPUs, CPUs and host memory of each node; links between GPUs and rests of single cards are not looked
+at, so a pool may be one node short for a while, and asks again. Idle times are remembered by whoever asks (`idle_since`);
+when they are forgotten, nodes stay a little longer.
+
+As in Kubernetes' cluster-autoscaler (pressure by packing, ten minutes of idleness) and Slurm's power saving.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.pool import Hired, HireState, PoolOrders, PoolSettings
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.core.domain.values import MILLI, NodeId, TenantId
+from gpuyard.core.engine.phases import Waiting
+from gpuyard.core.engine.queue import Group
+from gpuyard.core.engine.quota import ONLINE, TenantBook
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.choose import choose, rooms
+from gpuyard.core.placement.demand import milli_of
+from gpuyard.core.placement.index import Index
+from gpuyard.core.placement.shape import Shape
+
+Room = tuple[int, int, int]
+"""Thousandths of GPUs, CPUs, MiB of memory: what is left of a node, or what a part of a task takes of one."""
+
+
+def pool_orders(
+    state: State,
+    now: float,
+    settings: PoolSettings,
+    kind: NodeSpec,
+    hired: Sequence[Hired],
+    idle_since: dict[NodeId, float],
+) -> PoolOrders:
+    """What to do about a pool of nodes that are like `kind`; `idle_since` is kept from one call to the next."""
+    hosts = state.index.hosts
+    coming, kept, failed = _sorted(now, settings, hired, hosts)
+    rested = [node for node, since in failed if now >= since + settings.retry_seconds]
+    resting = len(failed) - len(rested)  # what failed is not asked for again at once
+    leaving = sum(it.state is HireState.LEAVING for it in hired)
+    space = max(0, settings.max_nodes - len(coming) - len(kept) - resting - leaving)
+    idle = _idle(state, now, kept, idle_since)
+    ripe = [node for node, since in idle.items() if now >= since + settings.idle_seconds]
+    spare = ripe[: max(0, len(coming) + len(kept) - settings.min_nodes)]
+    missing, ripens_at = 0, inf
+    if space or spare:
+        on_order = len(coming) + resting
+        pressing, at_least, ripens_at = _pressing(
+            state, now, settings, kind, {it.node for it in hired}, space + on_order
+        )
+        missing = max(_missing(state, kind, pressing, on_order, space), at_least - on_order)
+        if pressing:
+            spare = [node for node in spare if not hosts[node].open]  # nobody could use those
+    boot = min(max(missing, settings.min_nodes - len(coming) - len(kept)), space)
+    gone = [it.node for it in hired if it.state is HireState.GONE]
+    times = [
+        ripens_at,
+        *(since + settings.idle_seconds for node, since in idle.items() if node not in ripe),
+        *(since + settings.retry_seconds for node, since in failed if node not in rested),
+        *(since + settings.boot_limit_seconds for since in coming.values()),
+    ]
+    return PoolOrders(
+        boot=tuple(_names(kind.id, boot, {*hosts, *(it.node for it in hired)})),
+        give_back=tuple(spare),
+        remove=tuple(node for node in gone if node in hosts),
+        release=(*rested, *(node for node in gone if node not in hosts)),
+        again_at=min(times) if min(times) < inf else None,
+    )
+
+
+def _sorted(
+    now: float, settings: PoolSettings, hired: Sequence[Hired], hosts: Container[NodeId]
+) -> tuple[dict[NodeId, float], list[NodeId], list[tuple[NodeId, float]]]:
+    """Nodes on their way and since when, those in the yard, and those that failed and when."""
+    coming: dict[NodeId, float] = {}
+    kept: list[NodeId] = []
+    failed: list[tuple[NodeId, float]] = []
+    for it in hired:
+        if it.state is HireState.FAILED:
+            failed.append((it.node, it.since))
+        elif it.state in {HireState.BOOTING, HireState.READY}:
+            late_at = it.since + settings.boot_limit_seconds
+            if it.node in hosts:
+                kept.append(it.node)
+            elif now < late_at:
+                coming[it.node] = it.since
+            else:
+                failed.append((it.node, late_at))
+    return coming, kept, failed
+
+
+def _idle(state: State, now: float, kept: Sequence[NodeId], idle_since: dict[NodeId, float]) -> dict[NodeId, float]:
+    """Nodes on which nothing runs and since when, the longest idle first. One that somebody closed is idle, too."""
+    found: dict[NodeId, float] = {}
+    for node in kept:
+        if not state.on_node[node] and node not in state.remains and not state.index.hosts[node].lost:
+            found[node] = idle_since.get(node, now)
+    idle_since.clear()
+    idle_since.update(found)
+    return dict(sorted(found.items(), key=lambda pair: pair[1]))
+
+
+def _names(kind: NodeId, count: int, taken: set[NodeId]) -> Iterator[NodeId]:
+    number = 0
+    while count > 0:
+        number += 1
+        if (name := NodeId(f"{kind}-{number:04}")) not in taken:
+            count -= 1
+            yield name
+
+
+# --- pressure -----------------------------------------------------------------------------------------------------
+
+
+def _pressing(
+    state: State, now: float, settings: PoolSettings, kind: NodeSpec, pool: set[NodeId], most_more: int
+) -> tuple[dict[int, int], int, float]:
+    """How many tasks of each line, by its number, wait for nodes of this kind, of how many more nodes their classes need
+    a part, and when the next task will have waited long enough.
+    """
+    pressing: dict[int, int] = {}
+    wanted: dict[TenantId, int] = {}
+    at_least, ripens_at = 0, inf
+    template = Index()
+    template.join(kind)
+    for line in state.queue.lines.values():
+        waiting = [task for group in line.groups.values() if group.size for task in _unparked(group)]
+        if not waiting or not _could_use(state, line.shape, template, settings.max_nodes, pool):
+            continue
+        has_room = _has_room(state, line.shape)
+        need = line.shape.need_milli
+        for task in waiting:
+            assert isinstance(task.phase, Waiting)
+            if has_room and need <= state.classes[task.class_index].limit:
+                continue
+            more = _nodes_for_class(state, task.class_index, need, len(kind.gpus), range(not has_room, most_more + 1))
+            ripe_at = task.phase.since + settings.pressure_seconds
+            if more is None or not _may_have(task.book, wanted.get(task.book.id, 0) + need, now):
+                continue
+            if ripe_at > now:
+                ripens_at = min(ripens_at, ripe_at)
+                continue
+            wanted[task.book.id] = wanted.get(task.book.id, 0) + need
+            pressing[line.number] = pressing.get(line.number, 0) + 1
+            at_least = max(at_least, more)
+    return pressing, at_least, ripens_at
+
+
+def _nodes_for_class(state: State, class_index: int, need: int, gpus: int, choices: range) -> int | None:
+    """With how many more nodes a class may have so much besides what it has; none: with none of these numbers."""
+    if not need or state.split.mode is not QuotaMode.STRICT:
+        return 0
+    needed = state.classes[class_index].used + need
+    for nodes in choices:
+        total = state.index.gpus_up + nodes * gpus
+        online = state.split.online_gpus(total)
+        part = online if class_index == ONLINE else total - online
+        if part == total or needed <= part * MILLI:
+            return nodes
+    return None
+
+
+def _unparked(group: Group) -> list[Task]:
+    """Who waits in a group that is at no limit; tasks that go on only where they are do not wait for nodes."""
+    if group.parked is not None or group.line.shape.pin:
+        return []
+    return list({id_: task for key, id_, task in group.heap if task.group is group and task.key == key}.values())
+
+
+def _may_have(tenant: TenantBook, milli: int, now: float) -> bool:
+    """Whether a tenant may have so much more."""
+    return tenant.used + milli <= tenant.limit and (tenant.tenant.budget is None or tenant.budget_left(now) > 0)
+
+
+def _could_use(state: State, shape: Shape, template: Index, most: int, pool: set[NodeId]) -> bool:
+    """Whether a node of the kind could ever hold a part of such a task, and pool and yard all of it."""
+    if not _one_part(shape, template).eligible:
+        return False
+    if shape.nodes <= most:
+        return True
+    here = _one_part(shape, state.index)
+    return shape.nodes <= most + len(state.index.hosts_of(here.eligible) - pool)
+
+
+def _one_part(shape: Shape, index: Index) -> Shape:
+    """What one node has to hold of a task."""
+    part = Shape(replace(shape.resources, nodes=1))
+    part.refresh(index)
+    return part
+
+
+def _has_room(state: State, shape: Shape) -> bool:
+    """Whether it would find room as things are: then it waits for its turn, not for a node."""
+    shape.refresh(state.index)
+    return choose(shape, state.index, state.order_for(shape.gpus)) is not None
+
+
+def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int, space: int) -> int:
+    """How many nodes to ask for, besides those that are coming."""
+    whole = (len(kind.gpus) * MILLI, kind.cpus, kind.memory_mib)
+    bins: dict[Room, int] = {whole: coming}
+    asked = 0
+    lines = ((state.queue.by_number[number], count) for number, count in pressing.items())
+    for line, count in sorted(lines, key=lambda pair: -pair[0].shape.gpus):
+        ask = line.shape.resources
+        part = _part(ask, kind)
+        there = len(rooms(_one_part(line.shape, state.index), state.index)) if ask.nodes > 1 else 0
+        holders = sum(nodes for room, nodes in bins.items() if _fitting(room, part))
+        left = _put(bins, part, max(0, count * ask.nodes - there))
+        needed = max(-(-left // _fitting(whole, part)), ask.nodes - there - holders)  # parts of a gang sit apart
+        more = min(needed, space - asked)
+        if more > 0:
+            asked += more
+            bins[whole] = bins.get(whole, 0) + more
+            _put(bins, part, left)
+    return asked
+
+
+def _part(ask: Resources, kind: NodeSpec) -> Room:
+    """What one part of a task takes of a node."""
+    gpus = len(kind.gpus) * MILLI if ask.whole_nodes else milli_of(ask, kind.gpus[0].memory_mib if kind.gpus else 0)
+    return gpus, ask.cpus, ask.memory_mib
+
+
+def _fitting(room: Room, part: Room) -> int:
+    """How many parts of this size fit; a part that takes nothing takes a node for itself."""
+    return min((has // takes for has, takes in zip(room, part, strict=True) if takes), default=1)
+
+
+def _put(bins: dict[Room, int], part: Room, count: int) -> int:
+    """Put parts into the fullest nodes that hold them; how many are left over."""
+    for room in sorted(bins):
+        fit = _fitting(room, part)
+        while count and fit and bins.get(room):
+            here = min(fit, count)
+            nodes = min(bins[room], count // here)
+            count -= nodes * here
+            rest = (room[0] - here * part[0], room[1] - here * part[1], room[2] - here * part[2])
+            bins[room] -= nodes
+            bins[rest] = bins.get(rest, 0) + nodes
+    return count

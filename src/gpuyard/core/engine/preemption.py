@@ -1,0 +1,349 @@
+"""Preemption: whom to stop so that a task of higher standing can start, losing as little work as possible.
+
+Two rights to stop a running task, and it must have allowed it in both cases:
+
+- the policy ranks it weaker than the waiting task (`policy.rank`), unless ours borrows and the other's class does not;
+- the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own (for a
+  tenant without a guarantee: more than none).
+
+A task that a quota stops may take GPUs only from those the same quota counts: its own class, its own tenant.
+
+What a stop costs is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed effort for
+one that is suspended or saves itself. On each node the weakest victims are taken until there is room, of equally weak ones
+the cheapest, then those that turned out not to be needed are spared. The node wins whose strongest victim is weakest; of
+equal ones the cheapest.
+
+Where ranks change in steps, all who run and allow to be stopped are kept in the order of their weakness. Going down that
+list, the first node on which enough of them were met is the most promising one; it is looked at closely, and the search
+ends when no further one can be better. The search looks closely at `search_depth` nodes.
+
+Against thrashing: nobody is stopped before it ran `preemption_min_run_seconds`, nor more than `preemption_limit` times,
+and a victim never has the right to stop the one it was stopped for. While victims are being stopped, the place is
+held for the task they were stopped for, which asks for no further ones meanwhile.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
+from gpuyard.core.engine.backfill import Amount, need_of
+from gpuyard.core.engine.phases import HOLDING, Running, Stopping
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.core.engine.state import Hold, State, holds_gpus
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.device_group_mask import BaySet, members, without
+from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.shape import Shape
+
+STOP_COSTS_SECONDS = {Preemption.SUSPEND: 10.0, Preemption.CHECKPOINT: 60.0}
+"""What a stop that keeps the work costs, on each of the task's GPUs."""
+
+
+class Raid(NamedTuple):
+    """A way to make room: where, and at whose cost."""
+
+    nodes: tuple[NodeId, ...]
+    victims: tuple[Task, ...]
+    why: Why
+
+
+def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid | None, float | None]:
+    """The cheapest way to make room for a task; or none, and when to look again because somebody is too young."""
+    rights = _Rights(state, task, shape, at)
+    if not rights.any:
+        return None, None
+    here: list[tuple[float, float, int, Bay, list[Task]]] = []
+    closed = shape.too_dear(rights.left_milli)
+    for at_best, bay in islice(
+        _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
+    ):
+        if len(here) >= shape.nodes and at_best < -sorted(way[0] for way in here)[shape.nodes - 1]:
+            break
+        found = _weakest(state, bay, shape, rights, at)
+        if found is not None:
+            strongest = min((rights.rank(victim) for victim in found), default=inf)
+            here.append((-strongest, sum(loss(victim, at) for victim in found), len(found), bay, found))
+    if len(here) < shape.nodes:
+        return None, rights.retry_at
+    here.sort(key=lambda way: (*way[:3], way[3].number))
+    chosen = here[: shape.nodes]
+    victims = tuple({victim.id: victim for way in chosen for victim in way[4]}.values())
+    if not victims or not rights.still_hold(victims):
+        return None, rights.retry_at
+    why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
+    return Raid(tuple(way[3].host.spec.id for way in chosen), victims, why), None
+
+
+def prey_of(state: State, task: Task, node: NodeId, at: float) -> int:
+    """GPUs of a node that a waiting task could take from others at best: what stands in its way but for rank is not asked."""
+    rank, in_steps, settings = state.policy.rank, state.policy.changes_at is not None, state.settings
+    above = rank(task, at, settings) + state.policy.margin if rank else inf
+    return sum(
+        len(part.gpus)
+        for victim in state.on_node[node].values()
+        if isinstance(victim.phase, Running) and state.is_prey(victim)
+        and (state.reclaims or (rank is not None and (victim.rank if in_steps else rank(victim, at, settings)) > above))
+        for part in victim.phase.placement.slices
+        if part.node == node
+    )  # fmt: skip
+
+
+def loss(victim: Task, at: float) -> float:
+    """GPU-seconds that stopping a task throws away."""
+    assert isinstance(victim.phase, Running)
+    gpus = victim.phase.placement.charge_milli / MILLI
+    return gpus * STOP_COSTS_SECONDS.get(victim.preemption, victim.served_at(at))
+
+
+class _UnderWay:
+    """Preemption that was decided and is not over: what claims will add to a class or tenant, and what victims give up."""
+
+    def __init__(self, state: State) -> None:
+        self.claimed_by_class, self.lost_by_class = [0, 0], [0, 0]
+        self.claimed_by_tenant: dict[TenantId, int] = {}
+        self.lost_by_tenant: dict[TenantId, int] = {}
+        for hold in state.holds.values():
+            if not hold.claim or isinstance(hold.task.phase, Stopping):
+                continue  # nothing is stopped for it, or it is being moved and is charged already
+            _add(self.claimed_by_class, self.claimed_by_tenant, hold.task, hold.need_milli)
+            for victim in map(state.tasks.__getitem__, hold.victims):
+                if holds_gpus(victim.phase):
+                    charge = victim.phase.placement.charge_milli  # type: ignore[attr-defined]
+                    _add(self.lost_by_class, self.lost_by_tenant, victim, charge)
+
+
+def _add(by_class: list[int], by_tenant: dict[TenantId, int], task: Task, milli: int) -> None:
+    by_class[task.class_index] += milli
+    by_tenant[task.spec.tenant] = by_tenant.get(task.spec.tenant, 0) + milli
+
+
+class _Rights:
+    """What one waiting task may do to others at this instant."""
+
+    def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
+        self._state, self._task, self._at = state, task, at
+        policy = state.policy
+        self._rank = policy.rank
+        self._above = policy.rank(task, at, state.settings) + policy.margin if policy.rank else inf
+        """Weaker than this is who the policy lets it stop."""
+        self._ranks: dict[TaskId, float] = {}
+        self._in_steps = policy.changes_at is not None
+        """Whether every running task knows its rank: it is then asked of many nodes whether anybody is weak enough."""
+        self.retry_at: float | None = None
+        need = shape.need_milli
+        mine = state.classes[task.class_index]
+        tenant = task.book
+        self._under_way = _UnderWay(state)
+        held = mine.used + self._under_way.claimed_by_class[task.class_index]
+        self._class_claim = state.reclaims and mine.limit > mine.guarantee and held + need <= mine.guarantee
+        self._borrows = mine.limit > mine.guarantee and held + need > mine.guarantee
+        self._tenant_claim = tenant.claims(need + self._under_way.claimed_by_tenant.get(tenant.id, 0))
+        self.any = self._rank is not None or self._class_claim or self._tenant_claim
+        self.left_milli = min(mine.limit - mine.used, tenant.limit - tenant.used)
+        """What the quotas have left, without anybody being stopped."""
+        self.class_missing = max(0, mine.used + need - mine.limit)
+        self.tenant_missing = max(0, tenant.used + need - tenant.limit)
+        """What the victims have to give back to the quotas of class and tenant."""
+
+    def may_stop(self, victim: Task) -> bool:
+        """Whether a running task may be stopped for ours, and is old enough."""
+        phase, settings = victim.phase, self._state.settings
+        if not isinstance(phase, Running) or victim.preemption is Preemption.NEVER:
+            return False
+        if (self.class_missing and victim.class_index != self._task.class_index) or (
+            self.tenant_missing and victim.book is not self._task.book
+        ):
+            return False
+        if victim.preemptions >= settings.preemption_limit or not (self.by_policy(victim) or self._by_quota(victim)):
+            return False
+        old_enough_at = phase.since + settings.preemption_min_run_seconds
+        if old_enough_at > self._at:
+            self.retry_at = min(self.retry_at or old_enough_at, old_enough_at)
+            return False
+        return True
+
+    def are_enough(self, victims: Iterable[Task]) -> bool:
+        """Whether the quotas have room once these are gone."""
+        given_back = sum(victim.phase.placement.charge_milli for victim in victims)  # type: ignore[attr-defined]
+        return given_back >= max(self.class_missing, self.tenant_missing)
+
+    def by_policy(self, victim: Task) -> bool:
+        """Whether the policy gives the right.
+
+        A class that borrows may not stop one that uses no more than its part, and a task that no guarantee covers may
+        not stop one of another tenant whose guarantee covers all it uses.
+        """
+        part = self._state.classes[victim.class_index].guarantee
+        other_class = victim.class_index != self._task.class_index
+        if self._borrows and other_class and self._class_keeps(victim.class_index) <= part:
+            return False
+        if self._is_protected(victim.book, self._tenant_keeps(victim.book)):
+            return False
+        return self.rank(victim) > self._above
+
+    @property
+    def by_rank(self) -> float | None:
+        """The rank that victims must be above, where nothing but their rank gives the right and all know theirs."""
+        return self._above if self._in_steps and not (self._class_claim or self._tenant_claim) else None
+
+    def rank(self, victim: Task) -> float:
+        """How weakly a running task holds on to its GPUs; 0 where the policy does not say."""
+        if self._rank is None:
+            return 0.0
+        if self._in_steps:
+            return victim.rank
+        found = self._ranks.get(victim.id)
+        if found is None:
+            found = self._ranks[victim.id] = self._rank(victim, self._at, self._state.settings)
+        return found
+
+    def _by_quota(self, victim: Task) -> bool:
+        state = self._state
+        other_class = victim.class_index != self._task.class_index
+        part = state.classes[victim.class_index].guarantee
+        if self._class_claim and other_class and self._class_keeps(victim.class_index) > part:
+            return True
+        if self._tenant_claim and victim.spec.tenant != self._task.spec.tenant:
+            return self._tenant_keeps(victim.book) > victim.book.guarantee
+        return False
+
+    def _class_keeps(self, class_index: int) -> int:
+        """What a class uses, less what is being stopped for others already."""
+        return self._state.classes[class_index].used - self._under_way.lost_by_class[class_index]
+
+    def _tenant_keeps(self, book: TenantBook) -> int:
+        """What a tenant uses, less what is being stopped for others already."""
+        return book.used - self._under_way.lost_by_tenant.get(book.id, 0)
+
+    def _is_protected(self, theirs: TenantBook, used: int) -> bool:
+        """Whether a tenant that uses so much is within its guarantee, and the waiting task is not within its tenant's."""
+        return theirs is not self._task.book and not self._tenant_claim and used <= theirs.guarantee
+
+    def still_hold(self, victims: Iterable[Task]) -> bool:
+        """Whether those claimed from stay at or above their part until the last of them is taken."""
+        state = self._state
+        by_class = [self._class_keeps(class_index) for class_index in (ONLINE, BATCH)]
+        by_tenant: dict[TenantId, int] = {}
+        for victim in victims:
+            assert isinstance(victim.phase, Running)
+            charge, class_index, tenant = victim.phase.placement.charge_milli, victim.class_index, victim.spec.tenant
+            book = victim.book
+            used = by_tenant.setdefault(tenant, self._tenant_keeps(book))
+            if self.by_policy(victim):
+                if self._is_protected(book, used):
+                    return False
+                by_tenant[tenant] = used - charge
+                continue
+            over_class = self._class_claim and by_class[class_index] > state.classes[class_index].guarantee
+            if not over_class and not (self._tenant_claim and used > book.guarantee):
+                return False
+            by_class[class_index] -= charge
+            by_tenant[tenant] = used - charge
+        return True
+
+
+def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> Iterator[tuple[float, Bay]]:
+    """Open bays, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
+    for hold in state.holds.values():
+        if hold.claim:
+            closed |= hold.bays
+    wanted = without(shape.eligible, closed)
+    if rights.by_rank is not None:
+        return _down_the_list(state, shape, wanted, rights.by_rank)
+    return (
+        (inf, bay) for bay in _emptiest_first(state, shape, wanted) if bay.host.spec.id in state.prey or shape.nodes > 1
+    )
+
+
+def _emptiest_first(state: State, shape: Shape, wanted: BaySet) -> Iterator[Bay]:
+    seen: set[NodeId] = set()
+    for bays in reversed(state.index.by_free):
+        for number in members(bays & wanted):
+            bay = state.index.bay(number)
+            node = bay.host.spec.id
+            if node not in seen and bay.usable.bit_count() >= shape.gpus:
+                seen.add(node)
+                yield bay
+
+
+def _down_the_list(state: State, shape: Shape, wanted: BaySet, above: float) -> Iterator[tuple[float, Bay]]:
+    """Bays in which enough who may be stopped hold GPUs, those of the weakest first."""
+    seen: set[NodeId] = set()
+    if shape.nodes > 1:
+        for bay in _emptiest_first(state, shape, wanted):
+            if bay.free < shape.gpus:
+                break
+            seen.add(bay.host.spec.id)
+            yield inf, bay
+    hosts = state.index.hosts
+    short: dict[int, int] = {}
+    for minus_rank, _, task in state.weak:
+        if -minus_rank <= above:
+            return
+        phase, rank = task.phase, task.rank
+        if type(phase) is not Running or rank != -minus_rank:
+            continue  # an entry of the past
+        for part in phase.placement.slices:
+            host = hosts[part.node]
+            bay = host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]
+            if not bay.bit & wanted or part.node in seen:
+                continue
+            left = short.get(bay.number, shape.gpus - bay.free) - len(part.gpus)
+            short[bay.number] = left
+            if left <= 0 and bay.usable.bit_count() >= shape.gpus:
+                seen.add(part.node)
+                yield rank, bay
+
+
+def will_be_cleared(state: State, hold: Hold, node: NodeId) -> bool:
+    """Whether a node will have the room that others are being stopped for, once they are gone."""
+    victims = [state.tasks[victim] for victim in sorted(hold.victims)]
+    bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
+    return any(_free_without(bay, victims).covers(need_of(hold.shape, bay)) for bay in bays)
+
+
+def _weakest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
+    """The weakest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
+    need, host = need_of(shape, bay), bay.host
+    free = Amount(bay.free, host.cpus_free, host.memory_free)
+    if free.covers(need) and rights.are_enough(()):
+        return []
+    running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
+    running.sort(key=lambda victim: (-rights.rank(victim), loss(victim, at), victim.id))
+    chosen: list[Task] = []
+    for victim in running:
+        if free.covers(need) and rights.are_enough(chosen):
+            break
+        chosen.append(victim)
+        free = _free_without(bay, chosen)
+    if not free.covers(need) or not rights.are_enough(chosen):
+        return None
+    for victim in reversed(chosen[:-1]):
+        others = [other for other in chosen if other is not victim]
+        if _free_without(bay, others).covers(need) and rights.are_enough(others):
+            chosen = others
+    return chosen
+
+
+def _free_without(bay: Bay, victims: list[Task]) -> Amount:
+    """What a bay has free once these are gone; a shared card only if all who share it are among them."""
+    host = bay.host
+    free = Amount(bay.free, host.cpus_free, host.memory_free)
+    sharing: dict[int, int] = {}
+    for victim in victims:
+        phase = victim.phase
+        assert isinstance(phase, HOLDING)
+        keeps_memory = victim.preemption is Preemption.SUSPEND and not isinstance(phase, Stopping)
+        for part in phase.placement.slices:
+            if part.node != host.spec.id:
+                continue
+            here = [gpu for gpu in part.gpus if bay.usable >> gpu & 1]
+            if part.milli < MILLI and here:
+                sharing[here[0]] = sharing.get(here[0], 0) + 1
+                here = []
+            free = free.plus(Amount(len(here), part.cpus, 0 if keeps_memory else part.memory_mib))
+    whole_again = sum(1 for gpu, count in sharing.items() if bay.shared[gpu].tasks == count)
+    return free.plus(Amount(whole_again, 0, 0))

@@ -1,0 +1,293 @@
+"""The state as a plain document, and back. Readable JSON, nothing derived in it, byte for byte the same for the same facts.
+
+What can be computed from the rest (the queue, the index's sets, timers) is left out and built again. Bay numbers and the
+order of everything are kept, so an engine that goes on from a snapshot goes on from exactly the same state. It asks all
+that wait again, so it may promise anew or use a right to stop others that came with time.
+"""
+
+from heapq import heappush
+from typing import Any
+
+import msgspec
+
+from gpuyard.core.domain.errors import JournalDamaged, UnknownFact
+from gpuyard.core.domain.events import MemberEnded, ReservationMade
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.task import Estimate, TaskSpec
+from gpuyard.core.domain.tenant import Split, Tenant
+from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
+from gpuyard.core.engine.barriers import wait_for_prerequisites
+from gpuyard.core.engine.folds.fits import known
+from gpuyard.core.engine.phases import (
+    ACTIVE,
+    Placed,
+    Resuming,
+    Running,
+    Stopping,
+    Suspended,
+    Suspending,
+    Waiting,
+)
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.state import Left, State, holds_gpus
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.model_cache_affinity import Model
+from gpuyard.core.placement.speeds import speed_of
+
+FORMAT = 1
+
+
+class RemainsRow(msgspec.Struct, omit_defaults=True):
+    """What a node may still run of an attempt that is over."""
+
+    task: TaskId
+    attempt: int
+    part: Slice
+    origin: int = 0
+    ran: bool = False
+    wanted: Slice | None = None
+    found: bool = False
+
+
+class NodeRow(msgspec.Struct, omit_defaults=True):
+    """A node."""
+
+    spec: NodeSpec
+    bays: tuple[int, ...]
+    lost: bool = False
+    cordoned: bool = False
+    draining: bool = False
+    health: dict[str, GpuHealth] = {}
+    remains: tuple[RemainsRow, ...] = ()
+    models: tuple[tuple[Model, int], ...] = ()
+    """Cards, as bits, by the model of the last task on them; a node of several kinds of cards may have one twice."""
+    away: bool = False
+    back_by: float | None = None
+    agent: tuple[str, str] = ("", "")
+
+
+class TenantRow(msgspec.Struct, omit_defaults=True):
+    """A tenant, with what it used."""
+
+    tenant: Tenant
+    usage: float
+    spent_gpu_seconds: float
+    period_began: float
+    since: float
+    given: bool = False
+
+
+class TaskRow(msgspec.Struct, omit_defaults=True):
+    """An open task."""
+
+    id: TaskId
+    spec: TaskSpec
+    submitted_at: float
+    phase: Waiting | Placed | Running | Suspending | Suspended | Resuming | Stopping
+    priority: int
+    estimate: Estimate | None = None
+    attempts: int = 0
+    failures: int = 0
+    preemptions: int = 0
+    held: bool = False
+    members: tuple[MemberEnded, ...] = ()
+    served_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    attempt_seconds: float = 0.0
+    placed_at: float = 0.0
+    round: int = 0
+    losses: int = 0
+    avoid: NodeId | None = None
+    stuck: str | None = None
+    ready: tuple[NodeId, ...] = ()
+    presumed: tuple[NodeId, ...] = ()
+    origin: int = 0
+
+
+class HoldRow(msgspec.Struct, omit_defaults=True):
+    """A reservation."""
+
+    made: ReservationMade
+    made_at: float
+    victims: tuple[TaskId, ...] = ()
+
+
+class Document(msgspec.Struct):
+    """All of it."""
+
+    format: int
+    yard: str
+    now: float
+    settings: Settings
+    split: Split
+    default_tenant: Tenant
+    last_task: TaskId
+    nodes: list[NodeRow]
+    tenants: list[TenantRow]
+    tasks: list[TaskRow]
+    holds: list[HoldRow]
+    ended: list[tuple[TaskId, TaskStatus]]
+    epoch: int
+    patient_until: float
+    gaps: list[tuple[TaskId, TaskId]]
+    origin: int
+    origins: list[int]
+    offline_after_seconds: float
+
+
+def dump(state: State) -> dict[str, Any]:
+    """The state as a document of plain values."""
+    document = Document(
+        FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task,
+        nodes=[
+            NodeRow(
+                host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
+                {str(gpu): health for gpu, health in sorted(host.health.items())},
+                tuple(
+                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted, left.found)
+                    for what, left in state.remains.get(host.spec.id, {}).items()
+                ),
+                tuple((model, bay.models[model]) for bay in host.bays for model in sorted(bay.models)),
+                host.away, state.back_by.get(host.spec.id), state.agents.get(host.spec.id, ("", "")),
+            )
+            for host in state.index.hosts.values()
+        ],
+        tenants=[
+            TenantRow(book.tenant, book.usage, book.spent_gpu_seconds, book.period_began, book.since, book.given)
+            for book in state.tenants.values()
+        ],
+        tasks=[_row(task) for task in state.tasks.values()],
+        holds=[
+            HoldRow(
+                ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, hold.borrowed, hold.tenant_key),
+                hold.made_at,
+                tuple(sorted(hold.victims)),
+            )
+            for hold in state.holds.values()
+        ],
+        ended=[(task, state.ended[task]) for task in state.ended_order],
+        epoch=state.epoch,
+        patient_until=state.patient_until,
+        gaps=list(state.gaps),
+        origin=state.origin,
+        origins=list(state.origins),
+        offline_after_seconds=state.offline_after_seconds,
+    )  # fmt: skip
+    plain: dict[str, Any] = msgspec.to_builtins(document)
+    return plain
+
+
+def _row(task: Task) -> TaskRow:
+    assert isinstance(task.phase, (Waiting, *ACTIVE))
+    return TaskRow(
+        task.id, task.spec, task.submitted_at, task.phase, task.priority, task.estimate, task.attempts, task.failures,
+        task.preemptions, task.held, tuple((task.members or {}).values()), task.served_seconds, task.gpu_seconds,
+        task.attempt_seconds, task.placed_at, task.round, task.losses, task.avoid, task.stuck, tuple(sorted(task.ready or ())),
+        tuple(sorted(task.presumed or ())), task.origin,
+    )  # fmt: skip
+
+
+def load(plain: dict[str, Any]) -> State:
+    """The state a document describes."""
+    try:
+        document = msgspec.convert(plain, Document, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise JournalDamaged(f"The snapshot is not one of this version: {error}.") from error
+    if document.format != FORMAT:
+        raise JournalDamaged(f"The snapshot has format {document.format}; this version reads format {FORMAT}.")
+    try:
+        return _build(document)
+    except (KeyError, ValueError, AssertionError, UnknownFact) as error:
+        raise JournalDamaged(f"The snapshot contradicts itself: {error}.") from error
+
+
+def _build(document: Document) -> State:
+    state = State()
+    state.yard, state.now = document.yard, document.now
+    state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
+    state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
+    state.origins = dict.fromkeys(document.origins)
+    state.settings, state.split = document.settings, document.split
+    state.policy = POLICIES[document.settings.policy]
+    state.default_tenant, state.last_task = document.default_tenant, document.last_task
+    _load_nodes(state, document.nodes)
+    for row in document.tenants:
+        book = state.tenants[row.tenant.id] = TenantBook(row.tenant, document.now)
+        book.given, book.usage, book.spent_gpu_seconds = row.given, row.usage, row.spent_gpu_seconds
+        book.period_began, book.since = row.period_began, row.since
+    for task_id, status in document.ended:
+        state.ended[task_id] = status
+        state.ended_order.append(task_id)
+    for task_row in document.tasks:
+        _load_task(state, task_row)
+    for task in state.tasks.values():
+        if task.spec.has_prerequisites:
+            wait_for_prerequisites(state, task)
+    for hold_row in document.holds:
+        made = hold_row.made
+        state.reserve(known(state, made.task, made), made, hold_row.made_at)
+        state.holds[made.task].victims = set(hold_row.victims)
+    for task_row in document.tasks:
+        state.enqueue(state.tasks[task_row.id], state.now)
+    state.note_guarantees()
+    state.divide()
+    state.queue.wake_all()
+    state.vacancy = True
+    return state
+
+
+def _load_nodes(state: State, rows: list[NodeRow]) -> None:
+    for row in rows:
+        state.index.join(row.spec, row.bays)
+        state.on_node[row.spec.id] = {}
+        for gpu, health in row.health.items():
+            state.index.set_health(row.spec.id, int(gpu), health)
+        state.index.set_state(row.spec.id, lost=row.lost, away=row.away, cordoned=row.cordoned, draining=row.draining)
+        if row.back_by is not None:
+            state.back_by[row.spec.id] = row.back_by
+        if row.agent[0]:
+            state.agents[row.spec.id] = row.agent
+        for model, cards in row.models:
+            state.index.warmth.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
+        for left in row.remains:
+            ref = AttemptRef(left.task, left.attempt, left.origin)
+            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted, left.found)
+            state.index.take(Placement((left.part,)))
+            if left.found and not row.lost:
+                state.stray_began(left.task)
+
+
+def _load_task(state: State, row: TaskRow) -> None:
+    task = state.tasks[row.id] = Task(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
+    task.book.open_tasks += 1
+    state.count_demand(row.spec.resources, 1)
+    task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate
+    task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
+    task.held, task.served_seconds, task.gpu_seconds = row.held, row.served_seconds, row.gpu_seconds
+    task.attempt_seconds, task.placed_at = row.attempt_seconds, row.placed_at
+    task.members = {end.node: end for end in row.members} or None
+    task.ready, task.presumed = set(row.ready) or None, set(row.presumed) or None
+    task.round, task.losses, task.avoid, task.origin = row.round, row.losses, row.avoid, row.origin
+    if row.stuck is not None:
+        task.stuck, task.preemption = row.stuck, Preemption.NEVER
+    phase = row.phase
+    if isinstance(phase, ACTIVE):
+        state.active += 1
+        task.speed = speed_of(row.spec.resources.speeds, phase.placement, state.index)
+        for node in phase.placement.nodes:
+            state.on_node[node][task.id] = task
+        if task.preemption is not Preemption.NEVER:
+            state.count_prey(phase.placement, 1)
+        if holds_gpus(phase):
+            state.index.take(phase.placement)
+            state.charge(task, phase.placement, phase.placement.charge_milli, task.book.since)
+        else:
+            left = (Slice(part.node, memory_mib=part.memory_mib) for part in phase.placement.slices)
+            state.index.take(Placement(tuple(left)))
+    if isinstance(phase, Running):
+        state.watch(task, phase.since)
+    if row.spec.deadline is not None:
+        heappush(state.timers, (row.spec.deadline, task.id))

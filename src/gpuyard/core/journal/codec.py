@@ -1,0 +1,140 @@
+"""How a fact is written, and how a fact of any age is read.
+
+    {"v":1,"at":1700000000.5,"fact":{"type":"TaskHeld","task":7},"by":"alice"}
+
+`v` is the version of that type of fact, not of the journal, so types change one by one. Three kinds of change:
+
+- A field is added with a default: nothing to do. Old facts get the default. An older gpuyard that meets the new field
+  says `JournalFromFuture`.
+- Anything else (a field renamed, another unit): write the function that turns the raw fact of version n into version
+  n+1 and enter it in `UPGRADES` as ("TaskHeld", n). The type's version is then n+1 and its old facts are upgraded as
+  they are read. What is on disk is never rewritten.
+- A type is never renamed and never taken out of `EVENTS`: journals are read for ever.
+
+Facts of today's version, which are nearly all, are decoded in one step. Encoding is deterministic: fields stand in the
+order of their class, defaults are left out, numbers have their shortest form.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import msgspec
+
+from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFromFuture
+from gpuyard.core.domain.events import EVENTS, Event
+from gpuyard.core.journal.records import Entry, Record
+
+RawFact: TypeAlias = dict[str, Any]
+Upgrade: TypeAlias = Callable[[RawFact], RawFact]
+
+UPGRADES: dict[tuple[str, int], Upgrade] = {}
+"""(type, version n) -> the function that makes version n+1 of it. Empty: every fact is still as it was first written."""
+
+if TYPE_CHECKING:
+    _AnyFact: TypeAlias = Event
+else:
+    _AnyFact = Union[EVENTS]  # noqa: UP007 - made from a tuple
+
+_FROM_NEWER = ("unknown field", "Invalid enum value")
+"""How msgspec begins to complain about what a newer version adds within a type. A test holds these words."""
+
+
+class _Envelope(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    v: int
+    at: float
+    fact: _AnyFact
+    by: str = ""
+
+
+class Codec:
+    """Turns entries into bytes, and bytes into records."""
+
+    def __init__(self, upgrades: Mapping[tuple[str, int], Upgrade] = UPGRADES) -> None:
+        self._upgrades = upgrades
+        self._by_name = {event.__name__: event for event in EVENTS}
+        self._versions: dict[type[Event], int] = dict.fromkeys(EVENTS, 1)
+        for name, version in upgrades:
+            event = self._by_name[name]
+            self._versions[event] = max(self._versions[event], version + 1)
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(_Envelope).decode
+
+    def encode(self, entry: Entry) -> bytes:
+        """The payload for a fact; one that would not read back as it is, is an error here and not years later."""
+        try:
+            payload = self._encode(_Envelope(self._versions[type(entry.fact)], entry.at, entry.fact, entry.by))
+        except KeyError:
+            message = (
+                f"{type(entry.fact).__name__} is not listed in gpuyard.core.domain.events.EVENTS; nothing was written."
+            )
+            raise JournalError(message) from None
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            message = f"This {type(entry.fact).__name__} can not be written: {error}. Nothing was written."
+            raise JournalError(message) from error
+        # JSON has no infinity and no NaN; msgspec writes null for them.
+        if b"null" in payload and not self._reads_back(payload, entry):
+            message = f"This {type(entry.fact).__name__} holds a number that is not finite; nothing was written."
+            raise JournalError(message)
+        return payload
+
+    def _reads_back(self, payload: bytes, entry: Entry) -> bool:
+        try:
+            found = self._decode(payload)
+        except msgspec.MsgspecError:
+            return False
+        return found.fact == entry.fact and found.at == entry.at
+
+    def decode(self, seq: int, payload: bytes) -> Record:
+        """The record with number `seq` that was written as `payload`, by this version or an older one."""
+        try:
+            envelope = self._decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            envelope = self._decode_other(seq, payload)
+        else:
+            if envelope.v != self._versions[type(envelope.fact)]:
+                envelope = self._decode_other(seq, payload)
+        return Record(seq, envelope.at, envelope.fact, envelope.by)
+
+    def _decode_other(self, seq: int, payload: bytes) -> _Envelope:
+        """Decode what is not a fact of today's version: an old one is upgraded, any other is an error with its name."""
+        raw, name, version = _open_envelope(seq, payload)
+        event = self._by_name.get(name)
+        if event is None:
+            raise JournalFromFuture(
+                f"Fact {seq} is a {name} (version {version}), which this gpuyard does not know: "
+                "a newer one wrote it. Run that version, or a newer one."
+            )
+        current = self._versions[event]
+        if version > current:
+            raise JournalFromFuture(
+                f"Fact {seq} is a {name} of version {version}, and this gpuyard reads up to version {current}: "
+                "a newer one wrote it. Run that version, or a newer one."
+            )
+        while version < current:
+            raw["fact"] = self._upgrades[name, version](raw["fact"])
+            version += 1
+        raw["v"] = version
+        try:
+            return msgspec.convert(raw, _Envelope)
+        except msgspec.ValidationError as error:
+            if any(words in str(error) for words in _FROM_NEWER):
+                raise JournalFromFuture(
+                    f"Fact {seq}, a {name} of version {version}, says more than this gpuyard understands ({error}): "
+                    "a newer one wrote it. Run that version, or a newer one."
+                ) from error
+            raise JournalDamaged(f"Fact {seq} is not a {name} of version {version}: {error}.") from error
+
+
+def _open_envelope(seq: int, payload: bytes) -> tuple[dict[str, Any], str, int]:
+    try:
+        raw = msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise JournalDamaged(f"Fact {seq} can not be read: {error}.") from error
+    match raw:
+        case {"v": int(version), "fact": {"type": str(name)}} if version >= 1:
+            return raw, name, version
+    raise JournalDamaged(f"Fact {seq} can not be read: it has no version or no type.")
+
+
+CODEC = Codec()
+"""For facts as they are today."""

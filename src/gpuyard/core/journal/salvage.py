@@ -1,0 +1,148 @@
+"""The way out of a damaged journal: make a new one from everything that can still be read.
+
+    python -m gpuyard.core.journal.salvage FOLDER NEW_FOLDER
+
+The damaged folder is only read. The new journal holds the same facts with the same numbers and hashes, up to the last
+one that is whole; if the facts before the newest usable snapshot are not all whole, it begins with that snapshot.
+What is lost is said, never guessed.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from gpuyard.core.domain.errors import JournalDamaged, JournalError
+from gpuyard.core.domain.values import Value
+from gpuyard.core.journal import snapshots
+from gpuyard.core.journal.files import as_journal_errors
+from gpuyard.core.journal.records import GENESIS, Position, Snapshot
+from gpuyard.core.journal.stores import head, segment
+from gpuyard.core.journal.stores.opening import begin
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
+
+_BATCH = 1000
+
+
+class Salvaged(Value, frozen=True):
+    """What became of a damaged journal."""
+
+    after: int
+    """The new journal begins behind this fact; 0: with the first."""
+    head: Position
+    why: str
+    """What stopped the reading; empty: nothing did."""
+    witnessed: int | None
+    """How far the old one went at least, by its head file; none: that can not be read."""
+
+    def sentence(self) -> str:
+        """What the operator should know."""
+        begins = f"begins with the snapshot at fact {self.after}" if self.after else "begins with the first fact"
+        if self.witnessed is None:
+            lost = "How much is lost is not known, because the head file can not be read."
+        else:
+            lost = f"{max(0, self.witnessed - self.head.seq)} facts known to have been behind it are lost."
+        return " ".join(filter(None, [f"The new journal {begins} and ends at fact {self.head.seq}.", lost, self.why]))
+
+
+def salvage(folder: Path, new_folder: Path) -> Salvaged:
+    """Make a journal in `new_folder` from what is whole in `folder`."""
+    with as_journal_errors(new_folder):
+        new_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(new_folder.iterdir()):
+            raise JournalError(f"{new_folder} is not empty. Name a new folder.")
+    whole = _Whole(segment.listed(folder))
+    newest = _newest_snapshot(folder)
+    from_first = whole.reach(GENESIS)
+    if newest is None and from_first is None:
+        raise JournalDamaged(
+            f"Neither the first fact nor a snapshot can be read in {folder}. Restore it from a backup."
+        )
+
+    after = newest.position if newest and (from_first is None or from_first < newest.position.seq) else GENESIS
+    with as_journal_errors(new_folder):
+        begin(new_folder, newest if after != GENESIS else None)
+    journal = SqliteJournal.open(new_folder)
+    try:
+        for payloads in _batches(whole.payloads(after)):
+            journal.append_encoded(payloads)
+        if newest and after == GENESIS:
+            with suppress(JournalError):  # a snapshot of some other journal
+                journal.save_snapshot(newest)
+        return Salvaged(after.seq, journal.head, whole.why, _witnessed(folder))
+    finally:
+        journal.close()
+
+
+class _Whole:
+    """Reads a damaged journal up to the damage, and remembers what that was."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self.why = ""
+
+    def payloads(self, after: Position) -> Iterator[bytes]:
+        self.why = ""
+        try:
+            if segment.position_at(self._paths, after.seq) == after:
+                for _, payload, _ in segment.walk(self._paths, after.seq):
+                    yield payload
+        except JournalError as error:
+            self.why = str(error).removesuffix(segment.WAY_OUT).strip()
+
+    def reach(self, after: Position) -> int | None:
+        """How far it can be read; none: not at all."""
+        try:
+            segment.position_at(self._paths, after.seq)
+        except JournalError as error:
+            self.why = str(error)
+            return None
+        return after.seq + sum(1 for _ in self.payloads(after))
+
+
+def _newest_snapshot(folder: Path) -> Snapshot | None:
+    for path in sorted(folder.glob(snapshots.PATTERN), reverse=True):
+        with suppress(snapshots.SnapshotDamaged):
+            return snapshots.read(path)
+    return None
+
+
+def _witnessed(folder: Path) -> int | None:
+    try:
+        file = head.HeadFile(folder / head.NAME)
+    except OSError:
+        return None
+    file.close()
+    return file.position.seq if file.position else None
+
+
+def _batches(payloads: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    for payload in payloads:
+        batch.append(payload)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gpuyard.core.journal.salvage", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("new_folder", type=Path)
+    given = parser.parse_args()
+    try:
+        print(salvage(given.folder, given.new_folder).sentence())
+    except JournalError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

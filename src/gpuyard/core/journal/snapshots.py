@@ -1,0 +1,78 @@
+"""The snapshot file: readable JSON that knows whether it is whole.
+
+    {
+      "format": 1,
+      "gpuyard": "0.1.0",
+      "seq": 1200,
+      "hash": "5f0c…",
+      "state": { … },
+      "checksum": "9be1…"
+    }
+
+The checksum is BLAKE2b-128 over all other fields in compact JSON, so indentation does not matter and everything else
+does. A file is written beside its place, synced and renamed: under its name it is whole, or somebody changed it.
+`seq` and `hash` make it a witness: a journal that holds less, or something else there, is damaged.
+"""
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuyard import __version__
+from gpuyard.core.domain.errors import JournalError, JournalFromFuture
+from gpuyard.core.journal.files import write_durably
+from gpuyard.core.journal.records import HASH_BYTES, Position, Snapshot
+
+FORMAT = 1
+PATTERN = "snapshot-*.json"
+
+
+class SnapshotDamaged(Exception):
+    """Internal to the journal: this snapshot can not be used; an older one may be."""
+
+
+def path_of(folder: Path, seq: int) -> Path:
+    """Where the snapshot up to this fact is kept."""
+    return folder / f"snapshot-{seq:012d}.json"
+
+
+def write(folder: Path, snapshot: Snapshot) -> None:
+    """Write it durably; under its name stands the whole of it or what stood there before."""
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "gpuyard": __version__,
+        "seq": snapshot.position.seq,
+        "hash": snapshot.position.hash,
+        "state": snapshot.state,
+    }
+    try:
+        compact = msgspec.json.encode(fields)
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+        message = f"This state can not be written as a snapshot: {error}. The snapshots before it are as they were."
+        raise JournalError(message) from error
+    whole = compact[:-1] + b',"checksum":"' + _checksum(compact).encode() + b'"}'
+    write_durably(path_of(folder, snapshot.position.seq), msgspec.json.format(whole, indent=2) + b"\n")
+
+
+def read(path: Path) -> Snapshot:
+    """The snapshot in this file; raises SnapshotDamaged if it is not exactly what was written."""
+    try:
+        fields = msgspec.json.decode(path.read_bytes())
+        claimed = fields.pop("checksum")
+        whole = claimed == _checksum(msgspec.json.encode(fields))
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError, AttributeError, LookupError, TypeError) as error:
+        raise SnapshotDamaged(f"{path.name} can not be read ({error})") from error
+    if not whole:
+        raise SnapshotDamaged(f"{path.name} does not fit its checksum")
+    if fields["format"] > FORMAT:
+        raise JournalFromFuture(
+            f"{path.name} has format {fields['format']}, and this gpuyard reads up to {FORMAT}: "
+            "a newer one wrote it. Run that version, or a newer one."
+        )
+    return Snapshot(Position(fields["seq"], fields["hash"]), fields["state"])
+
+
+def _checksum(compact: bytes) -> str:
+    return blake2b(compact, digest_size=HASH_BYTES).hexdigest()

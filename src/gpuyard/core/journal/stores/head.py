@@ -1,0 +1,65 @@
+"""The head file: a witness outside the database of how far the journal goes.
+
+SQLite opens a write-ahead log that somebody cut as if the facts behind the cut had never been. So after each commit,
+and before anybody is told of it, the new head is noted in this file: number, hash and a checksum, as text.
+
+    00000000000000001200 5f0c…(32 digits) 9be1…(16 digits)
+
+Two such lines stand in sectors of their own and are written in turn, so a write that is torn leaves the other whole.
+The file is not synced. It need not be: when a process is killed, the kernel still has the write; when the power fails,
+the file may be older than the journal, but never newer, because the commit was synced before. So what it says is
+always a lower bound: everything up to there was committed, and anything beyond it that is whole was too.
+"""
+
+import os
+from hashlib import blake2b
+from pathlib import Path
+
+from gpuyard.core.journal.files import write_durably
+from gpuyard.core.journal.records import GENESIS, HASH_BYTES, Position
+
+NAME = "head"
+_SECTOR = 512
+
+
+class HeadFile:
+    """Notes positions; knows the highest it has noted."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        slots = [_parse(os.pread(self._file, len(_line(GENESIS)), slot * _SECTOR)) for slot in range(2)]
+        self.position = max((slot for slot in slots if slot), key=lambda slot: slot.seq, default=None)
+        """The highest position noted; none: the file is damaged."""
+        self._next = 1 if slots[0] == self.position else 0
+
+    @staticmethod
+    def create(folder: Path, position: Position) -> None:
+        """Write a new file, durably."""
+        line = _line(position)
+        write_durably(folder / NAME, line[:-1].ljust(_SECTOR - 1) + b"\n" + line)
+
+    def note(self, position: Position) -> None:
+        """From now on the journal goes at least so far."""
+        os.pwrite(self._file, _line(position), self._next * _SECTOR)
+        self._next = 1 - self._next
+        self.position = position
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+def _line(position: Position) -> bytes:
+    text = b"%020d %s" % (position.seq, position.hash.encode())
+    return b"%s %s\n" % (text, _checksum(text))
+
+
+def _parse(line: bytes) -> Position | None:
+    text = line[: 21 + 2 * HASH_BYTES]
+    if len(line) < len(text) + 17 or line[len(text) + 1 : len(text) + 17] != _checksum(text):
+        return None
+    return Position(int(text[:20]), text[21:].decode())
+
+
+def _checksum(text: bytes) -> bytes:
+    return blake2b(text, digest_size=8).hexdigest().encode()

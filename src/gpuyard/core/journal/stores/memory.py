@@ -1,0 +1,106 @@
+"""A journal in memory, for tests and simulations: it keeps every promise but the one to survive.
+
+Facts are encoded and chained as on disk, so what passes here is what would be written there.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.core.domain.errors import FactsRetired, JournalError
+from gpuyard.core.journal.chain import link
+from gpuyard.core.journal.codec import CODEC, Codec
+from gpuyard.core.journal.port import Audit
+from gpuyard.core.journal.records import GENESIS, Entry, Position, Record, Snapshot
+
+
+class MemoryJournal:
+    """See gpuyard.core.journal.port.Journal. What is retired is gone, with or without a folder to pack it into."""
+
+    def __init__(self, codec: Codec = CODEC) -> None:
+        self._codec = codec
+        self._retired = 0
+        self._rows: list[tuple[bytes, bytes]] = []
+        """Payload and hash of fact `self._retired + 1` and its successors."""
+        self._head = GENESIS
+        self._snapshots: list[tuple[Position, bytes]] = []
+        self._closed = False
+
+    @property
+    def head(self) -> Position:
+        """How far the journal goes."""
+        return self._head
+
+    def encode(self, entry: Entry) -> bytes:
+        """A fact as it would be written."""
+        return self._codec.encode(entry)
+
+    def append(self, batch: Sequence[Entry]) -> Position:
+        """Encode these facts and append them."""
+        return self.append_encoded([self._codec.encode(entry) for entry in batch])
+
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
+        """Add these facts, all or none."""
+        self._check_open()
+        digest = bytes.fromhex(self._head.hash)
+        for payload in payloads:
+            digest = link(digest, payload)
+            self._rows.append((payload, digest))
+        self._head = Position(self._head.seq + len(payloads), digest.hex())
+        return self._head
+
+    def read(self, after: int = 0) -> Iterator[Record]:
+        """The facts after this number, up to the head of this moment."""
+        self._check_open()
+        if after < self._retired:
+            raise FactsRetired(after, self._retired + 1)
+        rows = self._rows[after - self._retired :]
+        return (self._codec.decode(seq, payload) for seq, (payload, _) in enumerate(rows, start=after + 1))
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep it, and the one before it."""
+        self._check_open()
+        position = snapshot.position
+        if position != self.position_at(position.seq):
+            raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
+        try:
+            state = msgspec.json.encode(snapshot.state)
+        except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
+            raise JournalError(f"This state can not be written as a snapshot: {error}.") from error
+        kept = {at.seq: (at, document) for at, document in self._snapshots} | {position.seq: (position, state)}
+        self._snapshots = [kept[seq] for seq in sorted(kept)][-2:]
+
+    def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot."""
+        return next(self.usable_snapshots(), None)
+
+    def usable_snapshots(self) -> Iterator[Snapshot]:
+        """All of them, the newest first."""
+        self._check_open()
+        return (Snapshot(position, msgspec.json.decode(document)) for position, document in reversed(self._snapshots))
+
+    def retire(self, into: Path | None = None, audit: Audit | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
+        """Drop what both snapshots cover."""
+        self._check_open()
+        if len(self._snapshots) < 2:
+            return 0
+        count = self._snapshots[0][0].seq - self._retired
+        del self._rows[:count]
+        self._retired += count
+        return count
+
+    def close(self) -> None:
+        """Refuse every later call."""
+        self._closed = True
+
+    def position_at(self, seq: int) -> Position | None:
+        """The place after this fact; none: it was never there, or is not any more."""
+        if seq == self._head.seq:
+            return self._head
+        index = seq - self._retired - 1
+        return Position(seq, self._rows[index][1].hex()) if 0 <= index < len(self._rows) else None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalError("The journal is closed. Open it again.")

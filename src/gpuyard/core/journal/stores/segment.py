@@ -1,0 +1,349 @@
+"""One segment: an SQLite database with a run of consecutive facts, named after the first of them.
+
+A segment says which position it follows, so segments chain like the facts in them. It is made under another name and
+renamed when it is whole. All stay in write-ahead mode; SQLite removes the log when the last connection closes cleanly,
+and a segment without a log is one plain file that can be copied, moved and read anywhere. A retired one may be packed
+with gzip (facts-….sqlite.gz): it can still be read, and nothing more.
+
+Nothing that is read is believed: the schema must be ours to the letter, the numbers must have no gap, every payload
+must fit its hash and every hash the one before it.
+
+Do not open a segment with anything but SQLite while this process has a connection to it. POSIX drops all locks a
+process has on a file when it closes any descriptor of it, and SQLite's locks would go with them.
+"""
+
+import gzip
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
+
+from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFromFuture, StorageFull
+from gpuyard.core.journal.chain import link
+from gpuyard.core.journal.files import (
+    as_journal_errors,
+    no_descriptor,
+    no_descriptor_left,
+    no_space,
+    no_space_left,
+    sync_file,
+    sync_folder,
+)
+from gpuyard.core.journal.records import HASH_BYTES, Position
+from gpuyard.core.journal.stores import wal
+
+FORMAT = 1
+WAY_OUT = (
+    "Restore the folder from a backup, or keep what can still be read: "
+    "python -m gpuyard.core.journal.salvage FOLDER NEW_FOLDER."
+)
+PACKED = ".gz"
+_PATTERN = "facts-*.sqlite"
+_CHUNK = 4096
+_SMALLEST_PAGE = 512
+_SCHEMA = [
+    "CREATE TABLE fact (seq INTEGER PRIMARY KEY, payload BLOB NOT NULL, hash BLOB NOT NULL)",
+    "CREATE TABLE segment (format INTEGER NOT NULL, after_seq INTEGER NOT NULL, after_hash BLOB NOT NULL, checksum BLOB NOT NULL)",
+]
+_HEADER_FROM_18 = bytes([2, 2, 0, 64, 32, 32])
+"""Written and read in write-ahead mode, no bytes reserved on a page, and three constants of the format."""
+_ROWS_A_STATEMENT = 100
+_INSERT = "INSERT INTO fact VALUES (?, ?, ?)"
+_INSERT_MANY = _INSERT + ", (?, ?, ?)" * (_ROWS_A_STATEMENT - 1)
+_NOT_DAMAGE = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_INTERRUPT,
+}  # fmt: skip
+
+SQLITE_SAYS = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises over a damaged file; the second when its sentence quotes the damage."""
+
+Row = tuple[int, bytes, bytes]
+"""Number, payload, hash."""
+
+
+def listed(folder: Path) -> list[Path]:
+    """The segments in a folder, oldest first."""
+    return sorted(path for path in folder.glob(_PATTERN) if path.stem.removeprefix("facts-").isdecimal())
+
+
+def listed_with_packed(folder: Path) -> list[Path]:
+    """The segments in a folder, packed or not, oldest first; one that is there in both ways as it is not packed."""
+    packed = {first_seq(path): path for path in folder.glob(_PATTERN + PACKED)}
+    both = packed | {first_seq(path): path for path in listed(folder)}
+    return [both[seq] for seq in sorted(both)]
+
+
+def first_seq(path: Path) -> int:
+    """The number of a segment's first fact, there or still to come."""
+    return int(path.name.partition(".")[0].removeprefix("facts-"))
+
+
+def damaged(path: Path, seq: int, what: str) -> JournalDamaged:
+    """The error that names the place and the way out."""
+    return JournalDamaged(f"{path.name} in {path.parent} is damaged at fact {seq}: {what}. {WAY_OUT}")
+
+
+def create(folder: Path, after: Position, page_bytes: int) -> Path:
+    """Make an empty segment that follows a position."""
+    path = folder / f"facts-{after.seq + 1:012d}.sqlite"
+    beside = path.with_name(path.name + ".new")
+    after_hash = bytes.fromhex(after.hash)
+    try:
+        with as_journal_errors(folder):
+            beside.unlink(missing_ok=True)
+            beside.touch(mode=0o600)  # SQLite gives its logs the same mode
+            with writing(folder), closing(_connect(beside, "mode=rw")) as connection:
+                connection.execute(f"PRAGMA page_size={page_bytes:d}")
+                _set_durable(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                row = (FORMAT, after.seq, after_hash, _checksum(FORMAT, after.seq, after_hash))
+                connection.execute("INSERT INTO segment VALUES (?, ?, ?, ?)", row)
+                connection.execute("COMMIT")
+            sync_file(beside)
+            beside.replace(path)
+            sync_folder(folder)
+    except JournalError:
+        with suppress(OSError):
+            remove_unfinished(folder)
+        raise
+    return path
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a killed writer was about to make."""
+    for leftover in folder.glob("*.new*"):
+        leftover.unlink()
+
+
+def check_header(path: Path) -> None:
+    """Refuse a file whose first bytes SQLite would believe, read well, and then write wrongly.
+
+    They never change in the life of a segment. Only for a segment to which this process has no connection.
+    """
+    with as_journal_errors(path.parent), path.open("rb") as file:
+        beginning = file.read(24)
+    if beginning[:16] != b"SQLite format 3\0" or beginning[18:] != _HEADER_FROM_18:
+        raise damaged(path, first_seq(path), "it does not begin like an SQLite database in write-ahead mode")
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """A connection whose commits are on disk when they return, with everything in the log moved to the database."""
+    with writing(path.parent), as_journal_errors(path.parent):
+        # A killed writer's last commit may be in the log and not on the disk. It counts as written from now on.
+        if wal.path_of(path).exists():
+            sync_file(wal.path_of(path))
+        connection = _connect(path, "mode=rw")
+        try:
+            _set_durable(connection)
+            _move_log(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _move_log(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError as error:
+        if _code(error) != sqlite3.SQLITE_FULL:
+            raise
+        # The log is as good a place as the database. It is moved when there is space again.
+
+
+def absorb_log(path: Path) -> bool:
+    """Move what is left in a full segment's log into it; False while somebody still reads it."""
+    with writing(path.parent), closing(_connect(path, "mode=rw")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not wal.path_of(path).exists()
+
+
+def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Commit these facts, all or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    # A hundred rows in one statement take two thirds of the time of a hundred statements.
+    whole = len(rows) - len(rows) % _ROWS_A_STATEMENT
+    for first in range(0, whole, _ROWS_A_STATEMENT):
+        connection.execute(_INSERT_MANY, list(chain.from_iterable(rows[first : first + _ROWS_A_STATEMENT])))
+    connection.executemany(_INSERT, rows[whole:])
+    connection.execute("COMMIT")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what SQLite says of a write into errors of the journal."""
+    try:
+        yield
+    except SQLITE_SAYS as error:
+        code = _code(error)
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and no_space_left(folder)):
+            raise no_space(folder) from error
+        if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR} and no_descriptor_left():
+            raise no_descriptor(folder) from error
+        if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            raise JournalDamaged(f"The journal in {folder} can not be written: {error}. {WAY_OUT}") from error
+        raise JournalError(f"Writing to the journal in {folder} failed: {error}. Open it again.") from error
+
+
+@contextmanager
+def reader(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that changes nothing, not even by closing. A packed segment is unpacked for as long."""
+    with _unpacked(path) if path.suffix == PACKED else nullcontext(path) as file:
+        with as_journal_errors(path.parent):
+            # SQLite takes a file without a first page for a new database, and throws the log beside it away.
+            cut = file.stat().st_size < _SMALLEST_PAGE
+            log_there = wal.path_of(file).exists()
+        if cut:
+            raise damaged(path, first_seq(path), "the file is cut short")
+        try:
+            with closing(_connect(file, "mode=ro" if log_there else "mode=ro&immutable=1")) as connection:
+                yield connection
+        except SQLITE_SAYS as error:
+            raise _unreadable(path, first_seq(path), error) from error
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    with TemporaryDirectory(prefix="gpuyard-") as folder:
+        plain = Path(folder) / path.stem
+        with as_journal_errors(path.parent), gzip.open(path) as packed, plain.open("wb") as file:
+            try:
+                copyfileobj(packed, file)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise damaged(path, first_seq(path), f"it can not be unpacked ({error})") from error
+        yield plain
+
+
+def start_of(path: Path, connection: sqlite3.Connection) -> Position:
+    """The position a segment follows, by its own word."""
+    first = first_seq(path)
+    row = connection.execute("SELECT format, after_seq, after_hash, checksum FROM segment").fetchone()
+    if row is None or row[3] != _checksum(*row[:3]):
+        raise damaged(path, first, "its first page does not say which fact it follows")
+    if row[0] > FORMAT:
+        raise JournalFromFuture(
+            f"{path.name} has format {row[0]}, and this gpuyard reads up to {FORMAT}: "
+            "a newer one wrote it. Run that version, or a newer one."
+        )
+    schema = connection.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master ORDER BY name").fetchall()
+    if schema != [(statement.encode(),) for statement in _SCHEMA] or row[1] != first - 1:
+        raise damaged(path, first, "its first page is not what was written")
+    return Position(row[1], bytes(row[2]).hex())
+
+
+def walk(paths: Sequence[Path], after: int = 0, until: int | None = None) -> Iterator[Row]:
+    """All facts after a number, across segments, each one checked. Holds no lock between chunks."""
+    seq, digest = after, b""
+    for path in _from(paths, after):
+        with reader(path) as connection:
+            start = start_of(path, connection)
+            if not digest:
+                digest = _hash_at(path, connection, start, after)
+            elif start != Position(seq, digest.hex()):
+                raise damaged(path, seq + 1, f"it follows fact {start.seq}, and fact {seq} is the last before it")
+            for chunk in _chunks(path, connection, seq, until):
+                for row in chunk:
+                    seq += 1
+                    if row[0] != seq or type(row[1]) is not bytes or row[2] != (digest := link(digest, row[1])):
+                        raise damaged(path, seq, "it is not there" if row[0] != seq else "it does not fit its hash")
+                    yield row
+    if until is not None and seq < until:
+        raise damaged(paths[-1], seq + 1, "it is not there")
+
+
+def position_at(paths: Sequence[Path], seq: int) -> Position:
+    """The position of one fact that is there, by the word of its segment."""
+    path = _from(paths, seq)[0]
+    with reader(path) as connection:
+        return Position(seq, _hash_at(path, connection, start_of(path, connection), seq).hex())
+
+
+def last_seq(path: Path) -> int:
+    """The highest number in a segment."""
+    with reader(path) as connection:
+        (highest,) = connection.execute("SELECT max(seq) FROM fact").fetchone()
+        if highest is None:
+            return first_seq(path) - 1
+        if not isinstance(highest, int):
+            raise damaged(path, first_seq(path), "its last fact has no number")
+        return highest
+
+
+def _from(paths: Sequence[Path], after: int) -> Sequence[Path]:
+    """The segments that are needed to go on after a fact."""
+    begun = [index for index, path in enumerate(paths) if first_seq(path) <= after + 1]
+    if not begun:
+        there = f"the first that is there is {first_seq(paths[0])}" if paths else "nothing is there"
+        raise JournalError(
+            f"The journal can not be read from fact {after + 1}: {there}. "
+            "Start from the newest snapshot, or look where retired ones are kept."
+        )
+    return paths[begun[-1] :]
+
+
+def _hash_at(path: Path, connection: sqlite3.Connection, start: Position, seq: int) -> bytes:
+    if seq == start.seq:
+        return bytes.fromhex(start.hash)
+    row = connection.execute("SELECT hash FROM fact WHERE seq = ?", (seq,)).fetchone()
+    if row is None or not isinstance(row[0], bytes) or len(row[0]) != HASH_BYTES:
+        raise damaged(path, seq, "it is not there")
+    return row[0]
+
+
+def _chunks(path: Path, connection: sqlite3.Connection, seq: int, until: int | None) -> Iterator[list[Row]]:
+    while True:
+        end = seq + _CHUNK if until is None else min(seq + _CHUNK, until)
+        query = "SELECT seq, payload, hash FROM fact WHERE seq > ? AND seq <= ? ORDER BY seq"
+        try:
+            chunk = connection.execute(query, (seq, end)).fetchall()
+        except SQLITE_SAYS as error:
+            raise _unreadable(path, seq + 1, error) from error
+        if chunk:
+            yield chunk
+        if len(chunk) < _CHUNK:
+            return
+        seq = end
+
+
+def _unreadable(path: Path, seq: int, error: Exception) -> JournalError:
+    code = _code(error)
+    if code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR} and no_space_left(path.parent):
+        return StorageFull(
+            f"There is no space left in {path.parent}, not even to open the journal; free some and try again."
+        )
+    if code in _NOT_DAMAGE:
+        return JournalError(f"{path.name} in {path.parent} can not be read: {error}.")
+    return damaged(path, seq, str(error))
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    # Autocommit: transactions begin and end where this file says so. The journal's mutex guards the writer.
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    connection.text_factory = bytes
+    return connection
+
+
+def _set_durable(connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    if mode not in {b"wal", "wal"}:
+        raise sqlite3.OperationalError("the file system does not allow a write-ahead log")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _code(error: Exception) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def _checksum(form: object, seq: object, digest: object) -> bytes:
+    return blake2b(repr((form, seq, digest)).encode(), digest_size=8).digest()

@@ -1,0 +1,90 @@
+"""The search of the score `fragmentation`: the cheapest room, without a look at every node.
+
+Bays that cost the same before one looks into their nodes form a class: as many free GPUs, or a shared card with as much
+left, and models under the same pressure. Classes are tried from the cheapest on, and only while the best a node
+can still save (`least_stranding`) could make up for what the class costs. Of a class, `LOOKS` nodes with room are compared.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.values import MILLI, Link
+from gpuyard.core.placement.device_group_mask import BaySet, members, without
+from gpuyard.core.placement.index import Bay, Index
+from gpuyard.core.placement.model_cache_affinity import Model, pick
+from gpuyard.core.placement.room import candidates, fits_now, share_card, share_slice, whole_slice
+from gpuyard.core.placement.scores.fragmentation import Fragmentation
+from gpuyard.core.placement.shape import Shape
+
+LOOKS = 16
+"""How many nodes of a class are compared."""
+MOST_LOOKS = 96
+"""And in all, once there is one with room."""
+
+Class = tuple[float, int, int, BaySet]
+"""What it costs; what is left of the card, or MILLI and more for fresh ones; thousandths taken; its bays."""
+
+
+def descend(
+    shape: Shape, index: Index, costs: Fragmentation, eligible: BaySet, model: Model | None
+) -> Placement | None:
+    """The cheapest room for a shape of one node; of equally cheap ones of a class, where the model ran last."""
+    warm = index.warmth.bays(model)
+    possible = candidates(shape, index) & eligible
+    best, best_cost, best_left, looks = None, 0.0, 0, 0
+    full: BaySet = 0
+    for cost, left, milli, bays in sorted(_classes(shape, index, costs, possible)):
+        least = cost + costs.least_stranding(milli, shape.cpus, shape.memory_mib)
+        if best is not None and (looks >= MOST_LOOKS or least >= best_cost):
+            break
+        here = 0
+        possible_here = without(bays, full)
+        for number in chain(members(possible_here & warm), members(without(possible_here, warm))):
+            bay = index.bay(number)
+            if not fits_now(shape, bay):
+                full |= bay.bit
+            elif left >= MILLI or share_card(shape, bay, left) is not None:
+                price = round(cost + costs.stranding(bay.host, milli, shape.cpus, shape.memory_mib), 6)
+                if best is None or price < best_cost:
+                    best, best_cost, best_left = bay, price, left
+                here += 1
+                if here == LOOKS:
+                    break
+        looks += here
+    return None if best is None else Placement((_slice(shape, best, best_left, model),))
+
+
+def _classes(shape: Shape, index: Index, costs: Fragmentation, possible: BaySet) -> Iterator[Class]:
+    if not shape.gpus and shape.share is None:  # CPUs only: leave nodes with GPUs to those who need them
+        yield -1.0, MILLI, 0, possible & index.without_gpus
+        for bays in index.by_model.values():
+            yield 0.0, MILLI, 0, possible & bays
+        return
+    for pressure, models in costs.tiers:
+        among = possible & models
+        if not among:
+            continue
+        if shape.share is None:
+            for free in range(shape.gpus, len(index.by_free)):
+                if bays := index.by_free[free] & among:
+                    milli = shape.gpus * MILLI
+                    yield round(costs.whole(free, shape.gpus) + pressure * milli, 6), MILLI + free, milli, bays
+            continue
+        assert shape.needs is not None
+        for milli, having in shape.needs.items():
+            if within := among & having:
+                for left, bays in index.by_left.items():
+                    if left >= milli and (bays := bays & within):
+                        yield round(costs.rest(left, milli) + pressure * milli, 6), left, milli, bays
+                for free in range(1, len(index.by_free)):
+                    if bays := index.by_free[free] & within:
+                        yield round(costs.fresh(free, milli) + pressure * milli, 6), MILLI + free, milli, bays
+
+
+def _slice(shape: Shape, bay: Bay, left: int, model: Model | None) -> Slice:
+    if shape.share is None:
+        return whole_slice(shape, bay, model)
+    card = share_card(shape, bay, left) if left < MILLI else pick(bay, 1, Link.ANY, model)[0]
+    assert card is not None
+    return share_slice(shape, bay, card)

@@ -1,0 +1,16 @@
+"""The node has the CPUs the task needs."""
+
+from gpuyard.core.domain.refusals import Never, TooFewCpus
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.index import Index
+
+
+def bays(ask: Resources, index: Index) -> BaySet:
+    """Bays of nodes with enough CPUs built in."""
+    return index.by_cpus.at_least(ask.cpus) if ask.cpus else index.everywhere
+
+
+def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+    """Name the largest node."""
+    return TooFewCpus(ask.cpus, index.by_cpus.largest(among))

@@ -1,0 +1,21 @@
+"""The node has as many GPUs of one model as the task needs on each node."""
+
+from gpuyard.core.domain.refusals import Never, NodeTooSmall
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.index import Index
+
+
+def _needed(ask: Resources) -> int:
+    return 1 if ask.share else ask.gpus
+
+
+def bays(ask: Resources, index: Index) -> BaySet:
+    """Bays with enough cards; a task without GPUs is at home in one bay of every node."""
+    needed = _needed(ask)
+    return index.by_gpu_count.at_least(needed) if needed else index.primary
+
+
+def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+    """Name the largest node."""
+    return NodeTooSmall(_needed(ask), index.by_gpu_count.largest(among))

@@ -1,0 +1,23 @@
+"""The GPUs are of a model the task accepts."""
+
+from gpuyard.core.domain.gpu_names import nearest
+from gpuyard.core.domain.refusals import Never, UnknownGpuModel
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.index import Index
+
+
+def bays(ask: Resources, index: Index) -> BaySet:
+    """Bays with one of the named models; all bays when none is named."""
+    if not ask.models:
+        return index.everywhere
+    found = 0
+    for model in ask.models:
+        found |= index.by_model.get(model, 0)
+    return found
+
+
+def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+    """Name the models there are."""
+    known = sorted(model for model, having in index.by_model.items() if having & among)
+    return UnknownGpuModel(ask.models, tuple(known), next(filter(None, (nearest(it, known) for it in ask.models)), ""))

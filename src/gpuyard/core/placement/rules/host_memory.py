@@ -1,0 +1,16 @@
+"""The node has the host memory the task needs."""
+
+from gpuyard.core.domain.refusals import HostMemoryTooSmall, Never
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.index import Index
+
+
+def bays(ask: Resources, index: Index) -> BaySet:
+    """Bays of nodes with enough memory built in."""
+    return index.by_memory.at_least(ask.memory_mib) if ask.memory_mib else index.everywhere
+
+
+def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+    """Name the largest node."""
+    return HostMemoryTooSmall(ask.memory_mib, index.by_memory.largest(among))

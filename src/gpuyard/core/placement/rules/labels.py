@@ -1,0 +1,20 @@
+"""The node carries every label the task names."""
+
+from gpuyard.core.domain.refusals import Never, NoNodeWithLabels
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.index import Index
+
+
+def bays(ask: Resources, index: Index) -> BaySet:
+    """Bays of nodes with all the labels."""
+    found = index.everywhere
+    for label in ask.labels:
+        found &= index.by_label.get(label, 0)
+    return found
+
+
+def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+    """Name the labels no such node carries; all of them if each is carried, only never together."""
+    missing = [f"{key}={value}" for key, value in ask.labels if not index.by_label.get((key, value), 0) & among]
+    return NoNodeWithLabels(tuple(missing or [f"{key}={value}" for key, value in ask.labels]))

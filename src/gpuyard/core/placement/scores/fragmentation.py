@@ -1,0 +1,131 @@
+"""Take the room whose loss costs the yard's tasks least.
+
+Promise: steepest descent on what room is still good for. The open tasks of the yard, waiting and running, stand for what
+will be asked for next (`Demand`); with none, or with all alike, it is best fit. Four things are added up, in
+thousandths of a GPU:
+
+- *fragments*: a GPU that is free beside k - 1 others, or the rest of a shared card, counts with the part of the tasks
+  that ask for more than that; and, with less weight, one on a node with too few CPUs left for them
+  (Weng et al., "Beware of Fragmentation", USENIX ATC 2023);
+- *worth*: what the rest of a shared card could still hold, at prices that follow from the shares asked for (`worth`);
+- *stranded* GPUs: those for which a node has too few CPUs or too little memory left, if tasks go on to ask as they do;
+- *pressure*: GPUs of models that tasks insist on, by how much is asked of them against how many there are.
+
+Choose it when sizes are mixed, GPUs are shared, or tasks differ in CPUs and models. It compares a bounded number of
+nodes a decision, so it is slower than the other scores. For gangs, whole nodes and wishes for a link it only counts free
+GPUs. A share of memory is counted as a part of the largest card. The weights were found on the openb traces (decision 0016).
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from gpuyard.core.domain.values import MILLI
+from gpuyard.core.placement.demand import Demand, milli_of
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.fragmentation_cost import STEP_MILLI
+from gpuyard.core.placement.index import Host, Index
+
+WORTH = 6.0
+"""What a card's worth counts for, against a fragment as large as a card."""
+PRESSURE = 1.0
+"""The same for a GPU of a model of which as much is asked by name as is there, against all."""
+CPU_FRAGMENT = 0.1
+"""The same for a GPU on a node with too few CPUs for a task."""
+SLACK = 0.9
+"""A node is short of CPUs or memory when it has less than this part of what tasks ask for beside a GPU."""
+
+
+class Fragmentation:
+    """What room costs, as tables: made when the demand or the nodes have changed, read with every decision."""
+
+    def __init__(self, index: Index, demand: Demand) -> None:
+        most = max(len(index.by_free) - 1, 1)
+        wholes, shares = [0] * (most + 2), [0] * (MILLI + 1)
+        card_mib = index.by_gpu_memory.largest(index.everywhere)
+        by_cpus: dict[int, int] = {}
+        cpus = memory_mib = milli = 0
+        for ask, count in demand.asks():
+            if ask.share is not None:
+                shares[milli_of(ask, card_mib)] += count
+            elif ask.gpus:
+                wholes[min(ask.gpus, most + 1)] += count
+            else:
+                continue
+            by_cpus[ask.cpus] = by_cpus.get(ask.cpus, 0) + count
+            cpus += ask.cpus * count
+            memory_mib += ask.memory_mib * count
+            milli += milli_of(ask, card_mib) * count
+        tasks = max(sum(wholes) + sum(shares), 1)
+        self._of_free = [free * MILLI * (sum(wholes[free + 1 :]) / tasks - WORTH) for free in range(most + 1)]
+        self._of_rest = [0.0] * MILLI
+        larger, worth = sum(wholes), demand.worth(card_mib)
+        for left in range(MILLI - 1, 0, -1):
+            larger += shares[left + 1]
+            self._of_rest[left] = left * larger / tasks - WORTH * MILLI * worth[left // STEP_MILLI]
+        self._cpus = sorted(by_cpus)
+        self._ask_for_more = [
+            sum(by_cpus[more] for more in self._cpus[place:]) / tasks for place in range(len(by_cpus) + 1)
+        ]
+        self._milli_a_cpu = milli / (cpus * SLACK) if cpus else 0.0
+        self._milli_a_mib = milli / (memory_mib * SLACK) if memory_mib else 0.0
+        self.tiers = _tiers(index, demand, card_mib)
+        """Bays by the pressure on their model, lowest first."""
+
+    def whole(self, free: int, wanted: int) -> float:
+        """What it costs to take so many of the free GPUs of a bay."""
+        return self._of_free[free - wanted] - self._of_free[free]
+
+    def fresh(self, free: int, milli: int) -> float:
+        """What it costs to begin to share one of the free GPUs of a bay."""
+        return self._of_free[free - 1] - self._of_free[free] + self._of_rest[MILLI - milli]
+
+    def rest(self, left: int, milli: int) -> float:
+        """What it costs to take a share of a card that is shared already."""
+        return self._of_rest[left - milli] - self._of_rest[left]
+
+    def counts(self, wanted: int) -> Sequence[int]:
+        """Numbers of free GPUs, first choice first, for those who do not look into nodes."""
+        return sorted(range(wanted, len(self._of_free)), key=lambda free: (round(self.whole(free, wanted), 6), free))
+
+    def stranding(self, host: Host, milli: int, cpus: int, memory_mib: int) -> float:
+        """What it costs, in GPUs that lack CPUs or memory, to take this of a node."""
+        free, cpus_free, memory_free = host.milli_free, host.cpus_free, host.memory_free
+        after = self._stranded(free - milli, cpus_free - cpus, memory_free - memory_mib)
+        return after - self._stranded(free, cpus_free, memory_free)
+
+    def least_stranding(self, milli: int, cpus: int, memory_mib: int) -> float:
+        """No node can do better than this."""
+        return min(0.0, self._served(milli, cpus, memory_mib) - milli) - CPU_FRAGMENT * milli
+
+    def _stranded(self, milli: int, cpus: int, memory_mib: int) -> float:
+        short = max(0.0, milli - self._served(milli, cpus, memory_mib))
+        return short + CPU_FRAGMENT * milli * self._ask_for_more[bisect_right(self._cpus, cpus)]
+
+    def _served(self, milli: int, cpus: int, memory_mib: int) -> float:
+        """How many thousandths of GPUs these CPUs and this memory serve; all, as far as nobody asks for any."""
+        by_cpus = cpus * self._milli_a_cpu if self._milli_a_cpu else milli
+        by_memory = memory_mib * self._milli_a_mib if self._milli_a_mib else milli
+        return min(by_cpus, by_memory)
+
+
+def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, BaySet]]:
+    """What is asked of each model by tasks that insist on models, as a part of all, against its part of the GPUs."""
+    gpus = {model: index.by_gpu_count.total(bays) for model, bays in index.by_model.items()}
+    pressure = dict.fromkeys(gpus, 0.0)
+    asked = 0
+    for ask, count in demand.asks():
+        milli = count * milli_of(ask, card_mib)
+        asked += milli
+        accepted = [model for model in ask.models if model in gpus]
+        for model in accepted:
+            pressure[model] += milli / sum(gpus[model] for model in accepted)
+    tiers: dict[float, BaySet] = {}
+    for model, bays in index.by_model.items():
+        level = round(PRESSURE * pressure[model] * sum(gpus.values()) / max(asked, 1), 2)
+        tiers[level] = tiers.get(level, 0) | bays
+    return sorted(tiers.items())
+
+
+def order(wanted: int, index: Index, demand: Demand) -> Fragmentation:  # noqa: ARG001
+    """The same for every number of GPUs."""
+    return Fragmentation(index, demand)

@@ -1,0 +1,15 @@
+"""Take the emptiest node.
+
+Promise: tasks are kept apart, so each has more of its node's CPUs, memory bandwidth and air for itself.
+Choose it for small yards of single-GPU tasks. It leaves no room for large tasks.
+"""
+
+from collections.abc import Sequence
+
+from gpuyard.core.placement.demand import Demand
+from gpuyard.core.placement.index import Index
+
+
+def order(wanted: int, index: Index, demand: Demand) -> Sequence[int]:  # noqa: ARG001
+    """From most to exactly enough."""
+    return range(max(len(index.by_free) - 1, wanted), wanted - 1, -1)

@@ -1,0 +1,89 @@
+"""Which cards of a bay: together where the task wants it, and without breaking up groups that others may want.
+
+The answer depends only on which cards are free, how many are wanted and the wish, so it is computed once and kept.
+A group is what hangs together: cards on one NVLink, or on one NUMA domain. The rule is best fit: the smallest group
+that still holds all; if none does, the largest groups first, so that the task is cut into few pieces.
+"""
+
+from functools import lru_cache
+
+from gpuyard.core.domain.node import Gpu
+from gpuyard.core.domain.values import Link
+
+MOST_LIKED = 10_000
+"""How many answers of `pick_liked` are kept: there are many sets of cards with many free ones among them."""
+
+
+class Topology:
+    """How the cards of a bay hang together. Bays that are built alike share one."""
+
+    def __init__(self, gpus: tuple[tuple[int, Gpu], ...]) -> None:
+        self._numa = _groups(gpus, "numa")
+        self._nvlink = _groups(gpus, "nvlink")
+        self._picks: dict[tuple[int, int, Link], tuple[int, ...]] = {}
+        self._liked: dict[tuple[int, int, int, Link], tuple[int, ...]] = {}
+
+    def pick(self, free: int, count: int, link: Link) -> tuple[int, ...]:
+        """Choose `count` of the free cards; `free` has a bit for each card's index on the node."""
+        key = (free, count, link)
+        chosen = self._picks.get(key)
+        if chosen is None:
+            chosen = self._picks[key] = self._pick(free, count, link)
+        return chosen
+
+    def pieces(self, gpus: tuple[int, ...], link: Link) -> int:
+        """Into how many groups a choice is cut: 1 is what a task with a wish hopes for."""
+        groups = self._numa if link is Link.NUMA else self._nvlink
+        return sum(1 for group in groups if mask_of(gpus) & group)
+
+    def pick_liked(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
+        """The same among those of the free cards that somebody likes better; empty where that is not as good."""
+        key = (free, liked, count, link)
+        chosen = self._liked.get(key)
+        if chosen is None:
+            if len(self._liked) >= MOST_LIKED:
+                self._liked.clear()
+            chosen = self._liked[key] = self._pick_liked(free, liked, count, link)
+        return chosen
+
+    def _pick_liked(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
+        """As good is what is cut into as few pieces, and leaves groups of the same sizes."""
+        if liked.bit_count() < count:
+            return ()
+        chosen, usual = self.pick(liked, count, link), self.pick(free, count, link)
+        same_pieces = self.pieces(chosen, link) == self.pieces(usual, link)
+        return chosen if same_pieces and self._rests(free, chosen) == self._rests(free, usual) else ()
+
+    def _rests(self, free: int, taken: tuple[int, ...]) -> list[int]:
+        left = free & ~mask_of(taken)
+        return sorted((group & left).bit_count() for group in self._nvlink)
+
+    def _pick(self, free: int, count: int, link: Link) -> tuple[int, ...]:
+        groups = self._numa if link is Link.NUMA else self._nvlink
+        pools = [pool for group in groups if (pool := group & free)]
+        enough = [pool for pool in pools if pool.bit_count() >= count]
+        if enough:
+            pools = [min(enough, key=lambda pool: (pool.bit_count(), pool))]
+        else:
+            pools.sort(key=lambda pool: (-pool.bit_count(), pool))
+        cards = [card for pool in pools for card in _cards(pool)]
+        return tuple(sorted(cards[:count]))
+
+
+def _groups(gpus: tuple[tuple[int, Gpu], ...], by: str) -> list[int]:
+    """Bit masks of the cards that belong together; cards without NVLink fall back to their NUMA domain."""
+    masks: dict[tuple[str, int], int] = {}
+    for index, gpu in gpus:
+        key = ("nvlink", gpu.nvlink) if by == "nvlink" and gpu.nvlink is not None else ("numa", gpu.numa)
+        masks[key] = masks.get(key, 0) | 1 << index
+    return list(masks.values())
+
+
+def _cards(mask: int) -> list[int]:
+    return [index for index in range(mask.bit_length()) if mask >> index & 1]
+
+
+@lru_cache(maxsize=1 << 16)
+def mask_of(gpus: tuple[int, ...]) -> int:
+    """The cards of a slice as bits."""
+    return sum(1 << gpu for gpu in gpus)

@@ -1,0 +1,1 @@
+"""Predicts: run times from history, a GPU performance model, measurements, policy training, code analysis."""

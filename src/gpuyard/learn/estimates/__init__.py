@@ -1,0 +1,1 @@
+"""Run times, estimated from the tasks that have ended."""

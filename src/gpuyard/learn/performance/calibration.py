@@ -1,0 +1,86 @@
+"""A GPU that was measured a little: what a minute on it tells.
+
+Two things can be known of a GPU besides its data sheet. Its peaks, measured (`gpuyard profile calibrate`), put the
+sheet right. And a few rows of work measured there show in which direction the prediction for it is wrong: near a row that was
+slower than predicted, others will be, too. `Correction` is that sentence as a Gaussian process: how far two rows are apart
+is counted in all features, and for what is far from everything measured most of the mean is what remains. A plain
+offset is hardly better than nothing, because a GPU is good at some sorts of work and bad at others.
+"""
+
+import csv
+import json
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance.dataset import Floats
+
+NOISE = 0.1
+"""The part of a row's error that says nothing of its neighbours."""
+PEAKS = ("fp32_tflops", "tf32_tflops", "bf16_tflops", "fp16_tflops", "fp8_tflops", "copy_gb_s", "launch_us")
+"""What can be measured of a GPU."""
+
+
+class Correction(msgspec.Struct, frozen=True):
+    """What the rows that were measured on one GPU say about others there."""
+
+    middle: list[float]
+    spread: list[float]
+    """Of each feature, so that all count alike."""
+    rows: list[list[float]]
+    weights: list[float]
+    low: float
+    high: float
+    """How wrong it is for a row that was left out: between these, as logarithms, eight times of ten."""
+
+    @staticmethod
+    def of(features: Floats, wrong: Floats, part: float) -> "Correction":
+        """From features of the measured rows, and the logarithm of measured over predicted."""
+        middle, spread = np.nanmean(features, axis=0), np.nanstd(features, axis=0)
+        spread = np.where(spread > 1e-9, spread, 1.0)
+        rows = np.nan_to_num((features - middle) / spread)
+        inverse = np.linalg.inv(_alike(rows, rows) + NOISE * np.eye(len(rows)))
+        weights = inverse @ wrong
+        left_out = weights / np.diag(inverse)
+        low, high = (float(np.quantile(left_out, q)) for q in ((1 - part) / 2, (1 + part) / 2))
+        return Correction(middle.tolist(), spread.tolist(), rows.tolist(), weights.tolist(), low, high)
+
+    def at(self, features: Floats) -> Floats:
+        """What to add to the logarithm of a prediction."""
+        rows = np.nan_to_num((features - np.array(self.middle)) / np.array(self.spread))
+        return np.asarray(_alike(rows, np.array(self.rows)) @ np.array(self.weights), dtype=np.float64)
+
+
+def _alike(one: Floats, other: Floats) -> Floats:
+    """Two for the same row, half of that for rows that have nothing in common."""
+    apart = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
+    return np.asarray(np.exp(-np.sqrt(np.maximum(apart, 0.0) / one.shape[1] / 2.0)) + 1.0, dtype=np.float64)
+
+
+def read_peaks(path: Path) -> dict[str, dict[str, float]]:
+    """What `gpuyard profile calibrate` wrote: an object or a list of them, or a table with a line for each GPU."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        said = json.loads(text) if text.lstrip()[:1] in {"{", "["} else list(csv.DictReader(text.splitlines()))
+    except ValueError as error:
+        raise WrongInput(f"{path} is neither JSON nor a table: {error}") from None
+    found = {}
+    for number, one in enumerate([said] if isinstance(said, dict) else said, start=1):
+        if not isinstance(one, dict) or not one.get("gpu"):
+            raise WrongInput(f"{path}, entry {number}: it does not say which gpu it is about")
+        found[str(one["gpu"])] = {
+            name: _positive(path, number, name, one[name]) for name in PEAKS if one.get(name) not in {None, ""}
+        }
+    return found
+
+
+def _positive(path: Path, number: int, name: str, value: object) -> float:
+    try:
+        amount = float(str(value))
+    except ValueError:
+        amount = float("nan")
+    if not 0 < amount < float("inf"):
+        raise WrongInput(f"{path}, entry {number}: {name} must be a number above 0, not {value!r}")
+    return amount

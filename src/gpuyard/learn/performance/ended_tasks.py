@@ -1,0 +1,118 @@
+"""Rows from tasks of a yard that have ended: what they said they compute, and what that took.
+
+A task tells less than a profile. Its run time has the start of the program in it, and all that is not a step; so only tasks
+count that ended well, ran for half a minute or longer on one GPU, and said how many steps they do. Its memory is what the driver
+saw, with CUDA's own part, which is taken off. Both are what the next task of its kind will take in this yard, and that is what
+a yard wants to know.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.workload import Work
+from gpuyard.learn.performance.dataset import Rows, together
+from gpuyard.learn.performance.gpu_specs import Gpu, Specs
+from gpuyard.learn.performance.model import Performance
+from gpuyard.learn.performance.operation_profile import Anatomy
+from gpuyard.learn.performance.query import CONTEXT_MIB, made_of, rows
+
+LEAST_SECONDS = 30.0
+"""What ran for less is mostly its own start."""
+LEAST_MIB = 16.0
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """A task that said what it computes, and what that took."""
+
+    work: Work
+    gpu_model: str
+    seconds: float
+    ended_at: float
+    memory_peak_mib: float | None = None
+    utilization: float | None = None
+    """In percent."""
+
+
+class _Answer(msgspec.Struct):
+    """What the archive keeps of a task, as far as it matters here."""
+
+    gpu_count: int
+    nodes: int
+    reason_code: str | None
+    run_seconds: float | None = None
+    ran_on: str | None = None
+    work: Work | None = None
+    gpu_memory_peak_mib: float | None = None
+    gpu_utilization: float | None = None
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def ran_of(ended: Iterable[tuple[float, bytes]]) -> list[Ran]:
+    """Those of the archive's tasks that something can be learnt from, in the order in which they ended."""
+    found = []
+    for at, answer in ended:
+        if b'"work":null' in answer:
+            continue
+        try:
+            said = _decode(answer)
+        except msgspec.DecodeError:  # kept by a gpuyard that knew of no work
+            continue
+        if said.work is None or said.ran_on is None or said.reason_code != Why.SUCCEEDED:
+            continue
+        if said.gpu_count * said.nodes == 1 and said.work.steps > 1 and (said.run_seconds or 0.0) >= LEAST_SECONDS:
+            seconds = said.run_seconds or 0.0
+            found.append(
+                Ran(said.work, said.ran_on, seconds, at, said.gpu_memory_peak_mib, said.gpu_utilization)
+            )  # fmt: skip
+    return found
+
+
+def rows_of(ran: Sequence[Ran], specs: Specs) -> dict[str, Rows]:
+    """As rows, by kind. What is of models or GPUs that nobody knows is left out."""
+    alike: dict[tuple[Work, str], list[Ran]] = {}
+    for one in ran:
+        alike.setdefault((one.work, one.gpu_model), []).append(one)
+    parts: list[Rows] = []
+    for (work, gpu_model), some in alike.items():
+        try:
+            made, chip = made_of(work), specs.find(gpu_model)
+        except WrongInput:
+            continue
+        parts += _measured(work, made, chip, some)
+    return together(parts)
+
+
+def _measured(work: Work, made: Anatomy, chip: Gpu, some: list[Ran]) -> list[Rows]:
+    """What tasks with the same work on the same GPU took."""
+    took = {
+        "network": [one.seconds / work.steps * 1e3 for one in some],
+        "memory": [
+            max(one.memory_peak_mib - CONTEXT_MIB, LEAST_MIB)
+            for one in some
+            if one.memory_peak_mib is not None and made.parameter_bytes
+        ],
+        "utilisation": [max(one.utilization / 100.0, 0.01) for one in some if one.utilization is not None],
+    }
+    return [_rows(kind, work, made, chip, values) for kind, values in took.items() if values]
+
+
+def _rows(kind: str, work: Work, made: Anatomy, chip: Gpu, values: list[float]) -> Rows:
+    count = len(values)
+    asked = rows(kind, work, [made] * count, np.full(count, float(work.batch)), [chip.gpu] * count)
+    return replace(asked, measured=np.array(values))
+
+
+def wrong_by(model: Performance, ran: Sequence[Ran]) -> float | None:
+    """By which part predictions of these run times are wrong on average; none: it can say nothing of them."""
+    found = rows_of(ran, model.specs).get("network")
+    if found is None:
+        return None
+    said = model.predict(found)
+    return float(np.mean(np.abs(said.middle / found.measured - 1.0)))

@@ -1,0 +1,98 @@
+"""How right predictions are, asked honestly: what is predicted was left out when it was learnt.
+
+What is left out decides what the figure means. Random rows: a GPU and a family that were measured, in another size. Whole
+families: a model that is new. Whole GPUs: a machine that is new, with its data sheet alone, or with a few rows measured on it
+(`samples`). Every split is drawn by a seed, and every row is predicted once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance import kind_model
+from gpuyard.learn.performance.dataset import Rows
+from gpuyard.learn.performance.gpu_specs import Specs
+from gpuyard.learn.performance.kind_model import Prediction
+from gpuyard.learn.performance.model import Performance, accuracy
+
+SPLITS = ("random", "family", "gpu")
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Rows, and what was said of them."""
+
+    rows: Rows
+    said: Prediction
+
+
+def between(train: Mapping[str, Rows], test: Mapping[str, Rows], specs: Specs, seed: int = 1) -> list[Told]:
+    """Learn from some files, predict others."""
+    missing = sorted(set(test) - set(train))
+    if missing:
+        raise WrongInput(f"Nothing to learn {', '.join(missing)} from: no file of that kind among those to train on")
+    model = Performance.learnt({kind: train[kind] for kind in test}, specs, seed)
+    return [Told(rows, model.predict(rows)) for rows in test.values()]
+
+
+def within(kinds: Mapping[str, Rows], specs: Specs, split: str, seed: int = 1, samples: int = 0) -> list[Told]:
+    """Leave out parts of the rows in turn, learn from the rest, predict what was left out."""
+    return [
+        Told(rows.take(held), kind_model.fit(rows.take(~held | shown), specs, seed).predict(rows.take(held), specs))
+        for rows in kinds.values()
+        for held, shown in parts(rows, split, seed, samples)
+    ]
+
+
+def parts(rows: Rows, split: str, seed: int, samples: int) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Which rows are predicted, and which of a GPU that is left out are shown after all."""
+    chance = np.random.default_rng(seed)
+    if split == "gpu":
+        names = np.unique(rows.gpu)
+        if len(names) < 2:
+            raise WrongInput(f"All rows of {rows.kind} are of {names[0]}: to leave out a GPU takes two")
+        for name in names.tolist():
+            there = np.flatnonzero(rows.gpu == name)
+            shown = np.zeros(len(rows), dtype=np.bool_)
+            shown[chance.permutation(there)[: min(samples, len(there) // 2)]] = True
+            yield (rows.gpu == name) & ~shown, shown
+        return
+    groups = np.arange(len(rows)).astype(np.str_) if split == "random" else rows.family
+    names = np.unique(groups)
+    if len(names) < 2:
+        raise WrongInput(f"All rows of {rows.kind} are of one family: to leave out one takes two")
+    lot = dict(zip(names.tolist(), (chance.permutation(len(names)) % min(FOLDS, len(names))).tolist(), strict=True))
+    fold = np.array([lot[name] for name in groups.tolist()])
+    nothing = np.zeros(len(rows), dtype=np.bool_)
+    for number in range(fold.max() + 1):
+        yield fold == number, nothing
+
+
+def report(told: list[Told]) -> dict[str, Any]:
+    """Figures over all rows, and by GPU and by kind."""
+
+    def over(pick: Any) -> dict[str, dict[str, float]]:
+        names = np.concatenate([pick(one) for one in told])
+        return {
+            name: accuracy(measured[names == name], _some(said, names == name)) for name in np.unique(names).tolist()
+        }
+
+    measured = np.concatenate([one.rows.measured for one in told])
+    said = Prediction(
+        *(np.concatenate([getattr(one.said, name) for one in told]) for name in ("middle", "low", "high", "head"))
+    )
+    return {
+        **accuracy(measured, said),
+        "by_gpu": over(lambda one: one.rows.gpu),
+        "by_kind": over(lambda one: np.full(len(one.rows), one.rows.kind)),
+        "by_head": over(lambda one: one.said.head),
+    }
+
+
+def _some(said: Prediction, which: NDArray[np.bool_]) -> Prediction:
+    return Prediction(said.middle[which], said.low[which], said.high[which], said.head[which])

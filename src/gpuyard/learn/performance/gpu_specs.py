@@ -1,0 +1,174 @@
+"""GPUs as their data sheets describe them: what a prediction for a GPU nobody has measured can start from.
+
+A file of specs is CSV with a line for each GPU; `data/gpus.csv` is the one that ships. Peaks are dense. What was measured
+on a node (`gpuyard profile calibrate`) puts the sheet right: boards with a power cap never reach theirs for long.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.core.domain.errors import WrongInput
+
+SHIPPED = Path(__file__).parent / "data" / "gpus.csv"
+
+PICOJOULES = {
+    "kepler": (35.0, 35.0, 35.0),
+    "pascal": (27.0, 13.5, 13.5),
+    "volta": (18.0, 2.2, 2.2),
+    "turing": (18.0, 2.2, 2.2),
+    "ampere": (11.0, 1.5, 1.5),
+    "ada": (7.5, 1.5, 1.0),
+    "hopper": (7.5, 0.85, 0.52),
+    "blackwell": (7.0, 1.45, 0.8),
+}
+"""What an operation of a matrix product costs, by generation: in fp32, in 16 bits and in 8. From the rates at which boards
+settle that can not keep up their peak: P4 and P100, T4 and V100, L4, L40S, RTX PRO 6000, H100."""
+
+REACHED, COPIED = 0.95, 0.85
+"""What the best products and copies reach of what power keeps up and of the sheet's bandwidth: medians over P4, P100, V100, T4,
+A100, H100, L40S and RTX PRO 6000. What was measured is divided by it, since the GPUs it is compared with go by their sheets."""
+TWINS = 1.16
+"""By which factor the processors of two boards with one chip may differ: some are switched off on the cheaper one."""
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """One model of GPU."""
+
+    gpu: str
+    aliases: str = ""
+    arch_family: str = ""
+    compute_capability: str = ""
+    sm_count: float
+    boost_clock_mhz: float
+    fp32_tflops: float
+    tf32_dense_tflops: float | None = None
+    bf16_dense_tflops: float | None = None
+    fp16_dense_tflops: float | None = None
+    fp8_dense_tflops: float | None = None
+    memory_gb: float
+    mem_bw_gbs: float
+    l2_mb: float
+    tdp_w: float
+    pcie_gen: int = 4
+    nvlink_gbs: float | None = None
+    """Both ways together, to all others of a node; 0 or nothing where there is none."""
+    launch_us: float | None = None
+    """Of the smallest kernel, where somebody measured it."""
+    kept_up: dict[str, float] = {}
+    """TFLOPS by type of numbers, as if they were a sheet's, where somebody measured them."""
+
+    @property
+    def names(self) -> list[str]:
+        """All it goes by."""
+        return [name for name in (self.gpu, *self.aliases.split("|")) if name]
+
+    @property
+    def link_gbs(self) -> float:
+        """One way between two GPUs of a node: NVLink, else PCIe as it is in practice."""
+        return self.nvlink_gbs / 2 if self.nvlink_gbs else 12.5 * 2.0 ** (self.pcie_gen - 3)
+
+    def tflops(self, precision: str) -> float:
+        """Its peak at this type of numbers; a type it does not know is computed in the next wider one."""
+        named = {
+            "fp8": (self.fp8_dense_tflops, self.fp16_dense_tflops),
+            "bf16": (self.bf16_dense_tflops, self.fp16_dense_tflops),
+            "fp16": (self.fp16_dense_tflops, self.bf16_dense_tflops),
+            "tf32": (self.tf32_dense_tflops,),
+        }.get(precision, ())
+        return max(next((peak for peak in named if peak), self.fp32_tflops), 0.25 * self.fp32_tflops)
+
+    def sustained_tflops(self, precision: str) -> float:
+        """What its power lets it keep up of that peak, as it was measured or by its generation."""
+        peak = self.tflops(precision)
+        if precision in self.kept_up or self.arch_family not in PICOJOULES:
+            return min(peak, self.kept_up.get(precision, peak))
+        full, half, quarter = PICOJOULES[self.arch_family]
+        cost = {"fp32": full, "tf32": 2 * half, "fp8": quarter}.get(precision, half)
+        return min(peak, self.tdp_w / cost)
+
+    def is_twin_of(self, other: "Gpu") -> bool:
+        """Whether both boards carry the same chip, whole or nearly: they run the same kernels, with other memory and power."""
+        size = self.sm_count / other.sm_count
+        return self.compute_capability == other.compute_capability != "" and 1 / TWINS < size < TWINS
+
+
+class Specs:
+    """GPUs by their names."""
+
+    def __init__(self, gpus: Iterable[Gpu]) -> None:
+        self.gpus = {gpu.gpu: gpu for gpu in gpus}
+        self._by_name = {_plain(name): gpu for gpu in self.gpus.values() for name in gpu.names}
+
+    def find(self, name: str) -> Gpu:
+        """By its name, one of its aliases, or a beginning that only one memory size or socket can be meant by."""
+        plain = _plain(name)
+        if plain in self._by_name:
+            return self._by_name[plain]
+        begins = [gpu for gpu in self.gpus.values() if any(plain in _beginnings(known) for known in gpu.names)]
+        if begins and len({(gpu.compute_capability, gpu.sm_count) for gpu in begins}) == 1:
+            return begins[0]
+        near = get_close_matches(plain, self._by_name, n=3, cutoff=0.5)
+        offered = ", ".join(dict.fromkeys(self._by_name[n].gpu for n in near)) or ", ".join(self.gpus)
+        raise WrongInput(
+            f"Unknown GPU {name!r}; near to it: {offered}. Another one can be described in a file of specs"
+        )
+
+    def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "Specs":
+        """The same with what was measured, by name of the GPU: see `gpuyard profile calibrate`."""
+        peaks = {self.find(name).gpu: dict(said) for name, said in measured.items()}
+        return Specs(_measured(gpu, peaks[gpu.gpu]) if gpu.gpu in peaks else gpu for gpu in self.gpus.values())
+
+
+def _measured(gpu: Gpu, peaks: dict[str, float]) -> Gpu:
+    """A product of seconds tells what is kept up. Shorter ones may be faster: the peak is the sheet's all the same."""
+    kept = {name.removesuffix("_tflops"): peak / REACHED for name, peak in peaks.items() if name.endswith("_tflops")}
+    copied = peaks.get("copy_gb_s")
+    return msgspec.structs.replace(
+        gpu,
+        kept_up=kept,
+        mem_bw_gbs=gpu.mem_bw_gbs if copied is None else copied / COPIED,
+        launch_us=peaks.get("launch_us", gpu.launch_us),
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
+
+
+def _beginnings(name: str) -> set[str]:
+    """Its first word, its first two, and so on."""
+    return {_plain(name[: word.end()]) for word in re.finditer("[A-Za-z0-9]+", name)}
+
+
+@cache
+def shipped() -> Specs:
+    """The GPUs that ship with gpuyard."""
+    return read_specs(SHIPPED)
+
+
+def read_specs(path: Path) -> Specs:
+    """Read a file of specs; what is wrong in it is said with its line."""
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        needed = [f.name for f in msgspec.structs.fields(Gpu) if f.required]
+        missing = [name for name in needed if name not in (reader.fieldnames or ())]
+        if missing:
+            raise WrongInput(f"{path} has no column {', '.join(missing)}")
+        return Specs(_gpu(path, line, said) for line, said in enumerate(reader, start=2))
+
+
+def _gpu(path: Path, line: int, said: dict[str, str]) -> Gpu:
+    try:
+        gpu = msgspec.convert({name: text for name, text in said.items() if text}, Gpu, strict=False)
+    except msgspec.ValidationError as error:
+        raise WrongInput(f"{path}, line {line}: {error}") from None
+    for name in ("sm_count", "boost_clock_mhz", "fp32_tflops", "memory_gb", "mem_bw_gbs", "l2_mb", "tdp_w"):
+        if not 0 < getattr(gpu, name) < float("inf"):
+            raise WrongInput(f"{path}, line {line}: {name} of {gpu.gpu} must be above 0")
+    return gpu

@@ -1,0 +1,340 @@
+"""One kind of work, learnt: how far above its roofline it stays, on GPUs that were measured and on others.
+
+Trees do not extrapolate, so they are never asked for a time. They learn the logarithm of measured over roofline, which is
+the same story on every GPU, told in ratios. Who asks decides which head answers:
+
+    familiar   this GPU and this family of models were measured: both are features
+    known      this GPU was, the family was not: the GPU is a feature
+    twin       the GPU was not, one with the same chip was: it is taken for that one, with its own memory and power
+    strange    the GPU was not: only ratios that do not give away a GPU, learnt from all GPUs together; and where each GPU
+               has enough rows to teach alone, the middle of what each of them would say counts as much (a committee)
+
+A GPU with a handful of rows is strange with a `Correction`. With each head comes a band, by split conformal prediction: what
+was left out (rows; families; GPUs) is predicted by what was not, and the band is as wide as those errors were; on each GPU
+that was measured, since some are harder to foresee than others. LightGBM's own quantiles promise 80 % and keep 60.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance.calibration import Correction
+from gpuyard.learn.performance.dataset import Floats, Rows, Words
+from gpuyard.learn.performance.gpu_specs import Specs
+from gpuyard.learn.performance.rooflines import ROOFLINES
+from gpuyard.learn.performance.rooflines.chips import Chips
+
+BAND = 0.83
+"""The part of new rows that a band should hold; 80 % are promised."""
+LEAST = 10
+"""Rows of a kind without which nothing is learnt."""
+ENOUGH = 400
+"""Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
+Shape = Mapping[str, float]
+"""Settings of LightGBM, and how many trees."""
+FINEST: Shape = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
+FINE: Shape = {"num_leaves": 127, "learning_rate": 0.14, "min_data_in_leaf": 8, "trees": 150}
+"""Of trees that are asked for sorts of work they have seen: the finest of single operations; of whole models as many as 10,000
+predictions in a fifth of a second allow."""
+SHARED: Shape = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
+DETAILED: Shape = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
+PLAIN: Shape = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
+MANY = 5_000
+"""Rows from which on fine trees learn more from squared errors than from plain ones; with fewer, single rows mislead them."""
+MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
+"""Rows that a head learns from; more of them make it slower and hardly better."""
+FOLDS = 4
+TELLING = 100
+"""Errors about a GPU that make a band of its own."""
+THREADS = 1
+"""Of LightGBM; 0 lets it take all cores. On a machine that has other work they wait for each other, and all is slower."""
+
+
+Band = tuple[float, float]
+"""From where to where, as logarithms of measured over predicted."""
+OTHERS = ""
+"""The name for GPUs that have no band of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Trees and the columns they look at."""
+
+    columns: tuple[str, ...]
+    trees: Any
+
+    def __call__(self, table: "Table") -> Floats:
+        """The logarithm of measured over roofline."""
+        return np.asarray(self.trees.predict(table.matrix(self.columns), num_threads=1), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as numbers."""
+
+    base: Floats
+    columns: dict[str, Floats]
+
+    def matrix(self, names: tuple[str, ...]) -> Floats:
+        """These columns."""
+        return np.column_stack([self.columns[name] for name in names])
+
+    def take(self, which: NDArray[Any]) -> "Table":
+        """Some of the rows."""
+        return Table(self.base[which], {name: values[which] for name, values in self.columns.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """In the unit of the kind."""
+
+    middle: Floats
+    low: Floats
+    high: Floats
+    head: Words
+
+
+@dataclass(slots=True)
+class Speciality:
+    """See the head of this file."""
+
+    kind: str
+    vocabulary: dict[str, list[str]]
+    """Words in their order, of each column of words; `gpu` and `family` are among them."""
+    heads: dict[str, list[Head]]
+    """familiar, known, strange, and experts (one for each known GPU)."""
+    bands: dict[str, dict[str, Band]]
+    """Of each head: for GPUs that have one of their own, and for all others."""
+    corrections: dict[str, Correction] = field(default_factory=dict)
+    """Of GPUs with a handful of rows."""
+
+    def table(self, rows: Rows, specs: Specs) -> Table:
+        """Rows in this speciality's numbers; a word it has never heard is not a number."""
+        base, columns = ROOFLINES[self.kind].features(rows, Chips.of(rows, specs))
+        words = {name: rows.words[name] for name in ROOFLINES[self.kind].words}
+        words |= {"gpu": self._as_known(_names(rows, specs), specs), "family": rows.family}
+        return Table(base, columns | {name: _numbered(said, self.vocabulary[name]) for name, said in words.items()})
+
+    def predict(self, rows: Rows, specs: Specs) -> Prediction:
+        """Each row by the head that knows it best."""
+        table = self.table(rows, specs)
+        logs, low, high = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
+        head, gpus = self._heads(table), _names(rows, specs)
+        for name in np.unique(head).tolist():
+            which = np.flatnonzero(head == name)
+            said = self.strange(table.take(which)) if name == "strange" else self.heads[name][0](table.take(which))
+            logs[which] = said
+            bands = np.array([self._band(name, gpu) for gpu in (*self.vocabulary["gpu"], OTHERS)])
+            low[which], high[which] = bands[np.nan_to_num(table.columns["gpu"][which], nan=-1).astype(np.intp)].T
+        twins = np.flatnonzero((head != "strange") & ~np.isin(gpus, self.vocabulary["gpu"]))
+        low[twins], high[twins] = np.mean([self.bands["known"][OTHERS], self.bands["strange"][OTHERS]], axis=0)
+        head[twins] = "twin"
+        for gpu, correction in self.corrections.items():
+            which = np.flatnonzero(gpus == gpu)
+            if len(which):
+                logs[which] += correction.at(self.seen(table.take(which)))
+                low[which], high[which] = correction.low, correction.high
+                head[which] = "corrected"
+        middle = table.base * np.exp(logs)
+        most = 1.0 if ROOFLINES[self.kind].unit == "part" else np.inf
+        low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
+        return Prediction(np.minimum(middle, most), low, high, head)
+
+    def _as_known(self, gpus: Words, specs: Specs) -> Words:
+        """A GPU that was not measured goes by the name of one with its chip that was, and has no rows of its own."""
+        known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
+        taken = {
+            gpu: next((k.gpu for k in known if gpu not in self.corrections and specs.gpus[gpu].is_twin_of(k)), gpu)
+            for gpu in set(gpus.tolist()) - set(self.vocabulary["gpu"])
+        }
+        return np.array([taken.get(gpu, gpu) for gpu in gpus.tolist()])
+
+    def _heads(self, table: Table) -> Words:
+        gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
+        familiar = gpu & family if "familiar" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
+        return np.where(familiar, "familiar", np.where(gpu, "known", "strange")).astype("<U9")
+
+    def strange(self, table: Table) -> Floats:
+        """What is said of a GPU nobody has measured."""
+        together = self.heads["strange"][0](table)
+        experts = self.heads.get("experts")
+        if experts:
+            together = 0.5 * (together + np.median([expert(table) for expert in experts], axis=0))
+        return np.asarray(together, dtype=np.float64)
+
+    def seen(self, table: Table) -> Floats:
+        """What tells rows of a GPU that was measured a little from each other: their ratios, and what others would take."""
+        ratios = table.matrix(self.heads["strange"][0].columns)
+        return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
+
+    def _band(self, head: str, gpu: str) -> Band:
+        bands = self.bands[head]
+        return bands.get(gpu, bands[OTHERS])
+
+
+def _names(rows: Rows, specs: Specs) -> Words:
+    """GPUs by the name they have in the specs."""
+    named = {gpu: specs.find(gpu).gpu for gpu in set(rows.gpu.tolist())}
+    return np.array([named[gpu] for gpu in rows.gpu.tolist()])
+
+
+def _numbered(said: Words, known: list[str]) -> Floats:
+    if not known:
+        return np.full(len(said), np.nan)
+    words = np.array(known)  # they are sorted
+    place = np.minimum(np.searchsorted(words, said), len(words) - 1)
+    return np.where(words[place] == said, place.astype(np.float64), np.nan)
+
+
+def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
+    """Learn a kind of work from its rows."""
+    if len(rows) < LEAST:
+        raise WrongInput(f"There are {len(rows)} rows of {rows.kind} to learn from, and it takes {LEAST}")
+    kind = ROOFLINES[rows.kind]
+    gpu, family = _names(rows, specs), rows.family
+    names, counts = np.unique(gpu, return_counts=True)
+    enough = min(ENOUGH, len(rows) / len(names) / 2)
+    known_gpus = [name for name, count in zip(names.tolist(), counts.tolist(), strict=True) if count >= enough]
+    vocabulary = {name: sorted(set(rows.words[name].tolist())) for name in kind.words}
+    vocabulary |= {"gpu": known_gpus, "family": sorted(set(family.tolist())) if kind.knows_family else []}
+    made = Speciality(rows.kind, vocabulary, {}, {})
+    table = made.table(rows, specs)
+    target = np.log(rows.measured / table.base)
+    taught = np.isin(gpu, known_gpus)
+    learner = _Learner(table, target, gpu, np.random.default_rng(seed), seed)
+    common = tuple(name for name in table.columns if name not in {"gpu", "family"})
+    ratios = tuple(name for name in common if name not in kind.gives_away)
+    known, familiar = (*common, "gpu"), (*common, "gpu", "family")
+    if len(known_gpus) == 1:
+        known, familiar = common, (*common, "family")
+    coarse = SHARED if kind.is_shared else PLAIN
+    made.heads["strange"] = [learner.head(ratios, taught, coarse, "strange")]
+    shape = DETAILED if kind.knows_family else FINEST
+    made.heads["known"] = [learner.head(known, taught, shape, "known")]
+    made.bands["known"] = learner.bands(known, taught, family, shape)
+    if kind.knows_family:
+        made.heads["familiar"] = [learner.head(familiar, taught, FINE, "familiar")]
+        made.bands["familiar"] = learner.bands(familiar, taught, None, FINE)
+    if kind.is_committee and len(known_gpus) > 1:
+        made.heads["experts"] = [learner.head(ratios, gpu == one, coarse, "expert") for one in known_gpus]
+    made.bands["strange"] = {OTHERS: _strange_band(made, learner, coarse, known_gpus, taught)}
+    for one in sorted(set(names.tolist()) - set(known_gpus)):
+        which = np.flatnonzero(gpu == one)
+        if len(which) >= 5:
+            few = table.take(which)
+            made.corrections[one] = Correction.of(made.seen(few), target[which] - made.strange(few), BAND)
+    return made
+
+
+def _strange_band(
+    made: Speciality,
+    learner: "_Learner",
+    shape: Shape,
+    known: list[str],
+    taught: NDArray[np.bool_],
+) -> Band:
+    """Every known GPU as if nobody had measured it. With one GPU there is no telling: families stand for GPUs, twice as wide."""
+    if len(known) < 2:
+        low, high = made.bands["known"][OTHERS]
+        return 2.0 * low, 2.0 * high
+    experts, ratios, gpu = made.heads.get("experts"), made.heads["strange"][0].columns, learner.gpu
+    wrong = []
+    for place, one in enumerate(known):
+        which = learner.some(gpu == one, MOST["fold"] // len(known))
+        said = learner.head(ratios, taught & (gpu != one), shape, "fold")(learner.table.take(which))
+        if experts and len(known) > 2:
+            others = [expert(learner.table.take(which)) for at, expert in enumerate(experts) if at != place]
+            said = 0.5 * (said + np.median(others, axis=0))
+        wrong.append(learner.target[which] - said)
+    return _quantiles(wrong)
+
+
+def _quantiles(wrong: list[Floats]) -> Band:
+    """The band that holds its part of these errors; each group counts alike, however many rows it has."""
+    errors = np.concatenate(wrong)
+    weights = np.concatenate([np.full(len(w), 1.0 / len(w)) for w in wrong])
+    order = np.argsort(errors)
+    below = np.cumsum(weights[order]) / weights.sum()
+    low, high = (
+        float(errors[order][np.searchsorted(below, q).clip(0, len(errors) - 1)])
+        for q in ((1 - BAND) / 2, (1 + BAND) / 2)
+    )
+    return min(low, 0.0), max(high, 0.0)
+
+
+@dataclass(slots=True)
+class _Learner:
+    """Fits heads to parts of one table."""
+
+    table: Table
+    target: Floats
+    gpu: Words
+    chance: np.random.Generator
+    seed: int
+
+    def some(self, which: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
+        """Places of rows, at the most so many of them, of each GPU as many as of any other if it has them."""
+        places = np.flatnonzero(which)
+        if len(places) <= most:
+            return places
+        places = self.chance.permutation(places)
+        turn = np.zeros(len(places), dtype=np.intp)
+        for one in np.unique(self.gpu[places]).tolist():
+            mine = np.flatnonzero(self.gpu[places] == one)
+            turn[mine] = np.arange(len(mine))
+        return np.sort(places[np.argsort(turn, kind="stable")[:most]])
+
+    def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: Shape, size: str) -> Head:
+        """Learn from these rows."""
+        import lightgbm
+
+        places = self.some(which, MOST[size])
+        settings = {
+            "objective": "regression" if shape in (FINEST, FINE, SHARED) and len(places) >= MANY else "regression_l1",
+            "feature_fraction": 0.7,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "lambda_l2": 1.0,
+            "cat_smooth": 10.0,
+            "seed": self.seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": THREADS,
+            "verbosity": -1,
+        } | {name: value for name, value in shape.items() if name != "trees"}
+        settings["min_data_in_leaf"] = max(2, min(int(shape["min_data_in_leaf"]), len(places) // 40))
+        data = lightgbm.Dataset(
+            self.table.take(places).matrix(columns),
+            self.target[places],
+            feature_name=list(columns),
+            categorical_feature=[name for name in columns if name in {"gpu", "family"}],
+        )
+        return Head(columns, lightgbm.train(settings, data, int(shape["trees"])))
+
+    def bands(
+        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: Shape
+    ) -> dict[str, Band]:
+        """How wrong a head is about rows that it has not seen, of groups that it has not seen where there are groups."""
+        places = self.some(which, MOST["fold"])
+        names = places.astype(np.str_) if groups is None or len(np.unique(groups[places])) < 2 else groups[places]
+        different = np.unique(names)
+        lots = self.chance.permutation(len(different)) % FOLDS
+        lot = dict(zip(different.tolist(), lots.tolist(), strict=True))
+        fold = np.array([lot[name] for name in names.tolist()])
+        errors = np.zeros(len(places))
+        for number in range(FOLDS):
+            held = places[fold == number]
+            rest = np.zeros(len(self.target), dtype=np.bool_)
+            rest[places[fold != number]] = True
+            if len(held) and rest.any():
+                errors[fold == number] = self.target[held] - self.head(columns, rest, shape, "fold")(
+                    self.table.take(held)
+                )
+        there = self.gpu[places]
+        own = {one: errors[there == one] for one in np.unique(there).tolist()}
+        told = {one: _quantiles([some]) for one, some in own.items() if len(some) >= TELLING}
+        return told | {OTHERS: _quantiles([errors])}

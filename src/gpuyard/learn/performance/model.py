@@ -1,0 +1,155 @@
+"""How long, how much memory, how busy: everything that was learnt from profiles, in one value and one file.
+
+The file is msgpack, compressed: trees as LightGBM writes them, in text, and what is around them. Nothing in it is run when
+it is read. A file of another version is refused: train anew, it takes minutes.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance import kind_model
+from gpuyard.learn.performance.calibration import Correction
+from gpuyard.learn.performance.dataset import Rows
+from gpuyard.learn.performance.gpu_specs import Gpu, Specs
+from gpuyard.learn.performance.kind_model import Band, Head, Prediction, Speciality
+
+FORMAT = "gpuyard performance model"
+VERSION = 3
+SHIPPED = Path(__file__).parent / "data" / "performance.model"
+"""The model that ships with gpuyard."""
+
+
+class _Head(msgspec.Struct):
+    columns: list[str]
+    trees: str
+
+
+class _Speciality(msgspec.Struct):
+    vocabulary: dict[str, list[str]]
+    heads: dict[str, list[_Head]]
+    bands: dict[str, dict[str, Band]]
+    corrections: dict[str, Correction]
+
+
+class _File(msgspec.Struct):
+    format: str
+    version: int
+    trained_on: dict[str, int]
+    gpus: list[Gpu]
+    specialities: dict[str, _Speciality]
+    seen_until: float = 0.0
+
+
+class _Beginning(msgspec.Struct):
+    """What every version of the file has."""
+
+    format: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """A speciality for each kind of work, and the GPUs it can speak of."""
+
+    specialities: Mapping[str, Speciality]
+    specs: Specs
+    trained_on: Mapping[str, int]
+    """Rows of each kind."""
+    seen_until: float = 0.0
+    """Of tasks of a yard it has learnt from those that had ended by then; 0: from none."""
+    name: str = ""
+    """That of the file's content: another file, another name."""
+
+    @staticmethod
+    def learnt(kinds: Mapping[str, Rows], specs: Specs, seed: int = 1, seen_until: float = 0.0) -> "Performance":
+        """From rows, by kind."""
+        made = {kind: kind_model.fit(rows, specs, seed) for kind, rows in kinds.items()}
+        return Performance(made, specs, {kind: len(rows) for kind, rows in kinds.items()}, seen_until)
+
+    def predict(self, rows: Rows, specs: Specs | None = None) -> Prediction:
+        """For rows of one kind."""
+        if rows.kind not in self.specialities:
+            raise WrongInput(f"The model has learnt {', '.join(self.specialities)}, and nothing of {rows.kind}")
+        return self.specialities[rows.kind].predict(rows, specs or self.specs)
+
+    def save(self, path: Path) -> None:
+        """Write it; what was there before is replaced at once or not at all."""
+        said = _File(
+            FORMAT,
+            VERSION,
+            dict(self.trained_on),
+            list(self.specs.gpus.values()),
+            {kind: _written(one) for kind, one in self.specialities.items()},
+            self.seen_until,
+        )
+        beside = path.with_name(f".{path.name}.new")
+        beside.write_bytes(zlib.compress(msgspec.msgpack.encode(said), 6))
+        beside.replace(path)
+
+
+def _written(one: Speciality) -> _Speciality:
+    heads = {
+        name: [_Head(list(head.columns), head.trees.model_to_string(num_iteration=-1)) for head in some]
+        for name, some in one.heads.items()
+    }
+    return _Speciality(one.vocabulary, heads, one.bands, one.corrections)
+
+
+def load(path: Path) -> Performance:
+    """Read a file that `save` wrote."""
+    try:
+        packed = path.read_bytes()
+        data = zlib.decompress(packed)
+        beginning = msgspec.msgpack.decode(data, type=_Beginning)
+    except (zlib.error, msgspec.DecodeError):
+        raise WrongInput(f"{path} is no model of gpuyard's") from None
+    if beginning.format != FORMAT:
+        raise WrongInput(f"{path} is no model of gpuyard's")
+    if beginning.version != VERSION:
+        raise WrongInput(
+            f"{path} is of version {beginning.version}, and this gpuyard reads version {VERSION}: train it anew with 'gpuyard train predictor'"
+        )
+    try:
+        said = msgspec.msgpack.decode(data, type=_File)
+    except msgspec.DecodeError as error:
+        raise WrongInput(f"{path} is damaged: {error}") from None
+    specialities = {
+        kind: Speciality(
+            kind,
+            one.vocabulary,
+            {
+                name: [Head(tuple(head.columns), _trees(head.trees)) for head in some]
+                for name, some in one.heads.items()
+            },
+            one.bands,
+            one.corrections,
+        )
+        for kind, one in said.specialities.items()
+    }
+    return Performance(specialities, Specs(said.gpus), said.trained_on, said.seen_until, f"{zlib.crc32(packed):08x}")
+
+
+def _trees(text: str) -> Any:
+    import lightgbm
+
+    return lightgbm.Booster(model_str=text)
+
+
+def accuracy(measured: Any, said: Prediction) -> dict[str, float]:
+    """How right predictions were, as parts of one."""
+    wrong = np.abs(said.middle / measured - 1.0)
+    inside = (said.low <= measured) & (measured <= said.high)
+    return {
+        "rows": len(wrong),
+        "mape": float(wrong.mean()),
+        "median_ape": float(np.median(wrong)),
+        "within_20": float((wrong <= 0.2).mean()),
+        "band_coverage": float(inside.mean()),
+    }

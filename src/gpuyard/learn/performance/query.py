@@ -1,0 +1,153 @@
+"""What somebody wants to know: one piece of work, on several GPUs."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import msgspec
+import numpy as np
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.workload import Work
+from gpuyard.learn.performance import operation_profile
+from gpuyard.learn.performance.dataset import Floats, Rows, families, ones, unsaid
+from gpuyard.learn.performance.gpu_specs import Specs
+from gpuyard.learn.performance.model import Performance
+from gpuyard.learn.performance.operation_profile import Anatomy, Works, memory_shape
+
+MODES = ("train", "infer")
+PRECISIONS = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "bf16": "bf16",
+    "amp": "bf16",
+    "fp16": "fp16",
+    "amp_fp16": "fp16",
+    "amp_bf16": "bf16",
+}
+TRAINING = 3.5
+"""Steps of inference that one of training takes, where only inference was counted."""
+CONTEXT_MIB = 1_400.0
+"""What CUDA and its libraries hold besides PyTorch's allocator."""
+MIB_OF_GB = 1_000.0
+"""Of a GPU's memory on paper, what is left to programs."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """For one GPU."""
+
+    gpu: str
+    step_ms: float
+    step_low_ms: float
+    step_high_ms: float
+    seconds: float
+    """Of all steps."""
+    memory_mib: float | None
+    memory_low_mib: float | None
+    memory_high_mib: float | None
+    gpu_memory_mib: float
+    fits: bool | None
+    """Whether even the high side of its memory, and the context, have room."""
+    utilisation: float | None
+    from_: str = msgspec.field(name="from")
+    """What it rests on: see `speciality`."""
+
+
+def made_of(work: Work) -> Anatomy:
+    """What a step of it is made of: counted, else a plain mixture with the totals that are said."""
+    library = operation_profile.shipped()
+    names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
+    counted = [operation_profile.look_up(library, name, work.mode, work.size) for name in names]
+    inference = [operation_profile.look_up(library, name, "infer", work.size) for name in names]
+    if work.flops and work.activations and work.parameters:
+        inference.append(Anatomy.guessed(work.flops, work.activations, work.parameters))
+    for found in filter(None, counted):
+        return found.with_largest()
+    for found in filter(None, inference):
+        return found.in_training(TRAINING).with_largest()
+    near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
+    offered = f"; near to it: {', '.join(near)}" if near else ""
+    raise WrongInput(
+        f"Nobody has counted what {work.model!r} is made of{offered}. Say its flops, activations and parameters"
+    )
+
+
+def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], specs: Specs) -> list[Answer]:
+    """How long, how much memory, how busy: on each of these GPUs."""
+    _check(work)
+    chips = [specs.find(name) for name in gpus]
+    names, batch = [chip.gpu for chip in chips], np.full(len(chips), float(work.batch))
+    asked = {kind: rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilisation")}
+    step = model.predict(asked["network"], specs)
+    memory = model.predict(asked["memory"], specs) if "memory" in model.specialities and made.parameter_bytes else None
+    busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.specialities else None
+    answers = []
+    for at, chip in enumerate(chips):
+        room = chip.memory_gb * MIB_OF_GB
+        high = None if memory is None else float(memory.high[at])
+        answers.append(
+            Answer(
+                chip.gpu,
+                float(step.middle[at]),
+                float(step.low[at]),
+                float(step.high[at]),
+                float(step.middle[at]) * work.steps / 1e3,
+                None if memory is None else float(memory.middle[at]),
+                None if memory is None else float(memory.low[at]),
+                high,
+                room,
+                None if high is None else high + CONTEXT_MIB <= room,
+                None if busy is None else float(busy.middle[at]),
+                str(step.head[at]),
+            )
+        )
+    return answers
+
+
+def steps_ms(
+    model: Performance, work: Work, steps: Sequence[tuple[Anatomy, int]], gpu: str, specs: Specs
+) -> list[float]:
+    """How long each of many steps takes on one GPU: what it is made of, and with how many samples; the rest says `work`."""
+    _check(work)
+    made, batch = [anatomy for anatomy, _ in steps], np.array([float(samples) for _, samples in steps])
+    asked = rows("network", work, made, batch, [specs.find(gpu).gpu] * len(steps))
+    return [float(ms) for ms in model.predict(asked, specs).middle]
+
+
+def _check(work: Work) -> None:
+    if work.mode not in MODES:
+        raise WrongInput(f"mode can be {' or '.join(MODES)}, not {work.mode!r}")
+    if work.precision not in PRECISIONS:
+        raise WrongInput(f"precision can be {', '.join(PRECISIONS)}, not {work.precision!r}")
+    for name in ("batch", "size", "steps"):
+        if getattr(work, name) < 1:
+            raise WrongInput(f"{name} must be at least 1")
+
+
+def rows(kind: str, work: Work, made: Sequence[Anatomy], batch: Floats, gpus: Sequence[str]) -> Rows:
+    """Rows of one kind in which nothing is measured yet: this work with each anatomy, batch and GPU."""
+    count = len(gpus)
+    numbers, mode = ones(work.precision, count), ones(work.mode, count)
+    words = {
+        "source": ones("gpuyard", count),
+        "mode": mode,
+        "compiled": ones("yes" if work.compiled else "no", count),
+        "layout": ones("nchw", count),
+        "numbers": numbers,
+        "model": ones(work.model, count),
+    }
+    shape = (
+        memory_shape(made, batch, numbers, mode)
+        if kind == "memory"
+        else {"batch": batch, "torch": np.full(count, work.torch), "launch_us": unsaid(count)}
+    )
+    family = ones(work.family, count) if work.family else families(ones(work.model.split("/")[-1], count))
+    return Rows(
+        kind,
+        np.array(gpus),
+        family,
+        ones(PRECISIONS[work.precision], count),
+        np.full(count, np.nan),
+        shape,
+        words,
+        Works.of(made),
+    )

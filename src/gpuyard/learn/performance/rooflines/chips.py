@@ -1,0 +1,77 @@
+"""The GPUs of rows, as columns beside them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance.dataset import Floats, Rows, Words
+from gpuyard.learn.performance.gpu_specs import Specs
+
+CACHE_BYTES = 6.0
+"""What a processor gets from L2 in a cycle."""
+
+
+BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
+"""Of a number, by its type."""
+
+
+def bytes_of(precision: Words) -> Floats:
+    """How many bytes a number has, for each row."""
+    unknown = sorted(set(precision.tolist()) - BYTES.keys())
+    if unknown:
+        raise WrongInput(f"Numbers of type {unknown[0]!r} are not known; those that are: {', '.join(BYTES)}")
+    return np.array([BYTES[name] for name in precision.tolist()])
+
+
+@dataclass(frozen=True, slots=True)
+class Chips:
+    """What the GPU of each row can do, in units of a millisecond."""
+
+    flops: Floats
+    """At the row's type of numbers."""
+    plain_flops: Floats
+    """In fp32, without tensor cores."""
+    bytes: Floats
+    sm: Floats
+    cache: Floats
+    """Bytes of L2."""
+    sustained: Floats
+    """The part of its arithmetic that its power lets it keep up."""
+    clock: Floats
+    """GHz."""
+    launch: Floats
+    """Of the smallest kernel, in milliseconds, where it was measured; else not a number."""
+
+    @property
+    def cycles(self) -> Floats:
+        """Of all its processors together."""
+        return self.sm * self.clock * 1e6
+
+    def memory_ms(self, moved: Floats) -> Floats:
+        """How long so many bytes take: those that fit into the cache are still there from the last time."""
+        kept = 1.0 / (1.0 + (moved / (0.7 * self.cache)) ** 4)
+        cache_speed = np.maximum(CACHE_BYTES * self.cycles, self.bytes)
+        return moved * (kept / cache_speed + (1.0 - kept) / self.bytes)
+
+    @staticmethod
+    def of(rows: Rows, specs: Specs) -> "Chips":
+        """Every pair of GPU and precision is looked up once."""
+        names, place = np.unique(np.char.add(np.char.add(rows.gpu, "|"), rows.precision), return_inverse=True)
+        found = []
+        for name in names.tolist():
+            gpu, _, precision = name.rpartition("|")
+            chip = specs.find(gpu)
+            found.append(
+                (
+                    chip.tflops(precision) * 1e9,
+                    chip.fp32_tflops * 1e9,
+                    chip.mem_bw_gbs * 1e6,
+                    chip.sm_count,
+                    chip.l2_mb * 1e6,
+                    chip.sustained_tflops(precision) / chip.tflops(precision),
+                    chip.boost_clock_mhz / 1e3,
+                    np.nan if chip.launch_us is None else chip.launch_us / 1e3,
+                )
+            )
+        return Chips(*np.array(found).T[:, place])

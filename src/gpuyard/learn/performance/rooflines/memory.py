@@ -1,0 +1,31 @@
+"""Peak memory: what must be there at once, by arithmetic; allocator, workspaces and context are learnt on top of it."""
+
+import numpy as np
+
+from gpuyard.learn.performance.dataset import Floats, Rows
+from gpuyard.learn.performance.operation_profile import MADE_OF
+from gpuyard.learn.performance.rooflines.chips import Chips
+
+OWN_MIB = 40.0
+CONTEXT_MIB = {"schedtune": 450.0, "gpuyard": OWN_MIB}
+"""What a source counts that is there before the first tensor: the driver's context, or workspaces of libraries."""
+COPIES = {"train": 4.0, "infer": 1.0}
+"""Of the parameters: themselves, gradients, and two moments of Adam."""
+
+
+def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+    """In MiB. A GPU matters little: its cores have workspaces."""
+    activations, parameters, given = (rows.shape[name] for name in ("activations", "parameters", "input"))
+    context = np.array([CONTEXT_MIB.get(source, OWN_MIB) for source in rows.words["source"].tolist()])
+    weights = parameters * np.array([COPIES.get(mode, 1.0) for mode in rows.words["mode"].tolist()])
+    base = activations + weights + 0.5 * given + context
+    return base, {
+        "activations": activations / base,
+        "weights": weights / base,
+        "input": np.log2(np.maximum(given, 1e-3) / np.maximum(activations, 1e-3)),
+        "deep": np.log2(np.maximum(activations, 1e-3) / np.maximum(parameters, 1e-3)),
+        "context": np.log2(base / context),
+        "batch": np.log2(rows.shape["batch"]),
+        "sm": np.log2(chips.sm),
+        **{name: rows.shape[name] for name in MADE_OF},
+    }

@@ -1,0 +1,14 @@
+"""How busy a GPU is with a step: the longer its kernels take, the less it waits for the next one to be launched."""
+
+import numpy as np
+
+from gpuyard.learn.performance.dataset import Floats, Rows
+from gpuyard.learn.performance.rooflines import network
+from gpuyard.learn.performance.rooflines.chips import Chips
+
+
+def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+    """A part of one. The same features as the step's time has, and the part of it that is not launching."""
+    base, columns = network.features(rows, chips)
+    launching = np.exp2(columns["launch"])
+    return np.clip(1.0 / (1.0 + launching), 0.01, 1.0), columns | {"step": np.log2(base)}

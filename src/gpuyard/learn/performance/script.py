@@ -1,0 +1,187 @@
+"""What a training script trains, found without training it.
+
+    python -m gpuyard.learn.performance.script train.py
+
+The script is read, not run: its imports, classes and functions are made, and whatever it calls to make a model is called, on
+torch's `meta` device, where nothing is computed and nothing takes memory. A loop, a download or a file that is written stays
+where it is. What goes into the model is guessed from its first layer; batch, mode and type of numbers from what is written.
+Somebody else's imports do run, so this is a process of its own, with a time limit. It prints one JSON object.
+"""
+
+import ast
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+PEELED = {"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float"}
+SIDES = (224, 32, 28, 8, 16, 64, 96, 128, 256, 299, 384, 512)
+"""Pixels of images, as data sets have them; the first that goes through the model is taken where none is written."""
+WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"}
+
+
+def main(path: Path) -> dict[str, Any]:
+    """What was found: its anatomy and how it is run."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source, str(path))
+    try:
+        import torch
+    except ImportError:
+        return {"error": f"{path} needs torch, which is not installed here: pip install torch"}
+    from gpuyard.learn.performance.flops import count
+    from gpuyard.learn.performance.operation_profile import KINDS, Anatomy
+
+    sys.path.insert(0, str(path.parent))
+    space: dict[str, Any] = {"__name__": "script", "__file__": str(path)}
+    missing = _define(tree, space, path)
+    found = [(line, make) for line, make in _makers(tree, space, path) if _is_model(make)]
+    found += [
+        (0, value)
+        for value in space.values()
+        if isinstance(value, type) and value.__module__ == "script" and _is_model(value)
+    ]
+    if not found:
+        why = f": {missing[0]}" if missing else "; a line such as 'model = Net()' is looked for"
+        return {"error": f"{path} makes no PyTorch model that could be found{why}"}
+    line, build = max(found, key=lambda one: _size(one[1]))
+    training = ".backward(" in source or ".fit(" in source
+    with torch.device("meta"):
+        size, inputs = _inputs(build(), tree)
+    few, many = (count(build, partial(inputs, batch), training=training) for batch in (2, 4))
+    made = Anatomy.counted(few, many, 2, 4)
+    return {
+        "line": line,
+        "model": type(build()).__name__,
+        "mode": "train" if training else "infer",
+        "batch": _number(tree, {"batch_size", "batch"}, 32),
+        "precision": "amp" if "autocast" in source else "bf16" if "bfloat16" in source else "fp32",
+        "compiled": "torch.compile(" in source,
+        "size": size,
+        "groups": [[KINDS[int(kind)], *numbers] for kind, *numbers in made.groups.tolist()],
+        "kept": made.kept_bytes,
+        "largest": made.largest_bytes,
+        "parameters": made.parameter_bytes,
+    }
+
+
+def _define(tree: ast.Module, space: dict[str, Any], path: Path) -> list[str]:
+    """Imports, classes, functions and constants, each for itself; what could not be imported is handed back."""
+    missing = []
+    for node in tree.body:
+        plain = isinstance(node, ast.Assign) and _is_plain(node.value)
+        if plain or isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef):
+            try:
+                exec(compile(ast.Module([node], []), str(path), "exec"), space)  # noqa: S102
+            except ImportError as error:
+                missing.append(f"line {node.lineno} needs {error.name or error}, which is not installed here")
+            except Exception as error:
+                missing.append(f"line {node.lineno} fails with {type(error).__name__}: {error}")
+    return missing
+
+
+def _is_plain(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _makers(tree: ast.Module, space: dict[str, Any], path: Path) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """Every call whose result gets a name, without what only moves or wraps it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            code = compile(ast.Expression(_bare(node.value)), str(path), "eval")
+            yield node.lineno, lambda code=code: eval(code, space)  # type: ignore[misc]  # noqa: S307
+
+
+def _bare(call: ast.expr) -> ast.expr:
+    while isinstance(call, ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name in PEELED and isinstance(call.func, ast.Attribute):
+            call = call.func.value
+        elif name in WRAPPERS and call.args:
+            call = call.args[0]
+        else:
+            break
+    return call
+
+
+def _is_model(make: Callable[[], Any]) -> bool:
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return isinstance(make(), torch.nn.Module) and _size(make) > 0
+    except (Exception, SystemExit):  # a call that needs what only a run has, such as arguments
+        return False
+
+
+def _size(make: Callable[[], Any]) -> int:
+    import torch
+
+    with torch.device("meta"):
+        return sum(p.numel() for p in make().parameters())
+
+
+def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[Any, ...]]]:
+    """What its first layer takes: images, tokens or vectors."""
+    import torch
+
+    says = torch.nn.Conv2d | torch.nn.Embedding | torch.nn.Linear | torch.nn.LSTM | torch.nn.GRU
+    layer = next((layer for layer in model.modules() if isinstance(layer, says)), None)
+    tokens = _number(tree, {"seq_len", "sequence_length", "block_size", "max_length", "context"}, 128)
+    match layer:
+        case torch.nn.Conv2d():
+            said = _number(tree, {"image_size", "img_size", "resolution", "size"}, SIDES[0])
+            side = next((side for side in (said, *SIDES) if _takes(model, layer.in_channels, side)), said)
+            return side, lambda batch: (torch.empty(batch, layer.in_channels, side, side),)
+        case torch.nn.Embedding():
+            return tokens, lambda batch: (torch.zeros(batch, tokens, dtype=torch.long),)
+        case torch.nn.Linear():
+            return layer.in_features, lambda batch: (torch.empty(batch, layer.in_features),)
+        case torch.nn.LSTM() | torch.nn.GRU():
+            return tokens, lambda batch: (torch.empty(batch, tokens, layer.input_size),)
+    raise ValueError("none of its layers says what it takes")
+
+
+def _takes(model: Any, channels: int, side: int) -> bool:
+    """Whether images of this size go through: a layer that is told how many numbers come to it takes one size alone."""
+    import torch
+
+    try:
+        with torch.device("meta"), torch.no_grad():
+            model(torch.empty(2, channels, side, side))
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:
+    """The first whole number that is given one of these names, in an assignment, a call or an option of the command line."""
+    for node in ast.walk(tree):
+        value: ast.expr | None = None
+        if (
+            isinstance(node, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id.lower() in names for t in node.targets)
+        ) or (isinstance(node, ast.keyword) and node.arg in names):
+            value = node.value
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[-1], ast.Constant):
+            said = str(node.args[-1].value).lstrip("-").replace("-", "_")
+            value = next((k.value for k in node.keywords if k.arg == "default" and said in names), None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 0:
+            return value.value
+    return otherwise
+
+
+if __name__ == "__main__":
+    del sys.argv[0]  # the script finds what it would find if it were run by its name
+    try:
+        answer = main(Path(sys.argv[0]))
+    except SyntaxError as wrong:
+        answer = {"error": f"{sys.argv[0]}, line {wrong.lineno}: {wrong.msg}"}
+    except Exception as wrong:
+        answer = {"error": f"{sys.argv[0]}: its model can not be counted: {type(wrong).__name__}: {wrong}"}
+    print(json.dumps(answer))

@@ -1,0 +1,132 @@
+"""Operations and whole language models in fp32 (sitar-lab/NeuSight, MIT)."""
+
+import numpy as np
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance.dataset import Columns, Rows, buckets, ones, unsaid
+from gpuyard.learn.performance.operation_profile import Anatomy, Works
+
+
+def products(columns: Columns) -> list[Rows]:
+    """`bmm` and `linear`."""
+    b, m, n, k = (columns.numbers(name, above=0) for name in "BMNK")
+    op = columns.texts("op")
+    return [
+        Rows(
+            "neusight_matmul",
+            columns.texts("gpu"),
+            buckets(op, n, k),
+            ones("fp32", len(columns)),
+            columns.numbers("latency_ms", above=0),
+            {"b": b, "m": m, "n": n, "k": k},
+            {"op": op},
+        )
+    ]
+
+
+def vectors(columns: Columns) -> list[Rows]:
+    """Element by element, and along rows: softmax, layer norm."""
+    op = columns.texts("op")
+    return [
+        Rows(
+            "neusight_vector",
+            columns.texts("gpu"),
+            op,
+            ones("fp32", len(columns)),
+            columns.numbers("latency_ms", above=0),
+            {"rows": columns.numbers("B", above=0), "width": columns.numbers("H", above=0)},
+            {"op": op},
+        )
+    ]
+
+
+def convolutions(columns: Columns) -> list[Rows]:
+    """Forward, square images."""
+    into, out = columns.numbers("Input_Channel", above=0), columns.numbers("Output_Channel", above=0)
+    kernel, stride = columns.numbers("Kernel_Size", above=0), columns.numbers("Stride", above=0)
+    return [
+        Rows(
+            "neusight_conv",
+            columns.texts("gpu"),
+            buckets(np.char.add(kernel.astype(np.int64).astype(np.str_), "x"), into, out),
+            ones("fp32", len(columns)),
+            columns.numbers("latency_ms", above=0),
+            {
+                "b": columns.numbers("B", above=0),
+                "into": into,
+                "out": out,
+                "kernel": kernel,
+                "size": columns.numbers("Input_Size", above=0),
+                "stride": stride,
+                "padding": columns.numbers("Padding"),
+            },
+        )
+    ]
+
+
+SHAPES = {
+    "bert_large": (24, 1024, 30_522),
+    "gpt2_large": (36, 1280, 50_257),
+    "gpt3_xl": (24, 3072, 50_257),
+    "gpt3_27": (32, 2560, 50_257),
+    "opt_13": (24, 2048, 50_272),
+    "switchxl4": (66, 2048, 32_128),
+}
+"""Layers, width, words of the models they measured. Switch has an encoder and a decoder, with attention to both."""
+
+
+def models(columns: Columns) -> list[Rows]:
+    """Whole language models; a model that is not in `SHAPES` is left out, since the file does not say how wide it is."""
+    model, mode = columns.texts("model"), columns.texts("mode")
+    tokens = columns.numbers("seqlen", above=0)
+    known = np.array([name in SHAPES for name in model.tolist()])
+    works: dict[tuple[str, str, float], Anatomy] = {}
+    keys = [
+        key for key, k in zip(zip(model.tolist(), mode.tolist(), tokens.tolist(), strict=True), known, strict=True) if k
+    ]
+    for name, how, length in keys:
+        if (name, how, length) not in works:
+            works[name, how, length] = transformer(*SHAPES[name], length).times(3.0 if how == "train" else 1.0)
+    option = columns.texts("option")
+    every = Rows(
+        "network",
+        columns.texts("gpu"),
+        np.char.partition(model, "_")[:, 0],
+        ones("fp32", len(columns)),
+        columns.numbers("measured_ms", above=0),
+        {
+            "batch": columns.numbers("batch", above=0),
+            "torch": np.full(len(columns), 201.0),
+            "launch_us": unsaid(len(columns)),
+        },
+        {
+            "source": ones("neusight", len(columns)),
+            "mode": np.where(mode == "train", "train", "infer"),
+            "compiled": np.where(option == "fusion", "yes", "no"),
+            "layout": ones("nchw", len(columns)),
+            "numbers": ones("fp32", len(columns)),
+            "model": np.char.add(np.char.add(model, " "), option),
+        },
+    )
+    single = known & np.isin(option, ("", "fusion"))
+    if not single.any():
+        raise WrongInput(f"{columns.path} has no model on one GPU whose size is known: {', '.join(SHAPES)}")
+    kept = [works[key] for key, one in zip(keys, single[known], strict=True) if one]
+    return [every.take(single).of(Works.of(kept))]
+
+
+def transformer(layers: float, width: float, words: float, tokens: float) -> Anatomy:
+    """A sample through an eager transformer: each product, each score, each pass over the activations."""
+    t, w = tokens, width
+    scores = t * t * (w / 64)
+    one = [
+        ("matmul", 4, 2 * t * w * 4 * w, 4 * t * w * 8, 16 * w * w),
+        ("matmul", 2, 2 * t * w * 8 * w, 4 * t * w * 10, 32 * w * w),
+        ("matmul", 2, 4 * t * t * w, 4 * (4 * t * w + 2 * scores), 0.0),
+        ("light", 4, 0.0, 4 * scores * 8, 0.0),
+        ("norm", 2, 0.0, 4 * t * w * 4, 0.0),
+        ("light", 12, 0.0, 4 * t * w * 30, 0.0),
+    ]
+    groups = [(kind, n * layers, f * layers, b * layers, p * layers) for kind, n, f, b, p in one]
+    head = ("matmul", 1, 2 * t * w * words, 4 * t * (w + words), 4 * w * words)
+    return Anatomy.of([*groups, head])

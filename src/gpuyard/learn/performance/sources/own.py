@@ -1,0 +1,95 @@
+"""Rows that `gpuyard profile run` has measured: time, memory and utilisation of one step.
+
+What a step is made of is looked up by the model's name, or taken from the row where the profiler has counted it there.
+"""
+
+import re
+
+import numpy as np
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance import operation_profile
+from gpuyard.learn.performance.dataset import Columns, Floats, Rows, Words, ones, unsaid
+from gpuyard.learn.performance.operation_profile import Anatomy, Works, memory_shape
+
+PRECISIONS = {"amp": "bf16"}
+COUNTS = (
+    "flops",
+    "bytes",
+    "heavy_bytes",
+    "kernels",
+    "heavy_kernels",
+    "parameter_bytes",
+    "activation_bytes",
+    "largest_bytes",
+)
+
+
+def rows(columns: Columns) -> list[Rows]:
+    """Three kinds: how long, how much memory, how busy."""
+    works = _works(columns)
+    known = np.array([w is not None for w in works])
+    if not known.any():
+        first = columns.texts("model")[0]
+        raise WrongInput(
+            f"{columns.path}, line 2: nobody has counted what {first} is made of; profile it with counts, or name its anatomy"
+        )
+    kept = Works.of([w for w in works if w is not None])
+    given = columns.texts("precision")
+    words = {
+        "source": ones("gpuyard", len(columns)),
+        "mode": columns.texts("mode"),
+        "compiled": np.where(np.isin(np.char.lower(columns.texts("compiled")), ("true", "1")), "yes", "no"),
+        "layout": ones("nchw", len(columns)),
+        "numbers": given,
+        "model": columns.texts("model"),
+    }
+    gpu, family = columns.texts("gpu"), columns.texts("family")
+    precision = np.array([PRECISIONS.get(p, p) for p in given.tolist()])
+    batch = columns.numbers("batch", above=0)
+
+    def kind(
+        name: str, measured: Floats, shape: dict[str, Floats], words: dict[str, Words], made_of: Works | None
+    ) -> Rows:
+        every = Rows(name, gpu, family, precision, measured, shape, words).take(known)
+        every = every if made_of is None else every.of(made_of)
+        return every.take(np.isfinite(every.measured))
+
+    few = {name: words[name] for name in ("source", "mode", "numbers")}
+    launch = (
+        columns.numbers("launch_us", above=0, empty=np.nan) if "launch_us" in columns.names else unsaid(len(columns))
+    )
+    step = {"batch": batch, "torch": _version(columns.texts("torch")), "launch_us": launch}
+    memory = memory_shape([work or Anatomy.of([]) for work in works], batch, given, words["mode"])
+    return [
+        kind("network", columns.numbers("step_ms", above=0), step, words, kept),
+        kind("memory", columns.numbers("memory_reserved_mib", above=0), memory, few, None),
+        kind("utilisation", np.maximum(columns.numbers("utilisation", empty=np.nan), 0.01), step, words, kept),
+    ]
+
+
+def _version(said: Words) -> Floats:
+    """2.11.0+cu130 is 211."""
+    parts = [re.match(r"(\d+)\.(\d+)", text) for text in said.tolist()]
+    return np.array([100.0 * int(found[1]) + int(found[2]) if found else np.nan for found in parts])
+
+
+def _works(columns: Columns) -> list[Anatomy | None]:
+    names = zip(
+        columns.texts("model").tolist(),
+        columns.texts("mode").tolist(),
+        columns.numbers("size", above=0).tolist(),
+        strict=True,
+    )
+    library = operation_profile.shipped()
+    found: dict[tuple[str, str, float], Anatomy | None] = {}
+    works = [found.setdefault(key, operation_profile.look_up(library, key[0], key[1], int(key[2]))) for key in names]
+    if set(COUNTS) <= set(columns.names):
+        counts = zip(
+            columns.numbers("batch", above=0), *(columns.numbers(name, empty=0.0) for name in COUNTS), strict=True
+        )
+        works = [
+            work if work is not None else Anatomy.totals(*map(float, said))
+            for work, said in zip(works, counts, strict=True)
+        ]
+    return works

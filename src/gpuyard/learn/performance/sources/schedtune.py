@@ -1,0 +1,49 @@
+"""Peak memory of twelve image models in training (SchedTune, CCGrid 2022, MIT). GPUs are described, not named."""
+
+from functools import cache
+from math import log
+
+import numpy as np
+
+from gpuyard.learn.performance.dataset import Columns, Rows, ones
+from gpuyard.learn.performance.gpu_specs import Gpu, shipped
+from gpuyard.learn.performance.operation_profile import MADE_OF
+
+
+@cache
+def _nearest(sm: float, bandwidth: float) -> str:
+    """The GPU that is most like this description."""
+
+    def apart(gpu: Gpu) -> float:
+        return abs(log(gpu.sm_count / sm)) + abs(log(gpu.mem_bw_gbs / bandwidth))
+
+    return min(shipped().gpus.values(), key=apart).gpu
+
+
+def rows(columns: Columns) -> list[Rows]:
+    """One kind: memory."""
+    model = columns.texts("model")
+    described = zip(
+        columns.numbers("sm_count", above=0).tolist(), columns.numbers("mem_bw_gbs", above=0).tolist(), strict=True
+    )
+    return [
+        Rows(
+            "memory",
+            np.array([_nearest(sm, bandwidth) for sm, bandwidth in described]),
+            model,
+            ones("fp32", len(columns)),
+            columns.numbers("peak_mem_mib", above=0),
+            {
+                "batch": columns.numbers("batch_size", above=0),
+                "activations": columns.numbers("activations_mb", above=0),
+                "parameters": columns.numbers("parameters_mb", above=0),
+                "input": columns.numbers("input_mb", above=0),
+                **dict.fromkeys(MADE_OF, np.zeros(len(columns))),
+            },
+            {
+                "source": ones("schedtune", len(columns)),
+                "mode": ones("train", len(columns)),
+                "numbers": ones("fp32", len(columns)),
+            },
+        )
+    ]

@@ -1,0 +1,214 @@
+"""By how much would it be better to do something else? A learned answer, in numpy, with a guard.
+
+A model is a few small nets that were trained apart (gpuyard.learn.training). Each gives every candidate of a question a number;
+the difference between a candidate's and the first one's is its *advantage*: which part of the first task's run is saved, for
+all tasks together, by doing that instead of what the heuristic would do (the first).
+
+The guard keeps the heuristic's choice unless the advantage is there:
+- figures beyond the range that the nets were trained on: the nets are not asked, only the rule of thumb that they put
+  right, which knows no range; figures that are none: the heuristic;
+- the lower side of the advantage, the mean of the nets less `doubt` times their spread, must be above `margin`. Both are
+  chosen when the model is made, on workloads that the nets have not seen, so that no kind of yard is worse for the advice.
+
+The file is numpy's own `npz`, and everything that is needed to use it is in it.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from json import JSONDecodeError, dumps, loads
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuyard.core.domain.errors import WrongInput
+
+VERSION = 1
+KIND = "gpuyard policy"
+DEFAULT = Path(__file__).parent / "data" / "policy.npz"
+"""The model that ships; docs/manual/learning.md has its card."""
+SLACK = 0.05
+"""How far beyond the trained range a figure may be, as a part of it."""
+
+PARTS = ("low", "high", "mean", "scale", "rule")
+Array = npt.NDArray[np.float32]
+
+
+class WrongPolicyModel(WrongInput):
+    """A file can not be used as the model of a policy."""
+
+
+class Layer(NamedTuple):
+    """Of one net: what it multiplies with, and what it adds."""
+
+    weights: Array
+    bias: Array
+
+
+class Model(NamedTuple):
+    """All that is in the file."""
+
+    features: tuple[str, ...]
+    low: Array
+    high: Array
+    """The range of each figure in training."""
+    mean: Array
+    scale: Array
+    """What figures are brought to: less the mean, over the scale."""
+    rule: Array
+    """What a figure adds to the answer as it is: the rule of thumb that the nets put right."""
+    nets: tuple[tuple[Layer, ...], ...]
+    margin: float
+    doubt: float
+    about: dict[str, Any]
+    """What it was trained on and how well it did, for people."""
+
+
+class Advantage:
+    """See gpuyard.core.engine.advice.Advisor."""
+
+    def __init__(self, model: Model, *, guarded: bool = True) -> None:
+        self._model = model
+        self._guarded = guarded
+        slack = SLACK * (model.high - model.low) + 1e-6
+        self._low, self._high = model.low - slack, model.high + slack
+        depth = len(model.nets[0])
+        self._weights = [np.stack([net[layer].weights for net in model.nets]) for layer in range(depth)]
+        self._biases = [np.stack([net[layer].bias for net in model.nets])[:, None, :] for layer in range(depth)]
+
+    def pick(self, rows: Sequence[Sequence[float]]) -> int:
+        """The number of a candidate; 0 unless another is surely better."""
+        seen = np.asarray(rows, np.float32)
+        usual = bool(((seen >= self._low) & (seen <= self._high)).all())
+        if not usual and not np.isfinite(seen).all():
+            return 0
+        if not self._guarded:
+            return int(self.advantages(seen).mean(axis=0).argmax())
+        worth = self._surely(self.advantages(seen)) if usual else self._by_rule(seen)
+        worth -= self._model.margin
+        worth[0] = 0.0
+        return int(worth.argmax())
+
+    def _surely(self, advantages: Array) -> Array:
+        """The lower side of what the nets say of each candidate."""
+        mean: Array = advantages.sum(axis=0) / len(advantages)
+        if not self._model.doubt:
+            return mean
+        apart = advantages - mean
+        spread: Array = np.sqrt((apart * apart).sum(axis=0) / len(advantages))
+        return mean - self._model.doubt * spread
+
+    def advantages(self, rows: Array) -> Array:
+        """For every net and candidate."""
+        last = len(self._weights) - 1
+        values = ((rows - self._model.mean) / self._model.scale)[None]
+        for layer, (weights, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            values = values @ weights + bias
+            if layer < last:
+                values = np.maximum(values, 0.0)
+        worth: Array = values[:, :, 0]
+        return worth - worth[:, :1] + self._by_rule(rows)
+
+    def _by_rule(self, rows: Array) -> Array:
+        """For every candidate, by the rule of thumb alone."""
+        worth: Array = rows @ self._model.rule
+        return worth - worth[:1]
+
+
+def save(path: Path, model: Model) -> None:
+    """Write a file that can be loaded again; the same model, the same bytes."""
+    head = {
+        "kind": KIND,
+        "version": VERSION,
+        "features": list(model.features),
+        "margin": model.margin,
+        "doubt": model.doubt,
+        "nets": len(model.nets),
+        "layers": len(model.nets[0]),
+        "about": model.about,
+    }
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "head": np.frombuffer(dumps(head).encode(), np.uint8),
+        **{name: getattr(model, name) for name in PARTS},
+    }
+    for number, net in enumerate(model.nets):
+        for place, layer in enumerate(net):
+            arrays[f"net{number}.{place}.weights"] = layer.weights
+            arrays[f"net{number}.{place}.bias"] = layer.bias
+    packed = BytesIO()
+    np.savez(packed, **arrays)  # type: ignore[arg-type]
+    try:
+        path.write_bytes(packed.getvalue())
+    except OSError as error:
+        raise WrongPolicyModel(f"{path} can not be written: {error.strerror or error}.") from None
+
+
+def load(path: Path, features: Sequence[str]) -> Model:
+    """Read a model that goes by these features."""
+    try:
+        with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except OSError as error:
+        raise WrongPolicyModel(f"{path} can not be read: {error.strerror or error}.") from None
+    except (BadZipFile, ValueError, EOFError, AttributeError):
+        raise WrongPolicyModel(f"{path}: this is no model of a policy, or it is cut off or damaged.") from None
+    head = _head(path, arrays)
+    if tuple(head["features"]) != tuple(features):
+        strange = sorted(set(head["features"]) ^ set(features))
+        which = f": {', '.join(strange)}" if strange else ", in another order"
+        raise WrongPolicyModel(f"{path}: the model goes by other features than this gpuyard{which}; train it anew.")
+    return _model(path, head, arrays)
+
+
+def _head(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    try:
+        head: dict[str, Any] = loads(bytes(arrays["head"].astype(np.uint8)))
+        kind, version = head["kind"], head["version"]
+    except (KeyError, ValueError, TypeError, JSONDecodeError, UnicodeDecodeError):
+        raise WrongPolicyModel(f"{path}: this is no model of a policy.") from None
+    if kind != KIND or version != VERSION:
+        raise WrongPolicyModel(
+            f"{path}: the model is {kind}, version {version}; this gpuyard reads {KIND}, version {VERSION}: train it anew."
+        )
+    return head
+
+
+def _model(path: Path, head: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:
+    try:
+        nets = tuple(
+            tuple(
+                Layer(arrays[f"net{number}.{place}.weights"], arrays[f"net{number}.{place}.bias"])
+                for place in range(head["layers"])
+            )
+            for number in range(head["nets"])
+        )
+        margin, doubt, about = float(head["margin"]), float(head["doubt"]), dict(head["about"])
+        low, high, mean, scale, rule = (arrays[name] for name in PARTS)
+        model = Model(tuple(head["features"]), low, high, mean, scale, rule, nets, margin, doubt, about)
+    except (KeyError, ValueError, TypeError):
+        raise WrongPolicyModel(f"{path}: a part of the model is missing; the file is damaged.") from None
+    _check(path, model)
+    return model
+
+
+def _check(path: Path, model: Model) -> None:
+    """Shapes that fit together, and numbers that are numbers."""
+    width = len(model.features)
+    fits = all(
+        each.shape == (width,) for each in (model.low, model.high, model.mean, model.scale, model.rule)
+    ) and bool(model.nets)
+    for net in model.nets:
+        size = width
+        for layer in net:
+            fits = fits and layer.weights.ndim == 2 and layer.weights.shape[0] == size
+            fits = fits and layer.bias.shape == layer.weights.shape[1:]
+            size = layer.bias.shape[0] if layer.bias.ndim else 0
+        fits = fits and size == 1
+    if not fits:
+        raise WrongPolicyModel(f"{path}: the parts of the model do not fit together; the file is damaged.")
+    numbers = [model.low, model.high, model.mean, model.scale, model.rule, *(part for net in model.nets for layer in net for part in layer)]  # fmt: skip
+    sane = all(np.issubdtype(each.dtype, np.floating) and bool(np.isfinite(each).all()) for each in numbers)
+    if not (sane and np.isfinite(model.margin) and np.isfinite(model.doubt) and bool((model.scale > 0).all())):
+        raise WrongPolicyModel(f"{path}: the model has numbers in it that are none (nan or endless); train it anew.")

@@ -1,0 +1,21 @@
+"""What a step of a model costs on paper: looked up where it was counted before, else counted here, on no device at all."""
+
+from functools import cache, partial
+
+from gpuyard.learn.performance import operation_profile
+from gpuyard.learn.performance.operation_profile import Anatomy
+from gpuyard.learn.profiler.zoo import Subject
+
+
+@cache
+def counted(subject: Subject, mode: str) -> Anatomy:
+    """Of one sample."""
+    sizes = operation_profile.shipped().get((subject.name, mode), {})
+    return sizes[subject.size] if subject.size in sizes else _count(subject, mode)
+
+
+def _count(subject: Subject, mode: str) -> Anatomy:
+    from gpuyard.learn.performance.flops import count
+
+    few, many = (count(subject.build, partial(subject.inputs, b), training=mode == "train") for b in (2, 4))
+    return Anatomy.counted(few, many, 2, 4)

@@ -1,0 +1,204 @@
+"""Measure steps of a model: build it once, run every configuration of it, one row each.
+
+A step is timed by events on the GPU, after a few that are not counted (they load kernels and fill the allocator). The
+clock of the host is used on a CPU. Running out of memory is an answer, too: the configuration has no row.
+"""
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from gpuyard.learn.profiler.counting import counted
+from gpuyard.learn.profiler.rows import Configuration, Row
+from gpuyard.learn.profiler.watch import Seen, Watch
+from gpuyard.learn.profiler.zoo import Subject
+
+WARM_UP = 3
+LEAST_STEPS = 4
+MOST_STEPS = 400
+LAUNCHING_S = 0.05
+"""For how long the host is tried beside each configuration: it is not as quick at all times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where it is measured."""
+
+    device: str
+    gpu: str
+    driver: str
+    today: str
+    watch: Watch | None
+
+    @classmethod
+    def here(cls, today: str, device: str) -> "Place":
+        """The first GPU, or the CPU."""
+        if device == "cpu":
+            return cls("cpu", "cpu", "", today, None)
+        watch = Watch(torch.cuda.current_device())
+        return cls("cuda", torch.cuda.get_device_name(), watch.driver, today, watch)
+
+
+def measure(subject: Subject, configurations: Iterable[Configuration], place: Place, seconds: float) -> Iterator[Row]:
+    """A row for each configuration that fits into memory, in their order."""
+    _tidy(place.device)
+    with torch.device(place.device):
+        built = subject.build()
+    full: dict[str, Any] = {"model": built, "dtype": torch.float32}
+    for wanted in configurations:
+        dtype = torch.bfloat16 if wanted.precision == "bf16" else torch.float32
+        if full["dtype"] != dtype:
+            full = {"model": full["model"].to(dtype), "dtype": dtype}
+            for part in full["model"].modules():
+                if isinstance(part, torch.nn.RNNBase):
+                    part.flatten_parameters()
+        try:
+            yield _row(subject, full["model"], wanted, place, seconds)
+        except torch.OutOfMemoryError:
+            continue
+        finally:
+            full["model"].zero_grad(set_to_none=True)
+            _tidy(place.device)
+
+
+def _tidy(device: str) -> None:
+    """Give back what the allocator keeps, so that it is not counted for the next one."""
+    gc.collect()
+    if device == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # they would hold a segment of the last one's memory each
+        torch.cuda.empty_cache()
+
+
+def _row(subject: Subject, model: Any, wanted: Configuration, place: Place, seconds: float) -> Row:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted.precision == "tf32"
+    quick_us = launch_us(place.device, LAUNCHING_S)
+    if place.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    step = _step(subject, model, wanted, place.device)
+    for _ in range(WARM_UP):
+        step()
+    watched: AbstractContextManager[Any] = place.watch or nullcontext()
+    gc.disable()  # a collection in the middle of a step is not the model's
+    try:
+        with watched:
+            times_ms = timed(step, place.device, seconds)
+    finally:
+        gc.enable()
+    seen: Seen | None = place.watch.seen if place.watch else None
+    low, *_, high = quantiles(times_ms, n=10, method="inclusive")
+    on_gpu = place.device == "cuda"
+    return Row(
+        model=subject.name,
+        family=subject.family,
+        kind=subject.kind,
+        size=subject.size,
+        mode=wanted.mode,
+        batch=wanted.batch,
+        precision=wanted.precision,
+        compiled=wanted.compiled,
+        gpu=place.gpu,
+        driver=place.driver,
+        launch_us=quick_us,
+        torch=str(torch.__version__),
+        measured_on=place.today,
+        steps=len(times_ms),
+        step_ms=median(times_ms),
+        step_ms_p10=low,
+        step_ms_p90=high,
+        memory_allocated_mib=torch.cuda.max_memory_allocated() / 2**20 if on_gpu else 0.0,
+        memory_reserved_mib=torch.cuda.max_memory_reserved() / 2**20 if on_gpu else 0.0,
+        memory_nvml_mib=seen.memory_mib if seen else None,
+        utilisation=seen.utilisation if seen else None,
+        memory_utilisation=seen.memory_utilisation if seen else None,
+        power_w=seen.power_w if seen else None,
+        energy_j=seen.power_w * sum(times_ms) / len(times_ms) / 1000 if seen and seen.power_w else None,
+        sm_clock_mhz=seen.sm_clock_mhz if seen else None,
+        memory_clock_mhz=seen.memory_clock_mhz if seen else None,
+        temperature_c=seen.temperature_c if seen else None,
+        parameters=sum(p.numel() for p in model.parameters()),
+        **counted(subject, wanted.mode).step(wanted.batch),
+    )
+
+
+def _step(subject: Subject, model: Any, wanted: Configuration, device: str) -> Callable[[], None]:
+    with torch.device(device):
+        inputs = subject.inputs(wanted.batch)
+    if wanted.precision == "bf16":
+        inputs = tuple(x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs)
+    run = torch.compile(model) if wanted.compiled else model
+
+    def cast() -> AbstractContextManager[Any]:
+        return torch.autocast(device, torch.bfloat16) if wanted.precision == "amp" else nullcontext()
+
+    if wanted.mode == "infer":
+        model.eval()
+
+        def infer() -> None:
+            with torch.inference_mode(), cast():
+                run(*inputs)
+
+        return infer
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+
+    def train() -> None:
+        with cast():
+            loss = run(*inputs).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return train
+
+
+def timed(step: Callable[[], object], device: str, seconds: float) -> list[float]:
+    """Milliseconds of each step, for about so many seconds."""
+    began = perf_counter()
+    if device != "cuda":
+        times: list[float] = []
+        while len(times) < LEAST_STEPS or (perf_counter() - began < seconds and len(times) < MOST_STEPS):
+            before = perf_counter()
+            step()
+            times.append((perf_counter() - before) * 1000)
+        return times
+    marks = [_mark()]
+    marks[0].record()
+    while len(marks) <= LEAST_STEPS or (perf_counter() - began < seconds and len(marks) <= MOST_STEPS):
+        step()
+        mark = _mark()
+        mark.record()
+        marks.append(mark)
+        if len(marks) % 4 == 0:  # the host may not run ahead of the GPU for longer than a few steps
+            marks[-2].synchronize()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in pairwise(marks)]
+
+
+def launch_us(device: str, seconds: float) -> float:
+    """Microseconds that the smallest kernel takes, one after the other."""
+    x = torch.zeros(1, device=device)
+
+    def thousand() -> None:
+        for _ in range(1000):
+            x.add_(1)
+
+    return best_ms(thousand, device, seconds)
+
+
+def best_ms(step: Callable[[], object], device: str, seconds: float) -> float:
+    """The fastest tenth: what it can do, not what disturbed it."""
+    for _ in range(WARM_UP):
+        step()
+    times = sorted(timed(step, device, seconds))
+    return times[len(times) // 10]
+
+
+def _mark() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -1,0 +1,140 @@
+"""A row: one configuration of one model on one GPU, as it was measured. Rows live in CSV files, appended as they come."""
+
+import csv
+from collections.abc import Iterable
+from io import StringIO
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from gpuyard.core.domain.errors import WrongInput
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """What is measured; two rows with the same one are the same measurement again."""
+
+    model: str
+    mode: str
+    """`train` (forward, backward, AdamW) or `infer`."""
+    batch: int
+    precision: str
+    """`fp32` (no TF32), `tf32`, `bf16` (all of it), `amp` (autocast to bf16)."""
+    compiled: bool = False
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out. Times are of one step, on the GPU."""
+
+    model: str
+    family: str
+    kind: str
+    size: int
+    mode: str
+    batch: int
+    precision: str
+    compiled: bool
+    gpu: str
+    driver: str
+    launch_us: float
+    """Of the smallest kernel, on this host at this time."""
+    torch: str
+    measured_on: str
+    """The day."""
+    steps: int
+    step_ms: float
+    """The median."""
+    step_ms_p10: float
+    step_ms_p90: float
+    memory_allocated_mib: float
+    """The most that PyTorch's tensors held."""
+    memory_reserved_mib: float
+    """The most that PyTorch's allocator held."""
+    memory_nvml_mib: float | None
+    """What the driver said was used on the GPU, context and all."""
+    utilisation: float | None
+    """Part of the time in which some kernel ran, as NVML says."""
+    memory_utilisation: float | None
+    power_w: float | None
+    energy_j: float | None
+    """Of a step: power × time."""
+    sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    temperature_c: float | None
+    parameters: int
+    flops: float
+    """Counted, not measured, as all that follow; bytes are those of fp32, whatever the precision."""
+    bytes: float
+    """Read and written, each operation for itself."""
+    heavy_bytes: float
+    """Those of operations that have FLOPs."""
+    kernels: float
+    heavy_kernels: float
+    parameter_bytes: float
+    activation_bytes: float
+    """What the backward pass needs; 0 without one."""
+    largest_bytes: float
+    """What goes into and comes out of the largest operation."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """What was measured."""
+        return Configuration(self.model, self.mode, self.batch, self.precision, self.compiled)
+
+
+_KINDS = get_type_hints(Row)
+COLUMNS = tuple(_KINDS)
+_PERHAPS = frozenset(name for name, kind in _KINDS.items() if kind == float | None)
+
+
+def append(path: Path, row: Row) -> None:
+    """Add a row, durable enough for a measurement: it is on its way to the disk when this returns."""
+    begins = not path.exists() or path.stat().st_size == 0
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if begins:
+            writer.writerow(COLUMNS)
+        writer.writerow(_shown(value) for value in msgspec.structs.astuple(row))
+
+
+def read(path: Path) -> list[Row]:
+    """All rows of a file; a row that is not whole is named."""
+    try:
+        reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise WrongInput(f"{path} is no file of profiles: it is not text in UTF-8") from None
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        raise WrongInput(
+            f"{path} is no file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
+        )
+    return [_row(path, number, said) for number, said in enumerate(reader, start=2)]
+
+
+def _row(path: Path, line: int, said: dict[str, Any]) -> Row:
+    values = {name: None if said[name] == "" and name in _PERHAPS else said[name] for name in COLUMNS}
+    try:
+        return msgspec.convert(values, Row, strict=False)
+    except msgspec.ValidationError:
+        name = next(name for name, kind in _KINDS.items() if not _can_be(values[name], kind))
+    wrong = "is missing" if said[name] is None else f"can not be {said[name]!r}"
+    raise WrongInput(f"{path}, line {line}: {name} {wrong}")
+
+
+def _can_be(value: object, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def already(paths: Iterable[Path]) -> set[Configuration]:
+    """What these files have, so that a run can go on where it was stopped."""
+    return {row.configuration for path in paths if path.exists() for row in read(path)}

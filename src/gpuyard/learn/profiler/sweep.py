@@ -1,0 +1,35 @@
+"""Which configurations of a model are measured: all small ones, and of the many combinations an even part, by a seed."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from gpuyard.learn.profiler.rows import Configuration
+from gpuyard.learn.profiler.zoo import Subject
+
+MODES = ("train", "infer")
+PRECISIONS = ("fp32", "tf32", "bf16", "amp")
+
+
+def configurations(
+    subject: Subject,
+    modes: Iterable[str] = MODES,
+    precisions: Iterable[str] = PRECISIONS,
+    batches: Iterable[int] | None = None,
+    part: float = 1.0,
+    *,
+    compiled: bool = False,
+) -> list[Configuration]:
+    """Ordered so that the model changes its type of numbers once, and the largest batch comes last."""
+    every = [
+        Configuration(subject.name, mode, batch, precision, compiled)
+        for precision in sorted(precisions, key=lambda p: p == "bf16")
+        for mode in modes
+        for batch in batches or subject.batches
+    ]
+    return [one for one in every if _lot(one) < part]
+
+
+def _lot(one: Configuration) -> float:
+    """The same for the same configuration, evenly spread over 0 to 1."""
+    name = f"{one.model} {one.mode} {one.batch} {one.precision}".encode()
+    return int.from_bytes(blake2b(name, digest_size=4).digest()) / 2**32

@@ -1,0 +1,327 @@
+"""The yard as a Gymnasium environment: the engine of the live yard, the simulator's world, and somebody who is asked.
+
+An episode is one workload. A step is one question that the engine puts (gpuyard.core.engine.advice): what is seen are the rows
+of the candidates, what is done is the number of one of them, and what the mask forbids is not there to choose. Whoever
+steps through the environment stands in the place of the adviser; there is no second scheduler.
+
+Rewards are the time that tasks spend in the yard, with a minus: their sum over an episode is minus the sum of all
+completion times, so whoever gets most has the lowest average. A task that nobody may stop is charged for its whole run
+when it starts, at the speed that it has there, because nothing that is done later changes it; everybody else is charged
+as time passes. Time between questions differs, so a reward in the future counts exp(−seconds / horizon): `info` says how many
+seconds have passed. With an infinite horizon the sums are exact.
+
+How much is still to come depends mostly on what others will submit, which no candidate changes. So the workload is played once
+by somebody else first, without advice or with a *reference*, and `info` has a `potential`: minus what is owed from now on if
+every task that waits or comes later fared as it did then. Rewards may be shaped with it (Ng, Harada and Russell, "Policy invariance
+under reward transformations", 1999): which candidate is best stays the same, whoever does as the reference gets exactly
+nothing, and what is left is what an answer changed. `behind` says by how many tasks for each GPU more wait now than did then.
+
+The engine asks from deep within a decision, and an environment is asked from outside: the world runs in a thread of its
+own that takes turns with the one who steps, never both at once, so every episode is the same again with the same seed.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf
+from threading import Semaphore, Thread
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.values import Preemption, TaskId
+from gpuyard.core.engine.advice import FEATURES, SPEEDS, TASKS, Advisor, Rows
+from gpuyard.core.placement.speeds import speed_of
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
+from gpuyard.simulator.workloads.arrival import Workload
+from gpuyard.simulator.world import World
+
+MOST = 1 + SPEEDS + (TASKS - 1) + 1
+"""Candidates of a question: the first, on other GPUs, other tasks, and to wait."""
+Observation = dict[str, npt.NDArray[Any]]
+
+
+class YardEnv(gymnasium.Env[Observation, Any]):
+    """One question after another, until the last task has ended."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(
+        self, workload: Callable[[int], Workload], *, horizon: float = inf, reference: Advisor | None = None
+    ) -> None:
+        """`workload` makes one of a seed; `horizon` is how far, in seconds, rewards of the future count."""
+        self.observation_space = spaces.Dict(  # type: ignore[assignment] # its type does not say what is in it
+            {
+                "candidates": spaces.Box(-np.inf, np.inf, (MOST, len(FEATURES)), np.float32),
+                "mask": spaces.Box(0, 1, (MOST,), np.int8),
+            }
+        )
+        self.action_space = spaces.Discrete(MOST)
+        self._workload = workload
+        self._horizon = horizon
+        self._contender = contender("dqn")
+        self._reference = reference
+        self._played: _Played | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a workload: of this seed, or of one that is drawn."""
+        super().reset(seed=seed, options=options)
+        self.close()
+        number = int(self.np_random.integers(1 << 31)) if seed is None else seed
+        workload = self._workload(number)
+        before = Bill(self._horizon)
+        played = play(workload, self._contender, advisor=self._reference, watch=before.watch)
+        self._reference_jct_s = played.measures.avg_jct_s
+        self._played = _Played(workload, self._contender, self._horizon)
+        self._before = Before(before.fates, self._horizon)
+        rows = self._played.turn(None)
+        reward, seconds = self._played.bill.settle()
+        info = {"seconds": seconds, "reward": reward, "potential": self._potential(rows)}
+        self._gpus = workload.gpus
+        return self._seen(rows), {**info, "behind": self._behind(rows)}
+
+    def _behind(self, rows: Rows | None) -> float:
+        assert self._played is not None
+        bill = self._played.bill
+        return 0.0 if rows is None else (sum(1 for _ in bill.waiting) - self._before.waiting(bill.now)) / self._gpus
+
+    def _potential(self, rows: Rows | None) -> float:
+        assert self._played is not None
+        return 0.0 if rows is None else -self._before.owed(self._played.bill.waiting, self._played.bill.now)
+
+    def step(self, action: int) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Answer the question; a candidate that is not there can not be chosen."""
+        assert self._played is not None, "reset comes before step"
+        rows = self._played.turn(int(action))
+        reward, seconds = self._played.bill.settle()
+        info: dict[str, Any] = {"seconds": seconds, "potential": self._potential(rows), "behind": self._behind(rows)}
+        if rows is None:
+            info["avg_jct_s"], info["reference_jct_s"] = self._played.avg_jct_s, self._reference_jct_s
+        return self._seen(rows), reward, rows is None, False, info
+
+    def close(self) -> None:
+        """Give an episode up."""
+        if self._played is not None:
+            self._played.stop()
+            self._played = None
+
+    def _seen(self, rows: Rows | None) -> Observation:
+        seen: Observation = {"candidates": np.zeros((MOST, len(FEATURES)), np.float32), "mask": np.zeros(MOST, np.int8)}
+        if rows is not None:
+            seen["candidates"][: len(rows)] = rows
+            seen["mask"][: len(rows)] = 1
+        return seen
+
+
+class _GivenUp(Exception):
+    """Nobody wants to know how the episode ends."""
+
+
+class _Played:
+    """A world in a thread that stops at every question."""
+
+    def __init__(self, workload: Workload, under: Any, horizon: float) -> None:
+        self.bill = Bill(horizon)
+        self.avg_jct_s = 0.0
+        self._mine, self._theirs = Semaphore(0), Semaphore(0)
+        self._rows: Rows | None = None
+        self._answer: int | None = None
+        self._failed: BaseException | None = None
+        self._thread = Thread(target=self._run, args=(workload, under), daemon=True)
+
+    def turn(self, answer: int | None) -> Rows | None:
+        """Let the world go on to its next question; none: it is over."""
+        if answer is None:
+            self._thread.start()
+        else:
+            if self._rows is None or not 0 <= answer < len(self._rows):
+                raise ValueError(f"there is no candidate {answer}")
+            self._answer = answer
+            self._theirs.release()
+        self._mine.acquire()
+        if self._failed is not None:
+            raise self._failed
+        return self._rows
+
+    def pick(self, rows: Rows) -> int:
+        """See gpuyard.core.engine.advice.Advisor."""
+        self._rows = rows
+        self._mine.release()
+        self._theirs.acquire()
+        if self._answer is None:
+            raise _GivenUp
+        return self._answer
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._thread.is_alive():
+            self._answer = None
+            self._theirs.release()
+            self._thread.join()
+
+    def _run(self, workload: Workload, under: Any) -> None:
+        try:
+            result = play(workload, under, advisor=self, watch=self.bill.watch)
+            self.avg_jct_s = result.measures.avg_jct_s
+        except _GivenUp:
+            pass
+        except BaseException as error:
+            self._failed = error
+        self._rows = None
+        self._mine.release()
+
+
+@dataclass(slots=True)
+class _Stay:
+    """Of a task in the yard."""
+
+    stoppable: bool
+    charged: bool = False
+
+
+@dataclass(slots=True)
+class Fate:
+    """When a task came, when it was placed, and how long it ran there."""
+
+    came: float
+    placed: float = inf
+    seconds: float = 0.0
+
+
+class Before:
+    """How tasks fared when the workload was played by the reference."""
+
+    def __init__(self, fates: Mapping[TaskId, Fate], horizon: float) -> None:
+        self._rate = 1.0 / horizon
+        self._fates = fates
+        placed = sorted((fate for fate in fates.values() if fate.placed < inf), key=lambda fate: fate.came)
+        self._came = [fate.came for fate in placed]
+        self._placed = sorted(fate.placed for fate in placed)
+        self._owed = [0.0] * (len(placed) + 1)
+        """For each, what it and all later ones owed, as of when it came."""
+        later = inf
+        for place in reversed(range(len(placed))):
+            fate = placed[place]
+            rest = self._owed[place + 1] * exp(-self._rate * (later - fate.came)) if later < inf else 0.0
+            self._owed[place] = self._of(fate, fate.came) + rest
+            later = fate.came
+
+    def waiting(self, now: float) -> int:
+        """How many waited then, when it was now."""
+        return bisect_right(self._came, now) - bisect_left(self._placed, now)
+
+    def owed(self, waiting: Iterable[TaskId], now: float) -> float:
+        """By those who wait now, and all who come later, if they fare as they did then."""
+        total = 0.0
+        place = bisect_right(self._came, now)
+        if place < len(self._came):
+            total = self._owed[place] * exp(-self._rate * (self._came[place] - now))
+        return total + sum(self._of(self._fates[task], now) for task in waiting if task in self._fates)
+
+    def _of(self, fate: Fate, now: float) -> float:
+        """Who had been placed by now is counted as if it were placed now."""
+        waits = max(0.0, fate.placed - now) if fate.placed < inf else 0.0
+        if not self._rate:
+            return waits + fate.seconds
+        return (1.0 - exp(-self._rate * (waits + fate.seconds))) / self._rate
+
+
+class Bill:
+    """What is owed for the time tasks spend in the yard, since it was settled last."""
+
+    def __init__(self, horizon: float) -> None:
+        self._rate = 1.0 / horizon
+        self._world: World | None = None
+        self._stays: dict[TaskId, _Stay] = {}
+        self._passing = 0
+        """Tasks that are charged as time passes."""
+        self._owed = 0.0
+        self._at = self._settled_at = 0.0
+        self.fates: dict[TaskId, Fate] = {}
+        self._last = 0
+        """The last task that was looked for."""
+
+    @property
+    def now(self) -> float:
+        """Up to when it is kept."""
+        return self._at
+
+    @property
+    def waiting(self) -> Iterator[TaskId]:
+        """Who was not charged for its run yet."""
+        return (task for task, stay in self._stays.items() if not stay.charged)
+
+    def watch(self, world: World) -> None:
+        """Keep the bill of this world."""
+        self._world = world
+        world.listeners.append(self._hear)
+
+    def settle(self) -> tuple[float, float]:
+        """The reward since the last time, as of then, and how many seconds it has been."""
+        assert self._world is not None
+        self._pass_until(self._world.now)
+        state = self._world.engine.state
+        for number in range(self._last + 1, state.last_task + 1):
+            if (task := state.tasks.get(TaskId(number))) is not None:
+                self._stay(task.id, task.spec)
+        self._last = state.last_task
+        for event in self._world.engine.under_way:
+            if isinstance(event, fact.TaskPlaced):
+                self._placed(event)
+        reward, seconds = -self._owed, self._at - self._settled_at
+        self._owed, self._settled_at = 0.0, self._at
+        return reward, seconds
+
+    def _pass_until(self, now: float) -> None:
+        if now > self._at:
+            self._owed += self._passing * self._worth(self._at, now)
+            self._at = now
+
+    def _worth(self, begin: float, end: float) -> float:
+        """Seconds from one instant to another, as they count since the bill was settled."""
+        if not self._rate:
+            return end - begin
+        since = self._settled_at
+        return (exp(-self._rate * (begin - since)) - exp(-self._rate * (end - since))) / self._rate
+
+    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+        self._pass_until(at)
+        for event in facts:
+            match event:
+                case fact.TaskSubmitted(task, spec):
+                    self._stay(task, spec)
+                case fact.TaskPlaced():
+                    self._placed(event)
+                case fact.TaskEnded(task):
+                    if not self._stays.pop(task).charged:
+                        self._passing -= 1
+
+    def _stay(self, task: TaskId, spec: TaskSpec) -> _Stay:
+        """The task is in the yard; it may be heard of twice, since questions are put before facts are told."""
+        stay = self._stays.get(task)
+        if stay is None:
+            stay = self._stays[task] = _Stay(spec.preemption is not Preemption.NEVER)
+            self._passing += 1
+            self.fates[task] = Fate(self._at)
+        return stay
+
+    def _placed(self, event: fact.TaskPlaced) -> None:
+        """Charge the whole run of a task that nobody may stop."""
+        assert self._world is not None
+        state, task = self._world.engine.state, event.task
+        stay = self._stays.get(task) or self._stay(task, state.tasks[task].spec)
+        if not stay.stoppable and not stay.charged:
+            stay.charged, self._passing = True, self._passing - 1
+            run = self._world.runs[task]
+            speed = speed_of(run.speeds or (), event.placement, state.index)
+            self._owed += self._worth(self._at, self._at + run.seconds / speed)
+            fate = self.fates[task]
+            fate.placed, fate.seconds = self._at, run.seconds / speed

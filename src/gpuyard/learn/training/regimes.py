@@ -1,0 +1,98 @@
+"""Regimes: kinds of yards and of work on which an adviser is trained, chosen and judged.
+
+A regime is nodes, a load and a kind of jobs; with a seed it is a workload. Jobs are drawn (gpuyard.simulator.workloads.generated),
+or drawn from a trace: a stretch of it, as it came, thinned out or pressed together until it asks for as much of the nodes as
+the regime says. Where a yard has GPUs of several models, every program has a speed of its own on each, drawn once from the
+range of the model; the ranges are those of Gavel's measurements (OSDI 2020) in round numbers.
+
+Nobody may stop the jobs, as it is with tasks that do not say how they save themselves: what could be moved later has no
+need of advice. In a regime that says `stoppable` they may be, and whoever is advised must not be worse for it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+from random import Random
+
+from gpuyard.core.placement.speeds import Speeds
+from gpuyard.simulator.clusters import Cluster, equal_nodes
+from gpuyard.simulator.workloads.generated import GeneratedJobs
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits
+
+Range = tuple[float, float]
+LONGEST_STRETCH = 20
+"""A stretch of a trace begins with one of so many times as many jobs as are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A kind of yard and of work."""
+
+    name: str
+    nodes: str
+    """As `gpuyard simulate --cluster` has it."""
+    load: float
+    """GPU-seconds at full speed that come, of those there are."""
+    speeds: Mapping[str, Range] = field(default_factory=dict)
+    """For each model, how fast programs are there; empty: all alike."""
+    jobs: int = 600
+    trace: str = ""
+    """Which trace the jobs are drawn from; none: they are made up."""
+    stoppable: bool = False
+
+    def workload(self, seed: int, traces: Mapping[str, Sequence[Job]]) -> JobsOnCluster:
+        """One of this kind; the same seed, the same jobs."""
+        cluster = equal_nodes(self.nodes)
+        if self.trace:
+            jobs = _stretch(traces[self.trace], self.jobs, cluster, self.load, Random(f"{self.name}/{seed}"))  # noqa: S311
+        else:
+            jobs = list(GeneratedJobs(self.jobs, cluster, lambda: Random(seed).random, self.load))  # noqa: S311
+        if self.speeds:
+            jobs = list(_with_speeds(jobs, self.speeds, seed))
+        return JobsOnCluster(jobs, cluster, stoppable=self.stoppable)
+
+
+DESK = {"new": (1.0, 1.0), "old": (0.15, 0.9)}
+GAVEL_NODES = "2x4:v100+4x4:p100+6x4:k80"
+GAVEL = {"v100": (0.8, 1.0), "p100": (0.5, 1.0), "k80": (0.1, 0.5)}
+
+TRAINED: tuple[Regime, ...] = (
+    Regime("desk, old and new", "1x4:new+1x4:old", 0.6, DESK),
+    Regime("lab, three models", GAVEL_NODES, 0.45, GAVEL),
+    Regime("lab, two models", "2x8:new+2x8:old", 0.65, DESK),
+)
+"""What advisers are trained on, and their guard is set on with other seeds. GPUs differ in all of them: elsewhere nobody is asked."""
+
+
+def of_trace(name: str) -> Regime:
+    """What is trained on where there is a trace."""
+    return Regime(f"lab, three models, jobs of {name}", GAVEL_NODES, 0.45, GAVEL, trace=name)
+
+
+def _with_speeds(jobs: Sequence[Job], ranges: Mapping[str, Range], seed: int) -> Iterator[Job]:
+    """The same jobs; all of one program, user and size are equally fast."""
+    known: dict[tuple[str, str, int], Speeds] = {}
+    for job in jobs:
+        program = (job.user, job.name, job.gpus)
+        if program not in known:
+            draw = Random(f"{seed}/{program}")  # noqa: S311
+            known[program] = tuple(
+                (model, exp(draw.uniform(log(low), log(high)))) for model, (low, high) in sorted(ranges.items())
+            )
+        yield job._replace(speeds=known[program])
+
+
+def _stretch(trace: Sequence[Job], count: int, cluster: Cluster, load: float, draw: Random) -> list[Job]:
+    """Some of a stretch of a trace, in order, at the wanted load; users and names stay."""
+    most = max(cluster.sizes(""))
+    fitting = [job._replace(pool="") for job in trace if job.gpus <= most and fits(job._replace(pool=""), cluster)]
+    among = min(len(fitting), LONGEST_STRETCH * count)
+    begins = draw.randrange(len(fitting) - among + 1)
+    chosen = sorted(draw.sample(range(begins, begins + among), min(count, among)))
+    jobs = [fitting[place] for place in chosen]
+    work = sum(job.gpus * max(job.seconds, 1.0) for job in jobs)
+    lasts = max(1.0, jobs[-1].submit - jobs[0].submit)
+    pace = work / (load * cluster.gpus) / lasts
+    start = jobs[0].submit
+    return [job._replace(submit=round((job.submit - start) * pace, 3), seconds=max(job.seconds, 1.0)) for job in jobs]

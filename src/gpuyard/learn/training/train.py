@@ -1,0 +1,260 @@
+"""From nothing to a model that can be used: a few nets are trained apart, a guard is set, and both are put to the test.
+
+Three sets of seeds never meet: those that nets learn from, those that the guard is chosen on, and, in benchmarks/dqn.py,
+those that are reported. Of a recorded trace the first half of the time is for learning and the guard, the second is left alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from math import exp, log
+from multiprocessing import get_context
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from gpuyard.core.engine.advice import FEATURES
+from gpuyard.learn.policy_network import Advantage, Layer, Model
+from gpuyard.learn.training.dqn import Learner, Memory, Transition, transitions
+from gpuyard.learn.training.network import Net
+from gpuyard.learn.training.regimes import TRAINED, Regime, of_trace
+from gpuyard.simulator.confidence import Mean, mean_of
+from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.run import play
+from gpuyard.simulator.workloads.job import Job
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
+
+EPISODES, LESSONS, MEMBERS = 1_200, 6_000, 3
+LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 50_000_000
+"""Where the three sets of seeds begin."""
+A_SEED = 10_000
+CHOOSING_SEEDS = 8
+MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.5, 1.0)
+NEVER = 1e9
+"""A margin that nothing exceeds: the heuristic decides."""
+RANGE_PART = 0.0005
+"""Of the rows, that may lie beyond either end of the range that counts as trained."""
+ADVISED = contender("dqn")
+RULE = np.array([name == "rule" for name in FEATURES], np.float32)
+LOSS_EVERY, CHECKS, CHECKED_ON = 100, 8, 15_000_000
+
+Traces = Mapping[str, Sequence[Job]]
+Tell = Callable[[str], None]
+AtOnce = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+"""Calls a function with each of many arguments, perhaps several at a time, and gives the answers in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be trained."""
+
+    seed: int = 0
+    episodes: int = EPISODES
+    lessons: int = LESSONS
+    members: int = MEMBERS
+    minutes: float | None = None
+    """Episodes are played no longer than this; the same seed then need not give the same model."""
+    workers: int = 1
+    """Processes at a time, of one core each."""
+    jobs: int | None = None
+    """In each workload; none: as its kind says."""
+    choosing: int = CHOOSING_SEEDS
+    """Workloads of each kind that the guard is chosen on."""
+    regimes: Sequence[Regime] = TRAINED
+
+
+class Member(NamedTuple):
+    """One trained net."""
+
+    net: tuple[Layer, ...]
+    losses: list[tuple[int, float]]
+    """After how many lessons, the mean of the last ones."""
+    checks: list[tuple[int, float]]
+    """After how many lessons it was how good alone, without a guard: completion times over those without advice."""
+
+
+class Guard(NamedTuple):
+    """How advice is held back."""
+
+    margin: float
+    doubt: float
+    trust: float
+    """What the nets' corrections of the rule of thumb count for."""
+
+    def on(self, model: Model) -> Model:
+        """The model with this guard."""
+        nets = tuple((*first, Layer(last.weights * self.trust, last.bias * self.trust)) for *first, last in model.nets)
+        return model._replace(margin=self.margin, doubt=self.doubt, nets=nets)
+
+
+GUARDS = [Guard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
+"""Those that are tried; without trust there is no doubt."""
+
+
+class Trained(NamedTuple):
+    """A model, and what is told of how it came to be."""
+
+    model: Model
+    members: list[Member]
+    choices: dict[Guard, dict[str, Mean]]
+    """For each guard and each regime, the logarithm of what the average completion time is multiplied with."""
+
+
+def train(order: Order, traces: Traces, tell: Tell) -> Trained:
+    """Play, train, set the guard, and say what came out."""
+    regimes = [*order.regimes, *(of_trace(name) for name in traces)]
+    if order.jobs is not None:
+        regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
+    with _pool(order.workers) as at_once:
+        memory, questions = _played(order, regimes, traces, at_once, tell)
+        low, high = np.quantile(memory.rows(), (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
+        wanted = [(order, number, memory, regimes, traces) for number in range(order.members)]
+        members = []
+        for number, member in enumerate(at_once(_member, wanted), start=1):
+            members.append(member)
+            last = f": completion times over those without advice {member.checks[-1][1]:.3f}"
+            tell(f"Net {number} of {order.members} has learnt{last}")
+        seen = Net()
+        seen.look_at(torch.from_numpy(memory.rows()))
+        nets = tuple(member.net for member in members)
+        model = Model(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
+        choices = judge(model, regimes, traces, order.choosing, at_once, tell)
+    guard = choose(choices)
+    about = {
+        "seed": order.seed,
+        "episodes": order.episodes,
+        "lessons": order.lessons,
+        "members": order.members,
+        "choosing": order.choosing,
+        "trust": guard.trust,
+        "regimes": [regime.name for regime in regimes],
+        "questions": questions,
+        "remembered": memory.count,
+        "validation": {name: [round(exp(it.mean), 4), round(it.ci95, 4)] for name, it in choices.get(guard, {}).items()},
+        "won": [name for name, it in choices.get(guard, {}).items() if it.mean + it.ci95 < 0],
+    }  # fmt: skip
+    return Trained(guard.on(model)._replace(about=about), members, choices)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[AtOnce]:
+    """Calls in processes of their own, or one after another; the answers come in order, and are the same."""
+    if workers == 1:
+        yield lambda call, wanted: (call(*each) for each in wanted)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+
+        def at_once(call: Callable[..., Any], wanted: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+            waiting = [pool.submit(call, *each) for each in wanted]
+            return (each.result() for each in waiting)
+
+        try:
+            yield at_once
+        finally:  # whoever has had enough does not wait for what was not begun
+            pool.shutdown(cancel_futures=True)
+
+
+# --- episodes and nets -------------------------------------------------------------------------------------------------
+
+
+def _played(order: Order, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: Tell) -> tuple[Memory, int]:
+    """Play all episodes, each kind of workload in turn."""
+    began, found, questions = monotonic(), [], 0
+    first = LEARNT_FROM + order.seed * A_SEED
+    wanted = [
+        (regimes[place % len(regimes)], first + place, traces if regimes[place % len(regimes)].trace else {})
+        for place in range(order.episodes)
+    ]
+    for done, (remembered, asked) in enumerate(at_once(_episode, wanted), start=1):
+        found += remembered
+        questions += asked
+        if done % 20 == 0:
+            tell(f"Episode {done:,} of {order.episodes:,}: {questions:,} questions, {len(found):,} remembered")
+        if order.minutes is not None and monotonic() - began > order.minutes * 60:
+            break
+    return Memory(found), questions
+
+
+def _episode(regime: Regime, seed: int, traces: Traces) -> tuple[list[Transition], int]:
+    return transitions(lambda number: regime.workload(number, traces), seed)
+
+
+def _member(order: Order, number: int, memory: Memory, regimes: Sequence[Regime], traces: Traces) -> Member:
+    """Train one net, and look at it now and then."""
+    learner = Learner(order.seed * 1_000 + number, memory)
+    alone = [play(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
+    losses: list[tuple[int, float]] = []
+    checks = [(0, _check(_exported(learner), alone, regimes, traces))]
+    recent: list[float] = []
+    for lesson, loss in enumerate(learner.learn(order.lessons), start=1):
+        recent.append(loss)
+        if lesson % LOSS_EVERY == 0:
+            losses.append((lesson, sum(recent) / len(recent)))
+            recent = []
+        if lesson % max(1, order.lessons // CHECKS) == 0:
+            checks.append((lesson, _check(_exported(learner), alone, regimes, traces)))
+    return Member(_exported(learner).nets[0], losses, checks)
+
+
+def _exported(learner: Learner) -> Model:
+    """What a learner has learnt so far, without a guard."""
+    state = {name: values.detach().numpy().copy() for name, values in learner.slow.state_dict().items()}
+    net = tuple(Layer(state[f"advantage.{at}.weight"].T.copy(), state[f"advantage.{at}.bias"]) for at in (0, 2, 4))
+    nothing = np.zeros(len(FEATURES), np.float32)
+    return Model(FEATURES, nothing, nothing, state["mean"], state["scale"], RULE, (net,), NEVER, 0.0, {})
+
+
+def _checked(regimes: Sequence[Regime], traces: Traces) -> Iterator[JobsOnCluster]:
+    """A workload of each kind, on which the nets are looked at while they learn."""
+    return (regime.workload(CHECKED_ON, traces) for regime in regimes)
+
+
+def _check(model: Model, alone: Sequence[float], regimes: Sequence[Regime], traces: Traces) -> float:
+    """The mean of average completion times over those without advice."""
+    advisor = Advantage(model, guarded=False)
+    advised = [play(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in _checked(regimes, traces)]
+    return exp(sum(log(one / other) for one, other in zip(advised, alone, strict=True)) / len(alone))
+
+
+# --- the guard ---------------------------------------------------------------------------------------------------------
+
+
+def judge(
+    model: Model, regimes: Sequence[Regime], traces: Traces, choosing: int, at_once: AtOnce, tell: Tell
+) -> dict[Guard, dict[str, Mean]]:
+    """Every guard on every regime, beside the heuristic on the same workloads."""
+    found: dict[Guard, dict[str, Mean]] = {}
+    places = range(choosing)
+    wanted = [(model, regime, place, traces if regime.trace else {}) for regime in regimes for place in places]
+    answers = at_once(_judged, wanted)
+    for regime in regimes:
+        by_workload = [next(answers) for _ in places]
+        for guard in GUARDS:
+            found.setdefault(guard, {})[regime.name] = mean_of([ratios[guard] for ratios in by_workload])
+        tell(f"The guard was tried on: {regime.name}")
+    return found
+
+
+def _judged(model: Model, regime: Regime, place: int, traces: Traces) -> dict[Guard, float]:
+    """On one workload: for every guard the logarithm of the average completion time over that without advice."""
+    workload = regime.workload(CHOSEN_ON + place, traces)
+    alone = play(workload, ADVISED).measures.avg_jct_s
+    return {
+        guard: log(play(workload, ADVISED, advisor=Advantage(guard.on(model))).measures.avg_jct_s / alone)
+        for guard in GUARDS
+    }
+
+
+def choose(choices: Mapping[Guard, Mapping[str, Mean]]) -> Guard:
+    """The guard that gains most on average, of those that lose nowhere; if all do, the heuristic decides."""
+    harmless = {
+        guard: sum(it.mean for it in by_regime.values())
+        for guard, by_regime in choices.items()
+        if all(it.mean <= 0.0 for it in by_regime.values())
+    }
+    best = min(harmless, key=lambda guard: (harmless[guard], guard), default=None)
+    return Guard(NEVER, 0.0, 0.0) if best is None or harmless[best] >= 0.0 else best

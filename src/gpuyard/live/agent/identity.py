@@ -1,0 +1,308 @@
+"""Who a task is on its node: which system user it runs as, and what stands in its environment.
+
+An agent that is root runs tasks as the system user that their user or else their tenant is mapped to. The agent's own user
+runs only what the owner of the scheduler submitted without a login. Any other task under that uid could read the join
+token, connect to the supervisor and read the output of other tenants; where the scheduler has the same uid, it could also
+read the journal and the secrets, and be an admin over loopback while login is off. `executor.shared_user` allows it
+knowingly. The same holds for a task that is mapped to the user who runs the scheduler on this machine.
+"""
+
+import asyncio
+import math
+import os
+import pwd
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuyard.core.domain.node import MAPPED_ONLY, maps_tenant, maps_user
+from gpuyard.core.domain.values import Value
+from gpuyard.live.agent.inventory import Card
+from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.process_tag import NAME as MARK
+from gpuyard.live.wire.loopback_peer import shared_user_label
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_NEVER_THE_TASKS_OWN = ("GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID", "GPUYARD_ARRAY_INDEX", MARK)
+
+
+KEEP_SECONDS = 60.0
+"""How long a system user that was looked up is not looked up again."""
+LOOK_AGAIN_SECONDS = 5.0
+"""The same for one that does not exist, or could not be looked up."""
+LOOK_UP_SECONDS = 5.0
+"""How long a directory service (LDAP, SSSD) may take."""
+
+
+class User(NamedTuple):
+    """What the system knows of a user."""
+
+    entry: pwd.struct_passwd
+    groups: tuple[int, ...]
+
+
+class Users:
+    """System users, looked up in threads: a directory service that does not answer must not stop the agent."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, User | str | None]] = {}
+        """Until when it counts, and the user; none: there is none; a sentence: it could not be looked up."""
+        self._asked: dict[str, asyncio.Future[None]] = {}
+
+    def get(self, name: str) -> User | str | None:
+        """A user. One that was not looked up before is looked up now, which may block."""
+        if not self.knows(name):
+            self._keep(name, _look_up(name))
+        return self._found[name][1]
+
+    def knows(self, name: str) -> bool:
+        """Whether `get` answers at once."""
+        return name in self._found and self._found[name][0] > time.monotonic()
+
+    async def look_up(self, name: str) -> None:
+        """See to it that `get` answers at once: with the user, with what was known, or with a sentence."""
+        if name not in self._asked:
+            loop = asyncio.get_running_loop()
+            self._asked[name] = loop.create_future()
+            threading.Thread(target=self._ask, args=(name, loop), daemon=True).start()
+        await asyncio.wait({self._asked[name]}, timeout=LOOK_UP_SECONDS)
+        if not self.knows(name):
+            before = self._found.get(name, (0.0, None))[1]
+            sentence = (
+                f"The system user {name or os.geteuid()} could not be looked up on this node within {LOOK_UP_SECONDS:.0f} s. "
+                "Check the directory service there (getent passwd, LDAP, SSSD)."
+            )
+            self._found[name] = (time.monotonic() + LOOK_AGAIN_SECONDS, before or sentence)
+
+    def _ask(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            user = _look_up(name)
+        except OSError:
+            user = None
+        with suppress(RuntimeError):  # the agent has ended meanwhile
+            loop.call_soon_threadsafe(self._answered, name, user)
+
+    def _answered(self, name: str, user: User | None) -> None:
+        self._keep(name, user)
+        self._asked.pop(name).set_result(None)
+
+    def _keep(self, name: str, user: User | None) -> None:
+        seconds = math.inf if not name else KEEP_SECONDS if user is not None else LOOK_AGAIN_SECONDS
+        self._found[name] = (time.monotonic() + seconds, user)
+
+
+def _look_up(name: str) -> User | None:
+    """A user; without a name the agent's own, which is kept elsewhere."""
+    if not name:
+        own_account()
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return User(entry, tuple(os.getgrouplist(name, entry.pw_gid)))
+
+
+class Account(Value, frozen=True):
+    """A system user, as a task needs it."""
+
+    user: str
+    home: str
+    shell: str
+    uid: int | None = None
+    """None: the agent's own, nothing is to be changed."""
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+
+
+class Rendezvous(Value, frozen=True):
+    """Where the parts of a gang meet, and which part this is."""
+
+    master_addr: str
+    master_port: int
+    node_rank: int
+    rank: int
+    world_size: int
+
+
+class Identities:
+    """Which account a task gets."""
+
+    def __init__(
+        self,
+        users: Mapping[str, str],
+        shared_user: bool,
+        *guarded: Path,
+        system_users: Mapping[str, str] | None = None,
+    ) -> None:
+        """`users` maps tenants to system users, `system_users` single users; the owners of the `guarded` paths run a
+        scheduler on this machine.
+        """
+        self._users = users
+        self._system_users = system_users or {}
+        self._shared_user = shared_user
+        self._guarded = guarded
+        self.scheduler_uid: Callable[[], int | None] = lambda: None
+        """Who runs the scheduler on this machine, as the kernel has said when this node joined."""
+        self._system = Users()
+        _without_own_environment(os.environ.get("PATH", PATH))  # now, and not in the way of a launch
+
+    def _name(self, tenant: str, by_owner: bool, run_as: str, user: str) -> str:
+        own = "" if by_owner else self._system_users.get(user, "")
+        return own or self._users.get(tenant) or run_as
+
+    def look_up(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Awaitable[None] | None:
+        """What is to be awaited before `account`, so that it does not block; none: it does not."""
+        name = self._name(tenant, by_owner, run_as, user)
+        return None if self._system.knows(name) else self._system.look_up(name)
+
+    def labels(self) -> dict[str, str]:
+        """What tells the scheduler whose tasks this node can run; where it runs everybody's, under which uid."""
+        if self._shared_user:
+            return dict([shared_user_label(os.geteuid())])
+        if os.geteuid() != 0:
+            return dict([MAPPED_ONLY])
+        mapped = [maps_tenant(tenant) for tenant in self._users] + [maps_user(user) for user in self._system_users]
+        return dict([MAPPED_ONLY, *mapped])
+
+    def account(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Account | str:
+        """The account, or a sentence why this tenant gets none here. `run_as` is the scheduler's word; this node's goes first."""
+        name = self._name(tenant, by_owner, run_as, user)
+        may_share = by_owner or self._shared_user
+        if name:
+            return self._mapped(tenant, name, may_share)
+        if may_share:
+            return self._own()
+        if os.geteuid() == 0:
+            return (
+                f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map the user with "
+                f"`gpuyard users set {user or 'NAME'} --system-user ACCOUNT`, or the tenant in executor.users of the "
+                "node's settings or tenants.NAME.user of the scheduler's, or set executor.shared_user to run its tasks as root."
+            )
+        return (
+            f"This node would run the task as its agent's own user, {own_account().user}, who can read the join token "
+            f"and the output of all tasks; the task of tenant {tenant} was not submitted by the owner of the scheduler. "
+            "Run the agent as root and map tenants to system users in executor.users, or set "
+            "executor.shared_user: true on this node to allow it."
+        )
+
+    def _own(self) -> Account | str:
+        found = self._system.get("")
+        return found if isinstance(found, str) else own_account()
+
+    def _mapped(self, tenant: str, name: str, may_share: bool) -> Account | str:
+        found = self._system.get(name)
+        if isinstance(found, str):
+            return found
+        if found is None:
+            return f"A task of tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
+        entry, groups = found
+        if not may_share and entry.pw_uid in {os.geteuid(), *self._scheduler_uids()}:
+            whose = "the agent" if entry.pw_uid == os.geteuid() else "the scheduler on this machine"
+            return (
+                f"A task of tenant {tenant} is mapped to the system user {name}, who runs {whose}: it could read the join "
+                "token and the output of all tasks. Map it to another user, or set executor.shared_user: true on this "
+                "node to allow it."
+            )
+        if entry.pw_uid == os.geteuid():
+            return own_account()
+        if os.geteuid() != 0:
+            return (
+                f"A task of tenant {tenant} is mapped to the system user {name}, and the agent of this node is not root, so it can "
+                "not run anything as somebody else. Run the agent as root, or take the mapping out."
+            )
+        return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
+
+    def _scheduler_uids(self) -> set[int]:
+        """The owners of a scheduler's data on this machine, as far as the agent knows where that is."""
+        found = set()
+        for path in self._guarded:
+            with suppress(OSError):
+                found.add(path.stat().st_uid)
+        if (uid := self.scheduler_uid()) is not None:
+            found.add(uid)
+        return found
+
+
+@cache
+def own_account() -> Account:
+    """The agent's own user."""
+    uid = os.geteuid()
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:  # a container may run under a number that has no name
+        return Account(str(uid), os.environ.get("HOME", "/"), "/bin/sh")
+    return Account(entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def environment(
+    account: Account,
+    key: Key,
+    node: str,
+    cards: Sequence[Card],
+    env: Mapping[str, str],
+    secrets: Mapping[str, str],
+    array_index: int | None = None,
+) -> dict[str, str]:
+    """The whole environment of a task: a clean base, its own variables, and on top what nobody can override."""
+    return (
+        _base(account)
+        | {name: value for name, value in {**env, **secrets}.items() if name not in _NEVER_THE_TASKS_OWN}
+        | visible_devices(cards)
+        | {"GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": str(key.attempt), "GPUYARD_NODE_ID": node}
+        | ({} if array_index is None else {"GPUYARD_ARRAY_INDEX": str(array_index)})
+    )
+
+
+def visible_devices(cards: Sequence[Card]) -> dict[str, str]:
+    """What makes exactly these GPUs visible: real ones by UUID, virtual ones by index, and none where there are none."""
+    names = ",".join(str(card.index) if card.virtual else card.uuid for card in cards)
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": names,
+        "NVIDIA_VISIBLE_DEVICES": names or "void",  # the container toolkit's word for none
+    }
+
+
+def rendezvous(gang: Rendezvous) -> dict[str, str]:
+    """What a part of a gang finds in its environment. A node runs one part, so its local rank is 0."""
+    return {
+        "MASTER_ADDR": gang.master_addr,
+        "MASTER_PORT": str(gang.master_port),
+        "RANK": str(gang.rank),
+        "WORLD_SIZE": str(gang.world_size),
+        "LOCAL_RANK": "0",
+        "NODE_RANK": str(gang.node_rank),
+    }
+
+
+def _base(account: Account) -> dict[str, str]:
+    """What any command expects. The agent's own user finds the same programs as the agent, but not gpuyard's own Python.
+
+    Python's output is not buffered, so that it can be followed and is not lost when the task is ended.
+    """
+    path = _without_own_environment(os.environ.get("PATH", PATH)) if account.uid is None else PATH
+    return {
+        "HOME": account.home,
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "LOGNAME": account.user,
+        "PATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "SHELL": account.shell,
+        "TERM": "dumb",
+        "USER": account.user,
+    }
+
+
+@cache
+def _without_own_environment(path: str) -> str:
+    """A search path without the virtual environment that gpuyard itself runs in. Its folders are looked at once."""
+    if sys.prefix == sys.base_prefix:
+        return path
+    own = os.path.realpath(f"{sys.prefix}/bin")
+    return ":".join(folder for folder in path.split(":") if os.path.realpath(folder) != own) or PATH

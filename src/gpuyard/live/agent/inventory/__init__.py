@@ -1,0 +1,50 @@
+"""Which GPUs a node has, and what they do. `port.py` says what a way of finding them promises; the others keep it."""
+
+from collections.abc import Callable, Collection
+
+from gpuyard.live.agent.inventory.chosen import Chosen
+from gpuyard.live.agent.inventory.port import Card, CardProcess, CardUse, Inventory, NoSuchInventory
+from gpuyard.live.agent.inventory.virtual import Virtual
+
+__all__ = ["METHODS", "Card", "CardProcess", "CardUse", "Chosen", "Inventory", "NoSuchInventory", "detect"]
+
+METHODS = ("auto", "nvml", "nvidia-smi", "virtual")
+
+
+def detect(method: str, *, node: str, virtual: str = "", busy: Callable[[], Collection[int]] = lambda: ()) -> Inventory:
+    """The GPUs of this node, found in one of `METHODS`.
+
+    `auto` takes virtual ones where they are asked for, else what NVML finds, else what nvidia-smi finds; a node where
+    neither finds anything has no GPUs, which is no error. What was asked for by name and can not be had is one.
+    """
+    match method:
+        case "nvml":
+            return _nvml()
+        case "nvidia-smi":
+            return _nvidia_smi()
+        case "virtual":
+            return Virtual(virtual or "1", node, busy)
+        case "auto":
+            if virtual:
+                return Virtual(virtual, node, busy)
+            for find in (_nvml, _nvidia_smi):
+                try:
+                    found = find()
+                except NoSuchInventory:
+                    continue
+                if found.cards():
+                    return found
+            return Virtual("0", node)
+    raise NoSuchInventory(f"There is no way {method!r} of finding GPUs. Choose one of {', '.join(METHODS)}.")
+
+
+def _nvml() -> Inventory:
+    from gpuyard.live.agent.inventory.nvml import Nvml
+
+    return Nvml()
+
+
+def _nvidia_smi() -> Inventory:
+    from gpuyard.live.agent.inventory.nvidia_smi import NvidiaSmi
+
+    return NvidiaSmi()

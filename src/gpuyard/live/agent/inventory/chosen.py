@@ -1,0 +1,47 @@
+"""Some of a node's cards: those that `gpu.devices` names, with the part of their memory that may be booked.
+
+The scheduler and the tasks of the node know only these. They are numbered from 0 on in the order of the PCI bus, as if the
+others were not there; real cards are given to tasks by UUID, so the numbers of the driver do not matter.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gpuyard.live.agent.inventory.port import Card, CardUse, Inventory, NoSuchInventory
+
+
+class Chosen:
+    """An inventory that leaves cards out."""
+
+    def __init__(self, every: Inventory, devices: Sequence[int | str] = (), memory_percent: float = 100.0) -> None:
+        """`devices` are numbers or UUIDs; none: all cards. It is an error if none of those named is there."""
+        cards = every.cards()
+        self._every = every
+        self.missing = [device for device in devices if not any(_is(card, device) for card in cards)]
+        """Cards that are named and not there."""
+        self.numbers = [card.index for card in cards if not devices or any(_is(card, device) for device in devices)]
+        """The number of each card among all that were found."""
+        if devices and not self.numbers:
+            named = ", ".join(map(str, devices))
+            found = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
+            raise NoSuchInventory(
+                f"gpu.devices names {named}, and none of them is here; the GPUs of this node: {found}."
+            )
+        self._cards = tuple(
+            replace(cards[number], index=place, memory_mib=int(cards[number].memory_mib * memory_percent / 100))
+            for place, number in enumerate(self.numbers)
+        )
+
+    def cards(self) -> tuple[Card, ...]:
+        """Those that may be used, by index from 0 on."""
+        return self._cards
+
+    def use(self) -> list[CardUse]:
+        """What they do now."""
+        uses = self._every.use()
+        return [replace(uses[number], index=place) for place, number in enumerate(self.numbers)]
+
+
+def _is(card: Card, device: int | str) -> bool:
+    return str(device).lower() in {str(card.index), card.uuid.lower()}

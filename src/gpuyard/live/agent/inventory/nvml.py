@@ -1,0 +1,108 @@
+"""GPUs by NVML, the library of NVIDIA's driver: exact, complete, and without a process for every question."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from gpuyard.live.agent.inventory.pci import address, groups, numa_of
+from gpuyard.live.agent.inventory.port import Card, CardProcess, CardUse, NoSuchInventory
+
+_MIB = 1024 * 1024
+
+
+class Nvml:
+    """The library is opened once and stays open."""
+
+    def __init__(self) -> None:
+        try:
+            import pynvml  # type: ignore[import-untyped]
+
+            self._nvml: Any = pynvml
+            self._nvml.nvmlInit()
+        except Exception as error:  # the module says what is missing with errors of several kinds
+            raise NoSuchInventory(
+                f"NVML can not be used on this node: {error}. Is NVIDIA's driver installed?"
+            ) from error
+        self._cards = self._find()
+
+    def cards(self) -> tuple[Card, ...]:
+        """As found when the library was opened: NVML itself sees no card that comes later."""
+        return self._cards
+
+    def use(self) -> list[CardUse]:
+        """Ask each card; one that fell off the bus is broken, and the others answer on."""
+        return [self._use_of(card.index) for card in self._cards]
+
+    def _find(self) -> tuple[Card, ...]:
+        nvml = self._nvml
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        linked = {
+            (a, b)
+            for a in range(len(handles))
+            for b in range(a + 1, len(handles))
+            if self._ask(nvml.nvmlDeviceGetP2PStatus, handles[a], handles[b], nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+            == nvml.NVML_P2P_STATUS_OK
+        }
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        nvlink = groups(len(handles), linked)
+        cards = []
+        for index, handle in enumerate(handles):
+            pci = address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
+            model, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
+            cards.append(Card(index, uuid, model, memory, pci, numa_of(pci), nvlink[index], driver))
+        return tuple(cards)
+
+    def _use_of(self, index: int) -> CardUse:
+        nvml = self._nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            memory = self._used_bytes(handle) // _MIB
+        except nvml.NVMLError as error:
+            return CardUse(index, broken=f"GPU {index} does not answer: {error}.")
+        ask = self._ask
+        rates = ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        return CardUse(
+            index,
+            utilization_percent=_float(rates and rates.gpu),
+            memory_used_mib=memory,
+            temperature_c=_float(ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)),
+            power_watts=_watts(ask(nvml.nvmlDeviceGetPowerUsage, handle)),
+            power_limit_watts=_watts(ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+            fan_percent=_float(ask(nvml.nvmlDeviceGetFanSpeed, handle)),
+            processes=self._processes(handle),
+        )
+
+    def _used_bytes(self, handle: Any) -> int:
+        """What is in use, without what the driver keeps for itself: only newer drivers tell the two apart."""
+        memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle, self._nvml.nvmlMemory_v2)
+        return int((memory or self._nvml.nvmlDeviceGetMemoryInfo(handle)).used)
+
+    def _processes(self, handle: Any) -> tuple[CardProcess, ...]:
+        """Who computes, and who only draws. One that does both computes."""
+        computing = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        drawing = self._ask(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
+        found = {process.pid: (process, True) for process in drawing}
+        found |= {process.pid: (process, False) for process in computing}
+        return tuple(
+            CardProcess(pid, (process.usedGpuMemory or 0) // _MIB, display)
+            for pid, (process, display) in sorted(found.items())
+        )
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        """An answer, or none where this card or driver has none."""
+        with suppress(self._nvml.NVMLError):
+            return question(*arguments)
+        return None
+
+
+def _text(value: "str | bytes") -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _float(figure: int | None) -> float | None:
+    return None if figure is None else float(figure)
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000

@@ -1,0 +1,71 @@
+"""GPUs that are not there: for trying out a yard, for tests, and for nodes that stand for others.
+
+Tasks run on them as real processes. What the cards measure follows from whether something runs on them.
+"""
+
+import re
+import uuid
+from collections.abc import Callable, Collection
+
+from gpuyard.live.agent.inventory.port import Card, CardUse, NoSuchInventory
+
+DEFAULT_MODEL = "virtual"
+DEFAULT_MEMORY_GB = 24
+MOST_CARDS = 9999
+_NAMESPACE = uuid.UUID("6f5d6f0e-52d4-4c0f-9d0b-1f9a4a7f3c11")
+_POWER_LIMIT_WATTS = 300.0
+
+
+class Virtual:
+    """So many cards of one model."""
+
+    def __init__(self, spec: str, node: str, busy: Callable[[], Collection[int]] = lambda: ()) -> None:
+        """The spec is `N`, `N:MODEL` or `N:MODEL:MEMORY_GB`; `busy` says on which cards something runs."""
+        count, model, memory_gb = read_spec(spec)
+        self._busy = busy
+        self._cards = tuple(
+            Card(
+                index,
+                f"VIRTUAL-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}",
+                model,
+                memory_gb * 1024,
+                virtual=True,
+            )
+            for index in range(count)
+        )
+
+    def cards(self) -> tuple[Card, ...]:
+        """The same ones, with the same names, whenever this node starts."""
+        return self._cards
+
+    def use(self) -> list[CardUse]:
+        """All or nothing."""
+        busy = self._busy()
+        return [
+            CardUse(card.index, 100.0, card.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
+            if card.index in busy
+            else CardUse(card.index, 0.0, 0, 30.0, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
+            for card in self._cards
+        ]
+
+
+def read_spec(spec: str) -> tuple[int, str, int]:
+    """Count, model and memory in GB; what is wrong with it is a sentence."""
+    count, *rest = spec.split(":")
+    if len(rest) > 2:
+        raise NoSuchInventory(
+            f"{spec!r} has too many parts. Virtual GPUs are given as COUNT[:MODEL[:GB]], like 4:RTX4090:24."
+        )
+    if not re.fullmatch(r"[0-9]{1,4}", count):
+        raise NoSuchInventory(
+            f"{spec!r} does not begin with a count of GPUs up to {MOST_CARDS}. Write for example 4 or 4:RTX4090:24."
+        )
+    model = rest[0] if rest else DEFAULT_MODEL
+    if not model.strip():
+        raise NoSuchInventory(f"{spec!r} names no model between the colons. Write for example 4:RTX4090:24.")
+    memory = rest[1] if len(rest) == 2 else str(DEFAULT_MEMORY_GB)
+    if not re.fullmatch(r"[0-9]{1,5}", memory) or int(memory) == 0:
+        raise NoSuchInventory(
+            f"{spec!r} does not end with a whole number of GB above 0. Write for example 4:RTX4090:24."
+        )
+    return int(count), model.strip(), int(memory)

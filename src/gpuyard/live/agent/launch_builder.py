@@ -1,0 +1,167 @@
+"""How a launch of the scheduler becomes one of this node: whose it is, what it finds in its environment, where its output goes."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from gpuyard.core.domain.values import MILLI
+from gpuyard.live.agent import outputs
+from gpuyard.live.agent.actuals import Actuals, ran_out_of_memory
+from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
+from gpuyard.live.agent.inventory import Card
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.telemetry import Occupant
+from gpuyard.live.wire import agents_pb2 as pb
+
+CAN_NOT_SUSPEND = "This node can not move a process out of a real GPU's memory yet, so it runs on."
+LEASE_STAYS = "A lease has no process of ours that could be moved out of the way."
+
+
+class Kitchen:
+    """Recipes for one node."""
+
+    def __init__(
+        self,
+        node: str,
+        cards: tuple[Card, ...],
+        identities: Identities,
+        output_folder: Path,
+        *,
+        output_limit_bytes: int,
+        grace_seconds: float,
+        control_groups: str = "auto",
+        compute_percent: float = 100.0,
+        launch_seconds: float = said.DEFAULT_LAUNCH_SECONDS,
+    ) -> None:
+        self.occupants: dict[said.Key, Occupant] = {}
+        """Who holds which GPUs here; without the process ids, which the supervisor knows."""
+        self.actuals = Actuals()
+        self.is_over: Callable[[said.Key], bool] = lambda _: True
+        self._node = node
+        self._cards = cards
+        self._identities = identities
+        self._output_folder = output_folder
+        self._output_limit_bytes = output_limit_bytes
+        self._control_groups = control_groups
+        self._compute = {} if compute_percent >= 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{compute_percent:g}"}
+        """What MPS reads; without its daemon it has no effect."""
+        self._launch_seconds = launch_seconds
+        self.grace_seconds = grace_seconds
+        """Between asking an attempt to end and ending it."""
+
+    def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
+        """What is to be awaited before `launch`, so that it does not block; none: it does not."""
+        if asked.lease:
+            return None  # it runs as no user
+        return self._identities.look_up(asked.tenant, asked.by_owner, asked.run_as, asked.user)
+
+    def remember(self, key: said.Key, asked: pb.Launch) -> None:
+        """What an attempt was given, of one that runs already: whatever the settings say by now, it goes on."""
+        gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._cards))
+        self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
+        if gpus and all(self._cards[gpu].virtual for gpu in gpus):
+            self.actuals.said(key, asked.env)
+
+    def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
+        """The launch, or a sentence why not."""
+        gpus = tuple(asked.gpus)
+        if any(index >= len(self._cards) for index in gpus):
+            return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
+        account: Account | str
+        if asked.lease:
+            account = own_account()  # it starts no process, so it runs as no user
+        else:
+            account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
+        if isinstance(account, str):
+            return account
+        self.remember(key, asked)
+        index = asked.array_index if asked.array_index >= 0 else None
+        cards = [self._cards[gpu] for gpu in gpus]
+        return said.Launch(
+            key,
+            argv=tuple(asked.argv),
+            shell=asked.shell,
+            env=environment(account, key, self._node, cards, asked.env, asked.secrets, index)
+            | (self._compute if cards else {}),
+            cwd=asked.work_dir or account.home,
+            uid=account.uid,
+            gid=account.gid,
+            groups=account.groups,
+            output="" if asked.lease else str(outputs.path_of(self._output_folder, key)),
+            output_limit_bytes=self._output_limit_bytes,
+            timeout_seconds=asked.timeout_seconds,
+            grace_seconds=self.grace_seconds,
+            fence=asked.fence,
+            wait=asked.wait and not asked.lease,
+            lease=asked.lease,
+            cgroup=self._wants_control_group(cards),
+            launch_seconds=self._launch_seconds,
+        )
+
+    def _wants_control_group(self, cards: list[Card]) -> bool:
+        """A group costs about as long as starting a process does: worth it where a left-over would sit on a real GPU."""
+        if self._control_groups == "auto":
+            return any(not card.virtual for card in cards)
+        return self._control_groups == "always"
+
+    def start(self, key: said.Key, asked: pb.Start) -> said.Start:
+        """The start of a part of a gang."""
+        where = Rendezvous(asked.master_addr, asked.master_port, asked.node_rank, asked.rank, asked.world_size)
+        return said.Start(key, rendezvous(where))
+
+    def why_not_suspend(self, key: said.Key) -> str:
+        """Empty, or a sentence why an attempt can not be moved out of the way here."""
+        occupant = self.occupants.get(key)
+        if occupant is None:
+            return ""
+        if occupant.lease:
+            return LEASE_STAYS
+        return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
+
+    def has_share(self, key: said.Key) -> bool:
+        """Whether an attempt was given only a part of its GPU."""
+        occupant = self.occupants.get(key)
+        return occupant is not None and not occupant.whole
+
+    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
+        """The GPUs an attempt was given. Of one that an earlier agent launched, its own environment tells."""
+        occupant = self.occupants.get(key)
+        if occupant is not None:
+            return list(occupant.gpus)
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return []
+        names = next((it.partition(b"=")[2] for it in variables if it.startswith(b"CUDA_VISIBLE_DEVICES=")), b"")
+        given = set(names.decode(errors="replace").split(","))
+        return [card.index for card in self._cards if (str(card.index) if card.virtual else card.uuid) in given]
+
+    def forget(self, key: said.Key) -> None:
+        """The attempt is over."""
+        self.occupants.pop(key, None)
+        self.actuals.forget(key)
+
+    def ran_out_of_memory(self, key: said.Key) -> bool:
+        """Whether an attempt that failed on GPUs says so at the end of its output. Without GPUs there is none to run out of."""
+        occupant = self.occupants.get(key)
+        if occupant is not None and not occupant.gpus:
+            return False
+        return ran_out_of_memory(outputs.path_of(self._output_folder, key))
+
+    async def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
+        """An attempt's output, from an offset on, to a limit, to where it ends now, or for as long as it grows."""
+        path = outputs.path_of(self._output_folder, key)
+        first = outputs.read(path, asked.offset, 0)
+        if first is None and self.is_over(key):
+            sentence = f"Node {self._node} has no output of task-{key.task}, attempt {key.attempt}: it wrote none, or it was removed."
+            yield pb.LogChunk(request=asked.request, error=sentence)
+            return
+        offset = first.offset if first is not None else max(0, asked.offset)
+        left = asked.limit or 1 << 62
+        end = 1 << 62 if asked.follow else outputs.size_of(path)  # it may grow faster than it is read
+        async for piece in outputs.follow(path, offset, lambda: not asked.follow or self.is_over(key)):
+            data = piece.data[: max(0, min(left, end - piece.offset))]
+            left -= len(data)
+            yield pb.LogChunk(request=asked.request, data=data, offset=piece.offset)
+            if not left or piece.offset + len(data) >= end:
+                return
+        yield pb.LogChunk(request=asked.request)

@@ -1,0 +1,780 @@
+"""The agent's line to the scheduler: found among its addresses, kept up, and told everything it may not have heard.
+
+What runs is the supervisor's to know; the agent only carries. What the supervisor says becomes a report, what the
+scheduler says becomes a command to the supervisor. An end is forgotten only when the scheduler has it durably, so it does
+not matter who of the three is killed when:
+
+    scheduler gone    ends wait with the supervisor and are reported at the next registration
+    agent gone        the next agent asks the supervisor what there is, and registers with that
+    supervisor gone   the next supervisor reads its log, adopts what still runs, and reports the rest as lost
+
+Whoever answers at the scheduler's address is nobody until it has proven that it knows the join token (wire/proof.py),
+runs the yard this node belongs to, and speaks for no older epoch than the one obeyed last. On this machine the kernel is
+asked as well who owns the other end.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from gpuyard import __version__
+from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.values import NOT_THERE
+from gpuyard.live.agent import failures, peer
+from gpuyard.live.agent.actuals import Actuals
+from gpuyard.live.agent.agent_state import Memory, Witness
+from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire import proof
+from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
+from gpuyard.live.wire.loopback_peer import is_loopback_address
+from gpuyard.live.wire.rpc import PROTOCOL, SESSION, AgentsStub
+
+FENCE_PART = 0.8
+"""A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
+LOOK_FOR_TLS_SECONDS = 30.0
+"""How long what was found out about the TLS of an address counts."""
+TRIES_IN_TIME = 3
+"""Pauses and attempts to connect each take at most this part of the time after which the scheduler gives the node up."""
+GOODBYE_SECONDS = 3.0
+"""How long an agent that stops waits for the scheduler to have heard of it."""
+GOODBYE_MARGIN_SECONDS = 5.0
+FORGET_SECONDS = 0.1
+"""How long the supervisor keeps an end that the scheduler has: many are forgotten at a time."""
+MOST_IN_A_MESSAGE = 500
+REMEMBERED = 10_000
+SILENT_SECONDS = 10.0
+"""A supervisor that has not answered for so long is reported, and its node gets no more tasks until it does."""
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_STATES = {
+    said.Phase.WAITING: pb.Attempt.PREPARED,
+    said.Phase.RUNNING: pb.Attempt.RUNNING,
+    said.Phase.SUSPENDED: pb.Attempt.SUSPENDED,
+    said.Phase.ENDED: pb.Attempt.ENDED,
+}
+_OUTCOMES = {
+    said.Ending.SUCCEEDED: pb.Ended.SUCCEEDED,
+    said.Ending.FAILED: pb.Ended.FAILED,
+    said.Ending.STOPPED: pb.Ended.STOPPED,
+    said.Ending.TIMED_OUT: pb.Ended.TIMED_OUT,
+    said.Ending.FENCED: pb.Ended.FENCED,
+    said.Ending.LOST: pb.Ended.LOST,
+    said.Ending.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
+}
+TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
+
+log = structlog.get_logger()
+
+
+class NotWelcome(GpuyardError):
+    """The scheduler does not let this node in; its sentence says what to change."""
+
+
+class Kitchen(Protocol):
+    """How a launch of the scheduler becomes one of this node: user, environment, cards, output."""
+
+    def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
+        """What is to be awaited before `launch`; none: nothing."""
+        ...
+
+    def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
+        """The launch, or a sentence why not."""
+        ...
+
+    def remember(self, key: said.Key, asked: pb.Launch) -> None:
+        """What an attempt was given that runs already."""
+        ...
+
+    def start(self, key: said.Key, asked: pb.Start) -> said.Start:
+        """The start of a part of a gang."""
+        ...
+
+    grace_seconds: float
+    """Between asking an attempt to end and ending it, on this node."""
+
+    def why_not_suspend(self, key: said.Key) -> str:
+        """Empty, or a sentence why an attempt can not be moved out of the way here."""
+        ...
+
+    def forget(self, key: said.Key) -> None:
+        """The attempt is over."""
+        ...
+
+    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
+        """The GPUs an attempt was given."""
+        ...
+
+    def has_share(self, key: said.Key) -> bool:
+        """Whether an attempt was given only a part of its GPU."""
+        ...
+
+    actuals: Actuals
+    """What attempts took of their GPUs."""
+
+    def ran_out_of_memory(self, key: said.Key) -> bool:
+        """Whether an attempt that failed says that a GPU had no memory left."""
+        ...
+
+    def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
+        """An attempt's output."""
+        ...
+
+
+@dataclass
+class Line:
+    """One connection: what is to be said, and what of it the scheduler has."""
+
+    stub: AgentsStub
+    metadata: tuple[tuple[str, str], ...]
+    heard_at: float
+    """When the last word left that the scheduler is known to have heard, on the boot clock, which never jumps or sleeps."""
+    queue: list[tuple[pb.Report, float]] = field(default_factory=list)
+    """Reports, and when what they tell happened, on the boot clock."""
+    goodbye: pb.Goodbye | None = None
+    said_goodbye: asyncio.Event = field(default_factory=asyncio.Event)
+    """The scheduler knows that this agent stops on purpose."""
+    heartbeat: pb.Heartbeat | None = None
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    number: int = 0
+    ends: dict[int, said.Key] = field(default_factory=dict)
+    """Reports of ends, by number, until the scheduler has them."""
+    sent: dict[float, float] = field(default_factory=dict)
+    """Heartbeats under way: what they say the time is, and when they left on the boot clock."""
+
+    def report(self, key: said.Key, at: float, **what: Any) -> None:
+        """Say something about an attempt that happened then, on the boot clock."""
+        self.number += 1
+        self.queue.append(
+            (pb.Report(number=self.number, task=key.task, attempt=key.attempt, origin=key.origin, **what), at)
+        )
+        self.woken.set()
+        if "ended" in what:
+            self.ends[self.number] = key
+
+
+class Agent:
+    """Carries words between a scheduler and a supervisor."""
+
+    def __init__(
+        self,
+        node: pb.Node,
+        address: str,
+        addresses: tuple[str, ...],
+        join_token: str,
+        witness: Witness,
+        processes: Processes,
+        kitchen: Kitchen,
+        heartbeat: Callable[[], Awaitable[pb.Heartbeat]],
+        *,
+        credentials: "grpc.ChannelCredentials | None" = None,
+        heartbeat_seconds: float = 5.0,
+        connection_seconds: float = 10.0,
+        retry_seconds: float = 2.0,
+        max_retry_seconds: float = 30.0,
+        away_seconds: float = 300.0,
+        uid_of_listener: Callable[[str], int | None] = lambda _: None,
+        what_is_wrong: Callable[[str], str] = lambda _: "",
+        accept_yard: str = "",
+        clock: Clock = SYSTEM_CLOCK,
+        uniform: Callable[[float, float], float] = random.uniform,
+        open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
+    ) -> None:
+        self.held: dict[said.Key, said.Held] = {}
+        """What the supervisor has, as far as it has said."""
+        self.listed = asyncio.Event()
+        """It has said what there is."""
+        self._node = node
+        self._address = address
+        self._addresses = addresses
+        self._join_token = join_token
+        self._witness = witness
+        self._processes = processes
+        self._kitchen = kitchen
+        self._heartbeat = heartbeat
+        self._credentials = credentials
+        self._heartbeat_seconds = heartbeat_seconds
+        self._connection_seconds = connection_seconds
+        self._retry_seconds = retry_seconds
+        self._max_retry_seconds = max_retry_seconds
+        self._away_seconds = away_seconds
+        self._uid_of_listener = uid_of_listener
+        self._what_is_wrong = what_is_wrong
+        self._look_for_tls_at: dict[str, float] = {}
+        self._wrong_tls: dict[str, str] = {}
+        self._accept_yard = accept_yard
+        """The yard that the administrator lets this node move to, once its scheduler has proven itself."""
+        self._clock = clock
+        self._uniform = uniform
+        self._open_channel = open_channel or self._grpc_channel
+        self._line: Line | None = None
+        self._rounds: dict[said.Key, int] = {}
+        self._strays: dict[said.Key, None] = {}
+        self._refused: dict[said.Key, str] = {}
+        """Attempts this node would not start, until the scheduler has heard of it."""
+        self._done: dict[said.Key, None] = {}
+        """Attempts that are over and that the scheduler knows to be."""
+        self._forgotten: list[said.Key] = []
+        """Ends the scheduler has, of which the supervisor was not told yet."""
+        self._streams: set[asyncio.Task[None]] = set()
+        self._later: dict[said.Key, list[pb.Command]] = {}
+        """Launches whose user is being looked up, and what was said about the same attempts since."""
+        self._lease_until = 0.0
+        self._fence_seconds = 0.0
+        self._replaced = False
+        self._was_welcome = False
+        self._is_back = False
+        self._is_silent = False
+
+    async def run(self) -> None:
+        """For ever. Without a supervisor there is nothing to carry: its error ends us, and its sentence is ours."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen_to_supervisor())
+                group.create_task(self._stay_connected())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def say_goodbye(self) -> None:
+        """Tell the scheduler that this agent stops on purpose and will be back, so that nobody misses it meanwhile."""
+        line = self._line
+        if line is None or self._away_seconds <= 0:
+            return
+        left = self._clock.boot()
+        line.goodbye = pb.Goodbye(back_within_seconds=self._away_seconds)
+        line.woken.set()
+        try:
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await line.said_goodbye.wait()
+        except TimeoutError:
+            log.warning(
+                "goodbye_not_heard", message="The scheduler did not answer; it counts this node as lost as usual."
+            )
+            return
+        self._extend_lease(left + max(0.0, self._away_seconds - GOODBYE_MARGIN_SECONDS))
+
+    # --- the supervisor ----------------------------------------------------------------------------------------------
+
+    async def _listen_to_supervisor(self) -> None:
+        async for events in self._processes.events():
+            for event in events:
+                self._hear(event)
+
+    def _hear(self, event: said.Event) -> None:
+        line = self._line
+        match event:
+            case said.Holding():
+                self._list(event)
+            case said.Launched(key, pid, at):
+                before = self.held.get(key)
+                lease, port = (before.lease, before.port) if before is not None else (False, 0)
+                self.held[key] = said.Held(key, said.Phase.RUNNING, at, pid, lease=lease, port=port)
+                if line:
+                    line.report(key, self._boot_of(at), started=pb.Started(at=at, pid=pid))
+            case said.Prepared(key, port):
+                self.held[key] = said.Held(key, said.Phase.WAITING, self._clock.wall(), port=port)
+                if line:
+                    line.report(key, self._clock.boot(), prepared=pb.Prepared(port=port))
+            case said.Ended(key) | said.NotLaunched(key):
+                self.held[key] = said.Held(key, said.Phase.ENDED, event.at, end=event)
+                if line:
+                    line.report(key, self._boot_of(event.at), ended=self._ended(event))
+            case said.SuspendedNow(key):
+                self._set_phase(key, said.Phase.SUSPENDED)
+                if line:
+                    line.report(key, self._clock.boot(), suspended=pb.Suspended(round=self._rounds.get(key, 0)))
+            case said.ResumedNow(key):
+                self._set_phase(key, said.Phase.RUNNING)
+                if line:
+                    line.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
+            case said.NotHeld(key):
+                if line:
+                    lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
+                    line.report(key, self._clock.boot(), ended=lost)
+            case said.NotReplaced(message):
+                log.warning("supervisor_not_replaced", message=message)
+
+    def _list(self, event: said.Holding) -> None:
+        """Everything the supervisor has: at the beginning, and whenever the line to it was broken."""
+        if event.version != __version__ and not self._replaced:
+            self._replaced = True  # once: should the new one not start, the old one is as good as it was
+            log.info("supervisor_replaced", old=event.version, new=__version__)
+            self._processes.send(said.Replace())
+        # An end that was told is so until the scheduler has it, whatever the supervisor knows of it now.
+        ends = {key: held for key, held in self.held.items() if held.end is not None}
+        before, self.held = self.held, {held.key: held for held in event.attempts} | ends
+        self.listed.set()
+        line = self._line
+        if line is None:
+            return
+        for key, held in self.held.items():
+            known = before.get(key)
+            if held.end is not None and (known is None or known.end is None):
+                line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
+            elif held.phase is said.Phase.RUNNING and known is None:
+                line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
+        for key in before.keys() - self.held.keys():
+            if not self._processes.awaits(key):
+                lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
+                line.report(key, self._clock.boot(), ended=lost)
+
+    def _boot_of(self, at: float) -> float:
+        """An instant of the wall clock, on the boot clock: right as long as the one has not jumped since."""
+        return self._clock.boot() - max(0.0, self._clock.wall() - at)
+
+    def _ended(self, event: said.Ended | said.NotLaunched) -> pb.Ended:
+        """How an attempt ended, with what was measured of it."""
+        if isinstance(event, said.NotLaunched):
+            return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
+        full = event.ending is said.Ending.FAILED and self._kitchen.ran_out_of_memory(event.key)
+        actual = self._kitchen.actuals.of(event.key) or Actual()
+        return pb.Ended(
+            outcome=pb.Ended.OUT_OF_MEMORY if full else _OUTCOMES[event.ending],
+            exit_code=event.exit_code,
+            signal=event.signal,
+            at=event.at,
+            message=event.message,
+            gpu_memory_peak_mib=actual.gpu_memory_peak_mib,
+            gpu_utilization=actual.gpu_utilization,
+        )
+
+    def _set_phase(self, key: said.Key, phase: said.Phase) -> None:
+        held = self.held.get(key)
+        if held is not None:
+            self.held[key] = said.Held(key, phase, held.at, held.pid, lease=held.lease, fence=held.fence)
+
+    # --- the scheduler -----------------------------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        await self.listed.wait()
+        wait, place = self._retry_seconds, 0
+        while True:
+            address = self._addresses[place % len(self._addresses)]
+            try:
+                await self._connect(address)
+                log.info("scheduler_gone", address=address)
+            except NotWelcome as refusal:
+                log.error("not_welcome", address=address, message=str(refusal))
+            except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+                if self._was_welcome:
+                    message = failures.sentence(error, address, stood=True)
+                    log.warning("scheduler_gone", address=address, message=message, error=failures.raw(error))
+                else:
+                    message = await self._why(error, address)
+                    log.warning("scheduler_out_of_reach", address=address, message=message, error=failures.raw(error))
+            if self._was_welcome:
+                wait = self._retry_seconds  # it was there: look for it soon
+                self._was_welcome = False
+            place += 1
+            if place % len(self._addresses) == 0:
+                wait = self._in_time(wait)
+                await asyncio.sleep(wait * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
+                wait = min(2 * wait, self._max_retry_seconds)
+
+    async def _why(self, error: BaseException, address: str) -> str:
+        """Why there is no line. gRPC does not say when it is TLS, so that is looked for now and then."""
+        now = self._clock.boot()
+        if not isinstance(error, grpc.aio.AioRpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
+            return failures.sentence(error, address)
+        if now >= self._look_for_tls_at.get(address, now):
+            self._look_for_tls_at[address] = now + LOOK_FOR_TLS_SECONDS
+            self._wrong_tls[address] = await asyncio.to_thread(self._what_is_wrong, address)
+        return self._wrong_tls[address] or failures.sentence(error, address)
+
+    async def _listener(self, address: str) -> int | None:
+        """The user who listens there, if that is on this machine. Nobody else than before is spoken to."""
+        if not is_loopback_address(address):
+            return None
+        uid = await asyncio.to_thread(self._uid_of_listener, address)
+        if not self._accept_yard and (sentence := peer.refused(uid, address, self._witness.memory)):
+            raise NotWelcome(sentence)
+        return uid
+
+    def _in_time(self, seconds: float, tries: int = 1) -> float:
+        """Not longer than leaves time to come back before the scheduler gives this node up, whatever is set here."""
+        told = self._witness.memory.offline_after_seconds
+        return min(seconds, told / TRIES_IN_TIME / tries) if told > 0 else seconds
+
+    async def _connect(self, address: str) -> None:
+        """Register at one address and stay until the line breaks."""
+        uid = await self._listener(address)
+        async with self._open_channel(address) as channel:
+            stub = AgentsStub(channel)
+            left = self._clock.boot()
+            welcome = await self._register(stub, address)
+            if uid is not None:
+                self._witness.memory.scheduler_uid = uid
+            self._was_welcome = True
+            self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
+            self._extend_lease(left + self._fence_seconds)
+            line = self._line = Line(stub, ((SESSION, welcome.session),), left)
+            self._done.clear()  # what was said in earlier sessions can not come any more
+            for key, held in self.held.items():
+                if held.end is not None:
+                    line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
+            for key, sentence in self._refused.items():
+                line.report(key, self._clock.boot(), ended=self._refusal(sentence))
+            log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
+            try:
+                await self._talk(line, welcome)
+            finally:
+                self._line = None
+                self._witness.save()
+
+    def _grpc_channel(self, address: str) -> "grpc.aio.Channel":
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(address, self._credentials, options=CHANNEL_OPTIONS)
+
+    async def _register(self, stub: AgentsStub, address: str) -> pb.Welcome:
+        seconds = self._in_time(self._connection_seconds, 2 * len(self._addresses))
+        try:
+            nonce = proof.new_nonce()
+            asked = pb.ChallengeRequest(protocol=PROTOCOL, node=self._node.id, nonce=nonce)
+            answer = await stub.challenge(asked, timeout=seconds, wait_for_ready=False)
+            self._check_scheduler(answer, nonce, address)
+            await self._end_absence(seconds)
+            body = self._registration().SerializeToString()
+            signed = pb.SignedRegistration(
+                protocol=PROTOCOL,
+                nonce=answer.nonce,
+                agent_nonce=nonce,
+                body=body,
+                proof=proof.agent_proof(self._join_token, answer.nonce, nonce, body),
+            )
+            welcome = await stub.register(signed, timeout=seconds, wait_for_ready=False)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in {
+                grpc.StatusCode.UNAUTHENTICATED,
+                grpc.StatusCode.FAILED_PRECONDITION,
+                grpc.StatusCode.ALREADY_EXISTS,
+                grpc.StatusCode.INVALID_ARGUMENT,
+                grpc.StatusCode.ABORTED,
+            }:
+                raise NotWelcome(error.details() or "") from error
+            raise
+        memory = self._witness.memory
+        _check_epoch(memory, welcome.epoch, welcome.origin)  # one that is shown a later epoch stops, or goes above it
+        memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
+        memory.epoch_proof = welcome.epoch_proof.hex()
+        memory.offline_after_seconds = welcome.offline_after_seconds
+        self._note_position(welcome.seq, welcome.hash)
+        self._witness.save()
+        return welcome
+
+    async def _end_absence(self, seconds: float) -> None:
+        """From the registration on the scheduler counts again how long it has not heard of this node.
+
+        What an earlier agent was allowed when it said good-bye ends with that, and before: the supervisor has to know of it.
+        """
+        if self._is_back:
+            return
+        lease_seconds = FENCE_PART * (self._witness.memory.offline_after_seconds or 15.0)
+        self.listed.clear()
+        self._processes.send(said.Shorten(lease_seconds), said.List())
+        async with asyncio.timeout(seconds):
+            await self.listed.wait()
+        self._is_back = True
+
+    def _check_scheduler(self, answer: pb.ChallengeAnswer, nonce: bytes, address: str) -> None:
+        """Whether whoever answered is the scheduler of this node's yard. Nothing is said to anybody else."""
+        memory = self._witness.memory
+        if not self._join_token:
+            raise NotWelcome(
+                "This agent has no join token. Give it the scheduler's as agent.join_token (the scheduler's is auth.join_token, "
+                "or the file join_token in its data folder, which an agent on the same machine finds if it may read it)."
+            )
+        expected = proof.scheduler_proof(self._join_token, nonce, self._node.id, answer)
+        if not proof.same(answer.proof, expected):
+            raise NotWelcome(
+                f"Whoever answers at {address} does not know this node's join token, so it is not obeyed. Give the agent "
+                "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
+                "in its data folder), or look what listens there."
+            )
+        if answer.yard == self._accept_yard:
+            self._witness.belong_to(answer.yard)
+        elif memory.yard and answer.yard != memory.yard:
+            raise NotWelcome(
+                f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
+                f"is to move there, start this agent once with --accept-yard {answer.yard}."
+            )
+
+    def _registration(self) -> pb.Registration:
+        memory = self._witness.memory
+        return pb.Registration(
+            version=__version__,
+            node=self._node,
+            instance=memory.instance,
+            yard=memory.yard,
+            seq=memory.seq,
+            hash=memory.hash,
+            epoch=memory.epoch,
+            origin=memory.origin,
+            epoch_proof=bytes.fromhex(memory.epoch_proof),
+            attempts=[
+                *(self._attempt(key, held) for key, held in self.held.items()),
+                *(self._launching(key) for key in self._processes.launching() if key not in self.held),
+            ],
+            address=self._address,
+            highest_task=memory.task,
+            boot=self._witness.boot,
+        )
+
+    def _attempt(self, key: said.Key, held: said.Held) -> pb.Attempt:
+        over = held.phase is said.Phase.ENDED
+        return pb.Attempt(
+            task=key.task,
+            attempt=key.attempt,
+            origin=key.origin,
+            state=_STATES[held.phase],
+            port=held.port,
+            gpus=[] if over else self._kitchen.gpus_of(key, held.pid),
+            share=not over and self._kitchen.has_share(key),
+        )
+
+    def _launching(self, key: said.Key) -> pb.Attempt:
+        """An attempt that the supervisor was told of and has not answered for yet."""
+        return pb.Attempt(
+            task=key.task,
+            attempt=key.attempt,
+            origin=key.origin,
+            state=pb.Attempt.PREPARED,
+            gpus=self._kitchen.gpus_of(key, 0),
+            share=self._kitchen.has_share(key),
+        )
+
+    def _note_position(self, seq: int, digest: str) -> None:
+        memory = self._witness.memory
+        if seq >= memory.seq:
+            memory.seq, memory.hash = seq, digest
+
+    async def _talk(self, line: Line, welcome: pb.Welcome) -> None:
+        call = line.stub.connect(metadata=line.metadata)
+        seconds = min(self._heartbeat_seconds, welcome.heartbeat_seconds or self._heartbeat_seconds)
+        speaking = asyncio.create_task(self._speak(line, call))
+        beating = asyncio.create_task(self._beat(line, seconds))
+        try:
+            while True:
+                message = await call.read()
+                if message is grpc.aio.EOF:  # type: ignore[attr-defined]
+                    return
+                self._obey(line, message)
+        finally:
+            for task in (speaking, beating):
+                task.cancel()
+            await asyncio.gather(speaking, beating, return_exceptions=True)
+            call.cancel()
+
+    async def _speak(self, line: Line, call: Any) -> None:
+        """Send what there is, as much as there is at a time."""
+        while True:
+            await line.woken.wait()
+            line.woken.clear()
+            while line.queue or line.heartbeat is not None or line.goodbye is not None:
+                queued, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
+                beat, line.heartbeat = line.heartbeat, None
+                goodbye, line.goodbye = line.goodbye, None
+                now = self._clock.boot()
+                if beat is not None:
+                    line.sent[beat.at] = now
+                for report, at in queued:
+                    report.seconds_ago = max(0.0, now - at)
+                reports = [report for report, _ in queued]
+                await call.write(pb.AgentMessage(reports=reports, heartbeat=beat, goodbye=goodbye))
+
+    async def _beat(self, line: Line, seconds: float) -> None:
+        while True:
+            try:
+                beat = await self._heartbeat()
+            except Exception:  # whatever is wrong with what it measures, the node is there
+                log.exception("not_measured")
+                beat = pb.Heartbeat(at=self._clock.wall())
+            self._say_how_the_supervisor_is(beat)
+            strays = [key for key in self._strays if key in self.held]
+            beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in strays)
+            for key in strays:
+                self._keep_away(beat, key)
+            line.heartbeat = beat
+            line.woken.set()
+            self._witness.save()
+            await asyncio.sleep(seconds)
+
+    def _say_how_the_supervisor_is(self, beat: pb.Heartbeat) -> None:
+        """Without its supervisor the node starts and ends nothing, so nothing is to be placed there meanwhile."""
+        silent_seconds = self._processes.silent_seconds
+        if silent_seconds >= SILENT_SECONDS:
+            if not self._is_silent:
+                log.warning("supervisor_unresponsive", silent_seconds=round(silent_seconds, 1))
+            beat.supervisor_silent_seconds = silent_seconds
+            for use in beat.gpus:
+                use.health = pb.GpuUse.OFFLINE
+                use.why = f"The supervisor of the node's tasks has not answered for {silent_seconds:.0f} s."
+        self._is_silent = silent_seconds >= SILENT_SECONDS
+        self._processes.ping()
+
+    def _keep_away(self, beat: pb.Heartbeat, key: said.Key) -> None:
+        """The GPUs of an attempt nobody knows are not free, whatever the scheduler thinks."""
+        for index in self._kitchen.gpus_of(key, self.held[key].pid):
+            for use in beat.gpus:
+                if use.index == index:
+                    use.health = pb.GpuUse.EXTERNAL
+                    use.why = (
+                        f"Attempt {key.attempt} of task {key.task}, which this scheduler does not know, runs on it."
+                    )
+
+    def _obey(self, line: Line, message: pb.SchedulerMessage) -> None:
+        memory = self._witness.memory
+        if message.epoch < memory.epoch:
+            log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
+            return
+        self._note_position(message.seq, message.hash)
+        if message.goodbye:
+            line.said_goodbye.set()
+        self._renew(line, message)
+        if message.received:
+            self._receive(line, message.received)
+        for asked in message.commands:
+            self._do(line, asked)
+
+    def _renew(self, line: Line, message: pb.SchedulerMessage) -> None:
+        """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard.
+
+        So does its patience count: when these words were said nobody knows, they may have lain on the line.
+        """
+        left = line.sent.get(message.heard)
+        if left is not None:
+            line.heard_at = left
+            line.sent = {at: when for at, when in line.sent.items() if when > left}
+        if left is not None or message.patience_seconds > 0:
+            self._extend_lease(line.heard_at + max(self._fence_seconds, message.patience_seconds))
+
+    def _extend_lease(self, until: float) -> None:
+        self._lease_until = max(self._lease_until, until)
+        self._processes.send(said.Renew(max(0.0, until - self._clock.boot())))
+
+    def _receive(self, line: Line, number: int) -> None:
+        """The scheduler has these durably: they can be forgotten here."""
+        keys = [line.ends.pop(known) for known in list(line.ends) if known <= number]
+        for key in keys:
+            self._done[key] = None
+            self.held.pop(key, None)
+            self._refused.pop(key, None)
+            self._rounds.pop(key, None)
+            self._strays.pop(key, None)
+            self._kitchen.forget(key)
+        if keys and not self._forgotten:
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget)
+        self._forgotten += keys
+        while len(self._done) > REMEMBERED:
+            del self._done[next(iter(self._done))]
+
+    def _forget(self) -> None:
+        keys, self._forgotten = self._forgotten, []
+        self._processes.send(said.Forget(tuple(keys)))
+
+    def _do(self, line: Line, asked: pb.Command) -> None:
+        key = said.Key(asked.task, asked.attempt, asked.origin)
+        if key in self._later:
+            self._later[key].append(asked)
+            return
+        begins = asked.WhichOneof("what") == "launch" and key not in self.held
+        looking = self._kitchen.look_up(asked.launch) if begins else None
+        if looking is None:
+            self._carry_out(line, key, asked)
+            return
+        self._later[key] = [asked]
+        self._keep(asyncio.create_task(self._carry_out_later(line, key, looking)))
+
+    async def _carry_out_later(self, line: Line, key: said.Key, looking: Awaitable[None]) -> None:
+        try:
+            await looking
+        finally:
+            commands = self._later.pop(key)
+            if self._line is line:  # otherwise the scheduler says it again
+                for asked in commands:
+                    self._carry_out(line, key, asked)
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+
+    def _carry_out(self, line: Line, key: said.Key, asked: pb.Command) -> None:
+        match asked.WhichOneof("what"):
+            case "launch":
+                self._launch(line, key, asked.launch)
+            case "start":
+                self._processes.send(self._kitchen.start(key, asked.start))
+            case "stop":
+                self._processes.send(said.Stop(key, self._kitchen.grace_seconds))
+            case "suspend":
+                self._suspend(line, key, asked.suspend.round)
+            case "resume":
+                self._rounds[key] = asked.resume.round
+                self._processes.send(said.Resume(key))
+            case "send_log":
+                self._keep(asyncio.create_task(self._send_log(line, key, asked.send_log)))
+            case "extend":
+                self._processes.send(said.Extend(key, asked.extend.seconds_left))
+            case "stray":
+                self._strays[key] = None
+
+    def _launch(self, line: Line, key: said.Key, asked: pb.Launch) -> None:
+        if key in self._done:
+            return  # the scheduler has its end: this one was said before it knew
+        self._witness.memory.task = max(self._witness.memory.task, key.task)
+        held = self.held.get(key)
+        if held is not None and held.phase in {said.Phase.RUNNING, said.Phase.SUSPENDED}:
+            self._kitchen.remember(key, asked)  # said again for an agent that may be a new one: it only goes on
+            return
+        made = self._kitchen.launch(key, asked)
+        if isinstance(made, str):
+            self._refused[key] = made
+            line.report(key, self._clock.boot(), ended=self._refusal(made))
+            return
+        if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
+            late = pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE)
+            line.report(key, self._clock.boot(), ended=late)
+            return
+        if made.lease and key not in self.held:
+            self.held[key] = said.Held(key, said.Phase.RUNNING, self._clock.wall(), lease=True)
+        self._processes.send(made)
+
+    def _suspend(self, line: Line, key: said.Key, round_: int) -> None:
+        if sentence := self._kitchen.why_not_suspend(key):
+            line.report(key, self._clock.boot(), not_suspended=pb.Suspended(round=round_, message=sentence))
+            return
+        self._rounds[key] = round_
+        self._processes.send(said.Suspend(key))
+
+    async def _send_log(self, line: Line, key: said.Key, asked: pb.SendLog) -> None:
+        try:
+            await line.stub.send_log(self._kitchen.output(key, asked), metadata=line.metadata)
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
+            log.debug("log_stream_ended", task=key.task, why=failures.raw(end))
+
+    def _refusal(self, sentence: str) -> pb.Ended:
+        return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)
+
+
+def _check_epoch(memory: Memory, epoch: int, origin: int) -> None:
+    """A scheduler that is older than the one obeyed last, or another one of the same epoch, has no say here."""
+    if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
+        return
+    raise NotWelcome(
+        f"The scheduler speaks for epoch {epoch}, and this node has obeyed {memory.epoch} of another one: it is an old "
+        "one, or runs on a copy of the data folder. If it is to go on, start it once with --take-over."
+    )

@@ -1,0 +1,388 @@
+"""An agent, put together: what the node has, the supervisor that holds its tasks, the line to the scheduler."""
+
+import asyncio
+import fcntl
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import grpc
+import psutil
+import structlog
+
+from gpuyard import __version__
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.values import GpuHealth
+from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
+from gpuyard.live.agent import outputs, peer, telemetry, tls
+from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.identity import Identities, own_account
+from gpuyard.live.agent.inventory import Card, Chosen, detect
+from gpuyard.live.agent.launch_builder import Kitchen
+from gpuyard.live.agent.link import Agent
+from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.settings import AgentSettings
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor.paths import mark_of
+from gpuyard.live.agent.telemetry import Occupant
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.clock import SYSTEM_CLOCK
+
+MIB = 1024 * 1024
+MEASURE_SECONDS = 1.0
+"""How long a heartbeat waits for the driver."""
+HANGS_SECONDS = 20.0
+"""A driver that says nothing for so long is not one whose cards can be given out."""
+PRUNE_SECONDS = 600.0
+KEEP_OUTPUT_BYTES = 20 * 1024 * MIB
+KEEP_OUTPUT_FILES = 200_000
+KEEP_OUTPUT_SECONDS = 30 * 86_400.0
+_HEALTHS = {GpuHealth.OK: pb.GpuUse.OK, GpuHealth.EXTERNAL: pb.GpuUse.EXTERNAL, GpuHealth.OFFLINE: pb.GpuUse.OFFLINE}
+
+log = structlog.get_logger()
+
+
+class CanNotRun(GpuyardError):
+    """The agent can not start. Correct what the sentence names and start it again."""
+
+
+async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
+    """Run an agent until it is told to stop; its tasks go on under the supervisor. `accept_yard` moves it to a yard."""
+    folder = settings.work_dir
+    try:
+        if note := closed_folder(folder, "work folder", "executor.work_dir"):
+            log.warning("folder_closed", message=note)
+    except OSError as error:
+        message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
+        raise CanNotRun(message) from error
+    except FolderNotSafe as error:
+        raise CanNotRun(str(error)) from error
+    _note_settings(settings)
+    with _only_one(folder):
+        await _run(settings, folder, accept_yard)
+    log.info("agent_stopped")
+
+
+def _note_settings(settings: AgentSettings) -> None:
+    """Say in the log what in the settings has no effect, or another one than may be meant."""
+    given, executor = Path(settings.executor.work_dir), settings.executor
+    if not given.is_absolute():
+        message = (
+            f"executor.work_dir is relative to the folder in which the agent is started, so it is {settings.work_dir}. "
+            "Started elsewhere it would not find its tasks; give an absolute path."
+        )
+        log.warning("work_dir_relative", message=message)
+    mapped = {*executor.users.values(), *executor.system_users.values()}
+    if os.geteuid() != 0 and (others := sorted(mapped - {own_account().user})):
+        message = (
+            "executor.users and executor.system_users map tasks to other system users, and this agent is not root: these "
+            "tasks can not run here. Run the agent as root, or remove the mapping."
+        )
+        log.warning("users_not_usable", users=others, message=message)
+
+
+async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
+    node = Node(settings, folder, accept_yard)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # a launch makes hundreds of objects and leaves no cycles behind
+    async with Processes(folder / "supervisor") as processes:
+        agent = node.agent(processes)
+        running = asyncio.create_task(agent.run())
+        pruning = asyncio.create_task(node.keep_tidy(agent))
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _ignored)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({running, pruning, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (running, pruning):
+                if task.done():
+                    task.result()
+            await agent.say_goodbye()
+        finally:
+            running.cancel()
+            pruning.cancel()
+            stopping.cancel()
+            await asyncio.gather(running, pruning, stopping, return_exceptions=True)
+
+
+def _ignored() -> None:
+    """A signal that would end the agent."""
+    message = "Settings are read at the start; restart the agent to read them again, tasks go on."
+    log.info("signal_ignored", signal="SIGHUP", message=message)
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Be the one agent of a work folder."""
+    lock = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
+        yield
+    finally:
+        os.close(lock)
+
+
+class Node:
+    """What this node has."""
+
+    def __init__(self, settings: AgentSettings, folder: Path, accept_yard: str = "") -> None:
+        self._settings = settings
+        self._accept_yard = accept_yard
+        self._folder = folder
+        self._outputs = folder / "output"
+        self._inventory = _inventory(settings, self._busy)
+        self._cards: tuple[Card, ...] = self._inventory.cards()
+        executor = settings.executor
+        self._identities = Identities(
+            executor.users, executor.shared_user, *_scheduler_data(folder), system_users=executor.system_users
+        )
+        self.kitchen = Kitchen(
+            settings.node_id,
+            self._cards,
+            self._identities,
+            self._outputs,
+            output_limit_bytes=executor.output_limit_mb * MIB,
+            grace_seconds=float(executor.grace),
+            control_groups=executor.control_groups,
+            compute_percent=settings.gpu.max_compute_percent,
+            launch_seconds=float(executor.launch_timeout),
+        )
+        self._mark = ""
+        self._measured_at = float("-inf")
+        self._gpus: list[pb.GpuUse] = []
+        self._looked: tuple[list[telemetry.Gpu], list[Occupant]] | None = None
+        """What the last look at the cards found, until it is noted."""
+        self._measuring: asyncio.Task[pb.Heartbeat] | None = None
+        self._asked_at = 0.0
+
+    def _busy(self) -> set[int]:
+        """On which cards of all that were found something runs."""
+        numbers = self._inventory.numbers
+        return {numbers[gpu] for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus}
+
+    def agent(self, processes: Processes) -> Agent:
+        """The line to the scheduler, for this node."""
+        settings = self._settings
+        self._mark = mark_of(processes.folder)
+        memory = psutil.virtual_memory()
+        node = pb.Node(
+            id=settings.node_id,
+            gpus=[_card(card) for card in self._cards],
+            cpus=len(os.sched_getaffinity(0)),
+            memory_mib=memory.total // MIB,
+            labels=settings.agent.labels | self._identities.labels(),
+        )
+        log.info(
+            "agent_started",
+            node=node.id,
+            version=__version__,
+            gpus=[card.model for card in self._cards],
+            virtual=any(card.virtual for card in self._cards),
+        )
+        scheduler = settings.scheduler
+        agent = Agent(
+            node,
+            settings.agent.address or _own_address(str(settings.addresses[0])),
+            tuple(str(address) for address in settings.addresses),
+            join_token_of(settings, self._folder),
+            self._witness(),
+            processes,
+            self.kitchen,
+            lambda: self._heartbeat(agent),
+            credentials=_credentials(settings),
+            heartbeat_seconds=float(settings.agent.heartbeat_interval),
+            connection_seconds=float(scheduler.connection_timeout),
+            retry_seconds=float(scheduler.retry_interval),
+            max_retry_seconds=float(scheduler.max_retry_interval),
+            away_seconds=float(settings.agent.away_timeout),
+            uid_of_listener=peer.uid_of_listener,
+            what_is_wrong=partial(tls.what_is_wrong, settings.tls),
+            accept_yard=self._accept_yard,
+        )
+        self.kitchen.is_over = lambda key: _is_over(agent, key)
+        return agent
+
+    def _witness(self) -> Witness:
+        witness = Witness(self._folder, SYSTEM_CLOCK.machine_start())
+        self._identities.scheduler_uid = lambda: witness.memory.scheduler_uid
+        return witness
+
+    async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
+        occupants = [
+            Occupant(key, held.pid, occupant.gpus, occupant.lease, occupant.whole)
+            for key, held in agent.held.items()
+            if (occupant := self.kitchen.occupants.get(key)) is not None and held.phase is not said.Phase.ENDED
+        ]
+        if all(card.virtual for card in self._cards):
+            return self._noted(self._measure(occupants))
+        if self._measuring is None:
+            self._measuring = asyncio.create_task(asyncio.to_thread(self._measure, occupants))
+            self._asked_at = time.monotonic()
+        await asyncio.wait({self._measuring}, timeout=MEASURE_SECONDS)
+        if not self._measuring.done():
+            return self._not_measured_yet()
+        measured, self._measuring = self._measuring, None
+        return self._noted(measured.result())
+
+    def _noted(self, beat: pb.Heartbeat) -> pb.Heartbeat:
+        """What the cards told of attempts is kept for their ends."""
+        if self._looked is not None:
+            self.kitchen.actuals.look(*self._looked)
+            self._looked = None
+        return beat
+
+    def _not_measured_yet(self) -> pb.Heartbeat:
+        """The driver takes its time. The node is there all the same; its cards are not, when that takes too long."""
+        silent_seconds = time.monotonic() - self._asked_at
+        if silent_seconds < HANGS_SECONDS:
+            return pb.Heartbeat(at=time.time(), gpus=self._gpus)
+        why = f"The driver has not answered for {silent_seconds:.0f} s."
+        gpus = [pb.GpuUse(index=card.index, health=pb.GpuUse.OFFLINE, why=why) for card in self._cards]
+        return pb.Heartbeat(at=time.time(), gpus=gpus)
+
+    def _measure(self, occupants: list[Occupant]) -> pb.Heartbeat:
+        host = telemetry.host(self._folder)
+        now = time.monotonic()
+        if now - self._measured_at >= self._settings.gpu.health_check_interval - 0.1:
+            self._measured_at = now
+            found = telemetry.gpus(self._cards, self._inventory.use(), occupants, self._mark)
+            self._gpus = [_use(gpu) for gpu in found]
+            self._looked = (found, occupants)
+        return pb.Heartbeat(
+            at=time.time(),
+            host=pb.Host(
+                cpu_percent=host.cpu_percent,
+                memory_used_mib=host.memory_used_mib,
+                memory_mib=host.memory_mib,
+                load=host.load,
+                disk_free_mib=host.disk_free_mib,
+            ),
+            gpus=self._gpus,
+        )
+
+    async def keep_tidy(self, agent: Agent) -> None:
+        """Throw away old output, now and then; never that of what runs, so not before that is known."""
+        await agent.listed.wait()
+        while True:
+            held = [outputs.path_of(self._outputs, key) for key in agent.held]
+            await asyncio.to_thread(
+                outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
+            )
+            await asyncio.sleep(PRUNE_SECONDS)
+
+
+def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Chosen:
+    """The cards of this node that may be used."""
+    gpu = settings.gpu
+    every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)
+    chosen = Chosen(every, gpu.devices, gpu.max_memory_percent)
+    if chosen.missing:
+        log.warning("gpus_missing", devices=chosen.missing, message="gpu.devices names GPUs that are not here.")
+    if gpu.max_compute_percent < 100:
+        message = "max_compute_percent limits processes only where CUDA's MPS control daemon runs."
+        log.info("compute_limited", percent=gpu.max_compute_percent, message=message)
+    return chosen
+
+
+def join_token_of(settings: AgentSettings, folder: Path) -> str:
+    """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
+    if settings.agent.join_token:
+        return settings.agent.join_token
+    here = all(address.is_loopback for address in settings.addresses)
+    places: list[Path] = [folder.parent, *(data_folders() if here else [])]
+    for place in places:
+        with suppress(OSError, UnicodeDecodeError):
+            drawn = (place / "join_token").read_text(encoding="utf-8").strip()
+            if drawn:
+                return drawn
+    return ""
+
+
+def data_folders() -> list[Path]:
+    """Where a scheduler on this machine keeps its data unless it is told otherwise: `gpuyard server`, then `gpuyard up`."""
+    shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return [Path("/var/lib/gpuyard"), Path(shared) / "gpuyard"]
+
+
+def _scheduler_data(folder: Path) -> tuple[Path, ...]:
+    """Where a scheduler on this machine keeps its data, as far as an agent can know: around us, or in the usual places."""
+    return (folder.parent / "join_token", folder.parent / "journal", *data_folders())
+
+
+def _is_over(agent: Agent, key: said.Key) -> bool:
+    held = agent.held.get(key)
+    return held is None or held.phase is said.Phase.ENDED
+
+
+def _card(card: Card) -> pb.Gpu:
+    return pb.Gpu(
+        model=card.model,
+        memory_mib=card.memory_mib,
+        uuid=card.uuid,
+        numa=card.numa,
+        nvlink=card.nvlink,
+        virtual=card.virtual,
+        pci=card.pci,
+        driver=card.driver,
+    )
+
+
+def _use(gpu: telemetry.Gpu) -> pb.GpuUse:
+    use = gpu.use
+    return pb.GpuUse(
+        index=use.index,
+        health=_HEALTHS[gpu.health],
+        why=gpu.why,
+        utilization_percent=use.utilization_percent,
+        memory_used_mib=use.memory_used_mib,
+        temperature_c=use.temperature_c,
+        power_watts=use.power_watts,
+        power_limit_watts=use.power_limit_watts,
+        fan_percent=use.fan_percent,
+        processes=[
+            pb.GpuProcess(
+                pid=user.pid,
+                memory_mib=user.memory_mib,
+                user=user.user,
+                display=user.display,
+                task=user.key.task if user.key else 0,
+            )
+            for user in gpu.users
+        ],
+    )
+
+
+def _own_address(scheduler: str) -> str:
+    """The address of this machine on the way to the scheduler: other nodes reach it there, too."""
+    host, _, port = scheduler.rpartition(":")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host.strip("[]") else socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect((host.strip("[]"), int(port)))  # sends nothing: it only asks which way it would go
+            return str(way.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
+    files = settings.tls
+    if not files.ca:
+        return None
+    try:
+        ca = Path(files.ca).read_bytes()
+        key = Path(files.key).read_bytes() if files.key else None
+        cert = Path(files.cert).read_bytes() if files.cert else None
+    except OSError as error:
+        raise CanNotRun(f"tls: {error.filename} can not be read: {error.strerror}.") from error
+    return grpc.ssl_channel_credentials(ca, key, cert)

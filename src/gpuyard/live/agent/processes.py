@@ -1,0 +1,218 @@
+"""The agent's line to its supervisor: found or started, kept up, and told anew what it may not have heard.
+
+    async with Processes(folder) as processes:
+        processes.send(Launch(Key(7, 1), shell="make"))
+        async for events in processes.events():
+            ...
+
+The first event is a `Holding`, and another one comes whenever the line was broken: whoever reads compares it with what
+he knows. A command whose answer did not come before the break is sent again (every command is safe to repeat).
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor.clock import now
+from gpuyard.live.agent.supervisor.paths import socket_address
+
+START_SECONDS = 30.0
+"""How long a supervisor may take to listen, on a machine that is busy."""
+
+MOST_IN_A_FRAME = 100
+"""A launch may be a megabyte long, and a frame must not become too long to be heard."""
+
+_SETTLED_BY: dict[type[said.Message], tuple[type[said.Message], ...]] = {
+    said.Launch: (said.Launched, said.Prepared, said.NotLaunched, said.Ended),
+    said.Start: (said.Launched, said.NotLaunched, said.Ended, said.NotHeld),
+    said.Stop: (said.NotLaunched, said.Ended, said.NotHeld),
+    said.Suspend: (said.SuspendedNow, said.NotLaunched, said.Ended, said.NotHeld),
+    said.Resume: (said.ResumedNow, said.NotLaunched, said.Ended, said.NotHeld),
+    said.Extend: (said.Extended,),
+}
+"""Which events answer a command. What has no answer (renew, forget, list) is not repeated."""
+
+_HANDED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER", "VIRTUAL_ENV")
+
+KeyedCommand = said.Launch | said.Start | said.Stop | said.Suspend | said.Resume | said.Extend
+
+
+class SupervisorDoesNotStart(GpuyardError):
+    """The supervisor of the node's tasks does not start. The file supervisor.out in its folder says why."""
+
+
+class SupervisorEnded(SupervisorDoesNotStart):
+    """The supervisor of the node's tasks ended while it started. The file supervisor.out in its folder says why."""
+
+
+class Processes:
+    """The supervisor of one folder, as the agent sees it. One reader, any number of senders, one event loop."""
+
+    def __init__(self, folder: Path, boot: Callable[[], float] = now) -> None:
+        self.folder = folder.absolute()
+        self._boot = boot
+        self._writer: asyncio.StreamWriter | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._queue: list[said.Command] = []
+        self._flush_is_due = False
+        self._unanswered: dict[said.Key, list[KeyedCommand]] = {}
+        self._closed = False
+        self._unanswered_since: float | None = None
+        """When the oldest ping left that was not answered, on the boot clock."""
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def send(self, *commands: said.Command) -> None:
+        """Hand commands over. They leave together at the end of this turn of the loop, or when there is a line again."""
+        for command in commands:
+            if isinstance(command, KeyedCommand):
+                self._unanswered.setdefault(command.key, []).append(command)
+            elif isinstance(command, said.Forget):  # a launch that is said again behind this would run again
+                for key in command.keys:
+                    self._unanswered.pop(key, None)
+        self._queue.extend(commands)
+        if not self._flush_is_due and self._writer is not None:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def launching(self) -> list[said.Key]:
+        """Attempts that the supervisor was told to launch and has not answered for."""
+        return [
+            key
+            for key, commands in self._unanswered.items()
+            if any(isinstance(command, said.Launch) for command in commands)
+        ]
+
+    def awaits(self, key: said.Key) -> bool:
+        """Whether something was said about an attempt that was not answered yet."""
+        return key in self._unanswered
+
+    def ping(self) -> None:
+        """Ask the supervisor whether it is there; `silent_seconds` says what came of it."""
+        if self._unanswered_since is None:
+            self._unanswered_since = self._boot()
+            self.send(said.Ping())
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has not answered; 0: it has answered all that it was asked."""
+        return 0.0 if self._unanswered_since is None else self._boot() - self._unanswered_since
+
+    async def events(self) -> AsyncIterator[list[said.Event]]:
+        """What the supervisor says, in batches, until `close`. A broken line is mended, if need be with a new supervisor."""
+        frames = said.Frames()
+        while not self._closed:
+            if self._reader is None:
+                frames = said.Frames()
+                await self._connect()
+            assert self._reader is not None
+            data = b""
+            try:
+                data = await self._reader.read(1 << 18)
+                bodies = frames.feed(data)
+                batches = [said.decode_events(body) for body in bodies]
+            except (OSError, ValueError):
+                batches, data = [], b""
+            if not data:
+                self._hang_up()
+            for batch in batches:
+                for event in batch:
+                    self._settle(event)
+                yield batch
+
+    async def close(self) -> None:
+        """Hang up. The supervisor and what it holds go on."""
+        self._closed = True
+        self._flush()
+        writer = self._writer
+        if writer is not None:
+            with suppress(OSError, TimeoutError):  # it is gone, or does not listen: there is nobody to say it to
+                await asyncio.wait_for(writer.drain(), 5.0)
+        self._hang_up()
+
+    # --- the line -----------------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """Find the supervisor or start one, and subscribe."""
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        while self._writer is None:
+            try:
+                with socket_address(self.folder) as address:
+                    self._reader, self._writer = await asyncio.open_unix_connection(address, limit=1 << 20)
+            except (FileNotFoundError, NotADirectoryError, ConnectionError):
+                if asyncio.get_running_loop().time() > deadline:
+                    raise SupervisorDoesNotStart(
+                        f"The supervisor in {self.folder} does not answer; see supervisor.out there."
+                    ) from None
+                with suppress(SupervisorEnded):  # it was killed, for example; the next one may live
+                    await asyncio.to_thread(start, self.folder)
+            except OSError as error:
+                raise SupervisorDoesNotStart(f"The supervisor in {self.folder} can not be reached: {error}.") from error
+        self._writer.write(said.frame([said.Subscribe()]))
+        self._flush()
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
+        self._queue = [command for command in self._queue if not isinstance(command, KeyedCommand)]
+        if not self._closed:
+            self._queue += [command for commands in self._unanswered.values() for command in commands]
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._writer is not None and self._queue:
+            for first in range(0, len(self._queue), MOST_IN_A_FRAME):
+                self._writer.write(said.frame(self._queue[first : first + MOST_IN_A_FRAME]))
+            self._queue = []
+
+    def _settle(self, event: said.Event) -> None:
+        self._unanswered_since = None
+        if isinstance(event, said.Holding | said.NotReplaced | said.Pong):
+            return
+        commands = self._unanswered.get(event.key)
+        if commands is None:
+            return
+        left = [command for command in commands if not isinstance(event, _SETTLED_BY[type(command)])]
+        if left:
+            self._unanswered[event.key] = left
+        else:
+            del self._unanswered[event.key]
+
+
+def start(folder: Path) -> None:
+    """Start the supervisor of this folder and wait until it listens. Where one listens already, nothing happens."""
+    env = {
+        name: value for name, value in os.environ.items() if name in _HANDED_ON or name.startswith(("LC_", "PYTHON"))
+    }
+    command = [sys.executable, "-m", "gpuyard.live.agent.supervisor", "--folder", str(folder)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module, by our own interpreter
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_SECONDS, check=False, cwd="/"
+        )
+    except subprocess.TimeoutExpired:
+        raise SupervisorDoesNotStart(
+            f"The supervisor in {folder} did not listen within {START_SECONDS:.0f} s."
+        ) from None
+    if done.returncode < 0:
+        raise SupervisorEnded
+    if done.returncode:
+        problem = SupervisorEnded if done.returncode == os.EX_TEMPFAIL else SupervisorDoesNotStart
+        lines = deque(done.stderr.decode(errors="replace").strip().splitlines(), maxlen=1)
+        raise problem(lines[0] if lines else "")

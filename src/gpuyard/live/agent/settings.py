@@ -1,0 +1,246 @@
+"""What an agent is told before it starts: its file of settings. configs/agent.yaml shows every key.
+
+The keys are 003's and ours. A key whose feature does not exist yet is refused when it is set to anything that would
+have an effect.
+"""
+
+import re
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from gpuyard.core.domain.node import RESERVED_PREFIX
+from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
+from gpuyard.live.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load, too_short
+from gpuyard.live.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
+from gpuyard.live.wire.loopback_peer import is_loopback_address
+
+LONGEST_ABSENCE_SECONDS = 86_400.0
+LEAST_SECONDS = {
+    "agent.heartbeat_interval": 0.1,
+    "scheduler.connection_timeout": 0.1,
+    "scheduler.retry_interval": 0.1,
+    "scheduler.max_retry_interval": 0.1,
+    "gpu.health_check_interval": 0.1,
+    "executor.grace": 0.1,
+    "executor.launch_timeout": 1.0,
+}
+"""Shorter ones would keep the agent busy with nothing else, or let nothing start."""
+DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
+DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
+"""Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
+
+FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
+FolderPath: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, description="the path of a folder")]
+VirtualGpus: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{1,4}(:[A-Za-z0-9 ._-]{1,64}(:[0-9]{1,5})?)?)?$(?!\n)",
+        description="COUNT, COUNT:MODEL or COUNT:MODEL:GIGABYTES, such as 4:RTX4090:24, or empty for none",
+    ),
+]
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections."""
+
+    def __post_init__(self) -> None:
+        keep_plain_floats(self)
+
+
+class Agent(Section, frozen=True):
+    """Who this node is."""
+
+    id: NodeNameOrNone = ""
+    """Empty: the host's name."""
+    heartbeat_interval: Seconds = Seconds(5)
+    join_token: str = ""
+    """What the scheduler wants to see."""
+    address: Annotated[str, Meta(max_length=253)] = ""
+    """Under which other nodes reach this one, for gangs; empty: found by itself."""
+    labels: Labels = {}
+    """Tasks can ask for nodes that carry them."""
+    away_timeout: SecondsOrNone = SecondsOrNone(300)
+    """How long the scheduler waits for this agent after it was stopped on purpose, before its tasks start elsewhere."""
+
+
+class Scheduler(Section, frozen=True):
+    """Where the scheduler is, and how patiently it is looked for."""
+
+    master_address: PeerAddress = DEFAULT_SCHEDULER
+    standby_address: PeerAddress = PeerAddress("")
+    addresses: list[PeerAddress] = []
+    """Further ones, tried in turn."""
+    connection_timeout: Seconds = Seconds(10)
+    retry_interval: Seconds = Seconds(2)
+    max_retry_interval: Seconds = Seconds(30)
+    """Waiting times double up to this one."""
+    plain: bool = False
+    """Connect without TLS to an address beyond loopback, knowingly."""
+
+
+class Gpus(Section, frozen=True):
+    """How GPUs are found."""
+
+    detection_method: Literal["auto", "nvml", "nvidia-smi", "virtual"] = "auto"
+    health_check_interval: Seconds = Seconds(5)
+    """How often the cards are looked at; not more often than there are heartbeats."""
+    virtual: VirtualGpus = ""
+    """Pretended ones: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
+    devices: CardNames = []
+    """The cards that are used, by number or UUID; none: all that are found."""
+    max_memory_percent: PartOfACard = 100
+    """The part of each card's memory that tasks can book."""
+    max_compute_percent: PartOfACard = 100
+    """The part of each card's compute a process may use, where CUDA's MPS runs."""
+
+
+class Docker(Section, frozen=True):
+    """003's keys for running tasks in containers."""
+
+    socket: FilePath = "/var/run/docker.sock"
+    default_image: Annotated[str, Meta(max_length=256)] = ""
+
+
+class Executor(Section, frozen=True):
+    """How tasks run here."""
+
+    execution_method: Literal["process", "docker"] = "process"
+    work_dir: FolderPath = "/var/lib/gpuyard-agent"
+    """Output, exit codes and the supervisor's memory. Not in the scheduler's data folder, whose owner may be another user."""
+    shared_user: bool = False
+    """Let tasks of users who log in run as the agent's own user: they can read the join token and reach each other."""
+    users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
+    """Which system user a tenant's tasks run as; needs root."""
+    system_users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
+    """The same by the name of the user who submits; goes before the tenant's."""
+    output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
+    """Output of one attempt kept on disk; the oldest goes first."""
+    grace: Seconds = Seconds(10)
+    """Between SIGTERM and SIGKILL."""
+    launch_timeout: Seconds = Seconds(30)
+    """How long work dir, output and command of a task may take to open; after that it is not launched."""
+    control_groups: Literal["auto", "always", "never"] = "auto"
+    """Hold tasks in control groups of their own, which no process can leave; auto: those on real GPUs."""
+    docker: Docker = Docker()
+
+
+class Logging(Section, frozen=True):
+    """What is logged, how and where."""
+
+    level: Literal["debug", "info", "warn", "warning", "error"] = "info"
+    format: Literal["json", "text"] = "json"
+    output: FilePath = "stdout"
+    """stdout, stderr or a path."""
+
+
+class Tls(Section, frozen=True):
+    """Files in PEM form: whom to trust, and who this agent is to a scheduler that asks."""
+
+    ca: FilePath = ""
+    cert: FilePath = ""
+    key: FilePath = ""
+
+
+class AgentSettings(Section, frozen=True):
+    """Everything an agent is told. The names are the file's; the properties are what they mean."""
+
+    agent: Agent = Agent()
+    scheduler: Scheduler = Scheduler()
+    gpu: Gpus = Gpus()
+    executor: Executor = Executor()
+    logging: Logging = Logging()
+    tls: Tls = Tls()
+
+    @property
+    def node_id(self) -> str:
+        """The name of this node: the one given, or the host's with what no name may hold replaced."""
+        return self.agent.id or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:128] or "node"
+
+    @property
+    def addresses(self) -> tuple[PeerAddress, ...]:
+        """All schedulers, in the order in which they are tried."""
+        scheduler = self.scheduler
+        every = (scheduler.master_address, scheduler.standby_address, *scheduler.addresses)
+        return tuple(dict.fromkeys(address for address in every if address))
+
+    @property
+    def work_dir(self) -> Path:
+        """The folder of this agent, as any process finds it: the supervisor stands in another one."""
+        return Path(self.executor.work_dir).absolute()
+
+    @property
+    def log_level(self) -> str:
+        """debug, info, warning or error."""
+        return "warning" if self.logging.level == "warn" else self.logging.level
+
+
+def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: Collection[str] = ()) -> AgentSettings:
+    """Read and check. Whatever is wrong is one sentence (`WrongSettings`)."""
+    return load(AgentSettings, path, env, check=_wrong_with, not_ours=not_ours)
+
+
+def _wrong_users(executor: Executor) -> Iterator[Complaint]:
+    for key, mapping in (("executor.users", executor.users), ("executor.system_users", executor.system_users)):
+        for name, user in mapping.items():
+            if user == "root" and not executor.shared_user:
+                sentence = (
+                    f"{key} maps {name} to root, so these tasks could read and change everything on this node. Map it to "
+                    "another system user, or set executor.shared_user: true to allow it."
+                )
+                yield key, sentence
+
+
+def _wrong_tls(tls: Tls) -> Iterator[Complaint]:
+    """Keys that need each other, and files that no connection can be made with."""
+    if bool(tls.cert) != bool(tls.key):
+        yield "tls", "tls needs both cert and key; give the one that is missing."
+    elif tls.cert and not tls.ca:
+        yield "tls", "tls.cert needs tls.ca too: say whom to trust."
+    else:
+        yield from wrong_authority("tls.ca", tls.ca)
+        yield from wrong_pair("tls.cert", tls.cert, "tls.key", tls.key)
+
+
+def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
+    yield from too_short(settings, LEAST_SECONDS)
+    yield from _wrong_users(settings.executor)
+    for label in settings.agent.labels:
+        if label.startswith(RESERVED_PREFIX):
+            sentence = (
+                f'agent.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+            )
+            yield "agent.labels", sentence
+    if not settings.addresses:
+        yield "scheduler.master_address", "scheduler.master_address is empty; say where the scheduler is, as HOST:PORT."
+    if settings.executor.execution_method == "docker":
+        sentence = "executor.execution_method docker is not supported yet; use process."
+        yield "executor.execution_method", sentence
+    if settings.gpu.detection_method == "virtual" and not settings.gpu.virtual:
+        sentence = "gpu.detection_method is virtual; say in gpu.virtual which, such as 4:RTX4090:24."
+        yield "gpu.detection_method", sentence
+    if settings.gpu.virtual and settings.gpu.detection_method not in {"auto", "virtual"}:
+        sentence = (
+            f"gpu.virtual is given, but gpu.detection_method is {settings.gpu.detection_method}; keep one of them."
+        )
+        yield "gpu.virtual", sentence
+    if settings.agent.away_timeout > LONGEST_ABSENCE_SECONDS:
+        yield (
+            "agent.away_timeout",
+            "agent.away_timeout is longer than a day, for which no scheduler waits; make it shorter.",
+        )
+    if settings.scheduler.retry_interval > settings.scheduler.max_retry_interval:
+        sentence = "scheduler.retry_interval is longer than scheduler.max_retry_interval; make it shorter."
+        yield "scheduler.retry_interval", sentence
+    yield from _wrong_tls(settings.tls)
+    beyond = [str(address) for address in settings.addresses if not is_loopback_address(str(address))]
+    if beyond and not settings.tls.ca and not settings.scheduler.plain:
+        sentence = (
+            f"The connection to {beyond[0]} would not be encrypted: commands and secrets would cross the network in "
+            "plain text. Set tls.ca to the authority of the scheduler's certificate, or set scheduler.plain: true to "
+            "allow it."
+        )
+        yield "scheduler.master_address", sentence

@@ -1,0 +1,170 @@
+"""`python -m gpuyard.live.agent.supervisor --folder DIR`: starts the supervisor of a folder and returns when it listens.
+
+Nothing happens where one listens already. `--resume` takes over from the code before us, in the same process; `--check`
+does the same with a copy of what is handed over and in a folder of its own, to see whether this code can.
+"""
+
+import fcntl
+import gc
+import os
+import signal
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.live.agent.supervisor import exit_keeper as keeper_process
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import paths, proc
+from gpuyard.live.agent.supervisor.attempts import Holder
+from gpuyard.live.agent.supervisor.exit_records import start_keeper
+from gpuyard.live.agent.supervisor.server import Handover, Server, say_what_broke
+
+BACKLOG = 64
+
+
+def main(arguments: list[str]) -> int:
+    """The arguments are our own, so there is no parser to load."""
+    match arguments:
+        case ["--check", descriptor]:
+            return check(int(descriptor))
+        case ["--folder", folder]:
+            return begin(Path(folder))
+        case ["--folder", folder, "--resume", descriptor]:
+            return resume(Path(folder), int(descriptor))
+    print("Usage: python -m gpuyard.live.agent.supervisor --folder DIR", file=sys.stderr)
+    return 2
+
+
+def begin(folder: Path) -> int:
+    """Take the lock, leave the caller behind, listen."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(folder / paths.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        paths.claim(folder)
+    except BlockingIOError:
+        return 0
+    except OSError as error:
+        print(f"The folder {folder} can not be used by the supervisor: {error}.", file=sys.stderr)
+        return 1
+    ready, tell = os.pipe2(os.O_CLOEXEC)
+    if os.fork():
+        os.close(tell)
+        if os.read(ready, 1):
+            return 0
+        print(f"The supervisor did not start; {folder / paths.OUT} says why.", file=sys.stderr)
+        return os.EX_TEMPFAIL
+    os.close(ready)
+    os.setsid()
+    _redirect_output(folder)
+    try:
+        _stand_on_our_own()
+        keeper = os.getpid()
+        if supervisor := os.fork():
+            start_keeper(folder, supervisor)
+        os.setsid()
+        _prepare()
+        holder = Holder(folder)
+        holder.begin()
+        server = Server(folder, lock, _listen(folder), holder, keeper)
+        os.write(tell, b"1")
+        os.close(tell)
+        _serve(server)
+    except BaseException:
+        say_what_broke()
+        raise
+    return 0
+
+
+def resume(folder: Path, descriptor: int) -> int:
+    """Go on with what the code before us handed over."""
+    try:
+        with os.fdopen(descriptor, "rb") as memory:
+            state = msgspec.msgpack.decode(memory.read(), type=Handover)
+        for inherited in (state.lock, state.listener, *(line for _, line in state.starting)):
+            os.set_inheritable(inherited, False)
+        _prepare()
+        holder = Holder(folder)
+        holder.continue_from(
+            state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting, state.helpers
+        )
+        _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder, _keeper(state.keeper)))
+    except BaseException:
+        say_what_broke()
+        raise
+    return 0
+
+
+def check(descriptor: int) -> int:
+    """Take over a copy of the state: nothing is signalled, waited for or written beside what we hold."""
+    with os.fdopen(descriptor, "rb") as memory:
+        state = msgspec.msgpack.decode(memory.read(), type=Handover)
+    with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
+        holder = Holder(Path(folder))
+        holder.take_up(state.attempts, state.waiting, state.queued)
+        said.frame([holder.holding()])
+        holder.end_turn()
+        holder.close()
+    return 0
+
+
+def _stand_on_our_own() -> None:
+    """Whatever the caller ignored or blocked must not reach the tasks. Supervisor and keeper have this in common."""
+    os.chdir("/")
+    os.umask(0o022)  # of the tasks; our own files say themselves who may read them
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
+            signal.signal(number, signal.SIG_DFL)
+    proc.become_subreaper()
+    proc.be_spared_from_oom()
+
+
+def _keeper(handed_over: int) -> int:
+    """Our parent, if it is a keeper: the one that was handed over, or by its name; 0: there is none."""
+    parent = os.getppid()
+    if handed_over == parent:
+        return parent
+    try:
+        name = Path(f"/proc/{parent}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return 0
+    return parent if name == keeper_process.NAME else 0
+
+
+def _prepare() -> None:
+    _stand_on_our_own()
+    proc.call_ourselves("gpuyard-superv")
+
+
+def _redirect_output(folder: Path) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(folder / paths.OUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((null, 0), (out, 1), (out, 2)):
+        os.dup2(source, target)
+    for descriptor in {null, out} - {0, 1, 2}:
+        os.close(descriptor)
+
+
+def _listen(folder: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    (folder / paths.SOCKET).unlink(missing_ok=True)
+    before = os.umask(0o177)
+    with paths.socket_address(folder) as address:
+        listener.bind(address)
+    os.umask(before)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _serve(server: Server) -> None:
+    gc.collect()
+    gc.freeze()
+    server.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""A control group for each attempt, where the machine has them: no process can leave one, whatever it does.
+
+A starter moves itself into the attempt's group before it becomes the command (`launcher.py`). The kernel takes its
+time over such moves, so it is done where it is asked for (`Launch.cgroup`).
+
+    <our own group>/gpuyard-<mark>/<task>.<attempt> one for each attempt, taken away with its end
+
+Only the second version of control groups is used, and no limits are set. Where a group can not be made the mark and the
+session tell whose a process is, as always.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from gpuyard.live.agent.supervisor.messages import Key
+
+
+class Cgroups:
+    """The groups of one supervisor."""
+
+    def __init__(self, mark: str) -> None:
+        self._base = base_of(mark)
+
+    def open(self, key: Key) -> Path | None:
+        """Make a group for an attempt; none: this machine does not let us."""
+        if self._base is None:
+            return None
+        try:
+            folder = self._folder(key)
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder / "cgroup.procs", os.W_OK):
+                raise PermissionError(folder)
+        except OSError:
+            self._base = None  # it will not later either
+            return None
+        return folder
+
+    def members(self, key: Key) -> set[int]:
+        """All processes of an attempt's group, and of groups that it made below."""
+        pids: set[int] = set()
+        if self._base is None:
+            return pids
+        for path in (self._folder(key), *self._below(key)):
+            with suppress(OSError):
+                pids |= {int(pid) for pid in (path / "cgroup.procs").read_bytes().split()}
+        return pids - {0}  # processes of another pid namespace show as 0
+
+    def kill(self, key: Key) -> None:
+        """End everything in it at once, also what is just being born."""
+        if self._base is not None:
+            with suppress(OSError):
+                _write(self._folder(key) / "cgroup.kill", "1")
+
+    def close(self, key: Key) -> None:
+        """Take the group away."""
+        if self._base is not None:
+            for path in (*reversed(self._below(key)), self._folder(key)):
+                with suppress(OSError):
+                    path.rmdir()
+
+    def owner(self, pid: int) -> Key | None:
+        """The attempt in whose group a process is."""
+        return owner_of(pid, self._base.name) if self._base is not None and self._base.exists() else None
+
+    def leave(self) -> None:
+        """Take away the folder of the groups, where it is empty."""
+        if self._base is not None:
+            with suppress(OSError):
+                self._base.rmdir()
+
+    def _folder(self, key: Key) -> Path:
+        assert self._base is not None
+        return self._base / ".".join(map(str, key))
+
+    def _below(self, key: Key) -> list[Path]:
+        """Groups that the attempt made itself, which hardly any does: the count of links says so without a search."""
+        folder = self._folder(key)
+        with suppress(OSError):
+            if folder.stat().st_nlink > 2:
+                return [path for path in sorted(folder.glob("**/*")) if path.is_dir()]
+        return []
+
+
+def owner_of(pid: int, base: str) -> Key | None:
+    """The attempt in whose group a process is, of those below a folder of this name."""
+    with suppress(OSError):
+        own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
+        _, found, rest = own.partition(f"/{base}/")
+        numbers = rest.strip().partition("/")[0].split(".")
+        if found and len(numbers) == len(Key._fields) and all(number.isdigit() for number in numbers):
+            return Key(*map(int, numbers))
+    return None
+
+
+def name_of(mark: str) -> str:
+    """The folder of a supervisor's groups."""
+    return f"gpuyard-{mark}"
+
+
+def base_of(mark: str) -> Path | None:
+    """Where our groups lie; none: this machine has only the first version of them."""
+    with suppress(OSError):
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        for mount in (words[1] for words in mounts if words[2] == "cgroup2"):
+            for own in (line[3:] for line in lines if line.startswith("0::/")):
+                here = Path(mount) / own.lstrip("/")
+                base = here / name_of(mark)
+                return base if (here / "cgroup.kill").exists() or here == Path(mount) else None
+    return None
+
+
+def _write(path: Path, word: str) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.write(word)

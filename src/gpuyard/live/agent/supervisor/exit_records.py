@@ -1,0 +1,119 @@
+"""How processes ended that were reaped by a keeper (`keeper.py`), or by a supervisor that was killed right after.
+
+A process is gone for good once it was reaped, so how it ended is written down before: by keepers in `exits.log`, by the
+supervisor in `reaped.log`. The next supervisor reads both.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuyard.live.agent.supervisor import exit_keeper, paths, proc
+from gpuyard.live.agent.supervisor.proc import Born
+
+PATIENCE_SECONDS = 60.0
+"""How long an end waits for a keeper that does not write it down: it may be stopped, or its disk may be full."""
+
+
+KEEP_BYTES = 64 * 1024
+"""The supervisor's own file is emptied when it is longer than this."""
+
+
+class Exit(NamedTuple):
+    """How a process ended."""
+
+    began: int
+    """In ticks since the machine started."""
+    never_began: bool
+    """It was a starter and never became a command."""
+    exit_code: int | None
+    signal: int | None
+
+
+class Exits:
+    """The two files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / exit_keeper.EXITS
+        self._read_bytes = 0
+        self._exits: dict[int, list[Exit]] = {}
+        self._own = folder / paths.REAPED
+        self._descriptor = -1
+        self._written_bytes = 0
+
+    def begin(self) -> None:
+        """Read what the supervisor before us has reaped."""
+        self._descriptor = os.open(self._own, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._written_bytes = os.fstat(self._descriptor).st_size
+        self._take(os.pread(self._descriptor, self._written_bytes, 0))
+
+    def note(self, pid: int, born: Born, exited: bool, status: int) -> None:
+        """A child of ours is about to be reaped."""
+        line = b"%d %d 0 %d -\n" % (pid, born[0], status) if exited else b"%d %d 0 - %d\n" % (pid, born[0], status)
+        with suppress(OSError):  # a full disk: it is in our memory, as ever
+            self._written_bytes += os.write(self._descriptor, line)
+
+    def noted(self, at_least_bytes: int = KEEP_BYTES) -> None:
+        """What was reaped is in the log of attempts by now."""
+        if self._written_bytes > at_least_bytes:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+                self._written_bytes = 0
+
+    def find(self, pid: int, born: Born) -> Exit | None:
+        """How this very process ended; none: no keeper has said."""
+        self._read()
+        return next((it for it in self._exits.get(pid, ()) if born[0] <= it.began <= born[1]), None)
+
+    def clear(self) -> None:
+        """No end is waited for. What is written meanwhile is of processes that belong to no attempt."""
+        if self._read_bytes or self._path.exists():
+            self._path.unlink(missing_ok=True)
+            self._read_bytes = 0
+            self._exits.clear()
+
+    def _read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_bytes)
+                content = file.read()
+        except FileNotFoundError:
+            return
+        self._read_bytes += self._take(content)
+
+    def _take(self, content: bytes) -> int:
+        """Understand all whole lines. How many bytes that were."""
+        whole = content[: content.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            words = line.split()
+            if len(words) == 5 and all(word == b"-" or word.isdigit() for word in words):
+                pid, began, never_began = (int(word) for word in words[:3])
+                code, signal = (None if word == b"-" else int(word) for word in words[3:])
+                self._exits.setdefault(pid, []).append(Exit(began, never_began == 1, code, signal))
+        return len(whole)
+
+
+def is_kept(pid: int, born: Born, folder: Path) -> bool:
+    """Whether a process is over and its keeper has not reaped it yet: then its end is about to be written down."""
+    found = proc.process(pid)
+    if found is None or found.parent <= 1 or not born[0] <= found.began <= born[1]:
+        return False
+    words = proc.command_line(found.parent).split(b"\0")
+    if words == [b""]:  # its supervisor, which is just being killed: the keeper is next
+        return True
+    # A keeper that was just forked still has the words of its supervisor.
+    is_ours = os.fsencode(exit_keeper.__file__) in words or b"gpuyard.live.agent.supervisor" in words
+    return is_ours and os.fsencode(folder) in words
+
+
+def can_start_keeper() -> bool:
+    """Whether the interpreter and the keeper's file are there: not in the midst of an upgrade."""
+    return os.access(sys.executable, os.X_OK) and os.access(exit_keeper.__file__, os.R_OK)
+
+
+def start_keeper(folder: Path, supervisor: int) -> None:
+    """Become the keeper of a supervisor just forked. Only an error comes back."""
+    words = (sys.executable, "-I", "-S", "-X", "utf8", exit_keeper.__file__, str(folder), str(supervisor))
+    os.execve(words[0], words, {})  # noqa: S606 - our own file, by our own interpreter

@@ -1,0 +1,346 @@
+"""The supervisor's one loop: hears commands and signals, lets the holder act, tells everyone who subscribed.
+
+It sleeps until something happens: a command, a child that ended, a timer. With nothing running there is no timer, so
+it uses no processor at all.
+
+A supervisor whose keeper was killed becomes the keeper of its tasks itself (the same process, so they stay its children),
+and its agent starts the next supervisor, as after a kill. It does so only while an agent is connected.
+"""
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.supervisor.attempt_record import Attempt
+from gpuyard.live.agent.supervisor.attempts import Holder
+from gpuyard.live.agent.supervisor.clock import now
+from gpuyard.live.agent.supervisor.exit_records import can_start_keeper, start_keeper
+
+COMMANDS_A_TURN = 16
+"""So that ends and renewals are not kept waiting behind a thousand launches."""
+LONELY_SECONDS = 5.0
+"""How long a supervisor that holds nothing waits for somebody to come."""
+START_SECONDS = 0.01
+"""How long the news of a start waits for what comes next: the end of a short task goes with it."""
+TRIAL_SECONDS = 20.0
+"""How long the installed code may take to show that it can take over."""
+DRAIN_SECONDS = 5.0
+"""How long a supervisor without a keeper waits for attempts that are about to begin, before it becomes one."""
+LOOK_FOR_KEEPER_SECONDS = 1.0
+"""How often a supervisor without a keeper looks whether it can become one, while the interpreter is away."""
+MOST_UNREAD_BYTES = 64 * 1024 * 1024
+"""A client that does not read is dropped; when it comes back it is told everything that is held."""
+
+
+class Handover(msgspec.Struct):
+    """What goes from the old code to the new one at `Replace`, in memory that has no name on any disk."""
+
+    lock: int
+    listener: int
+    watcher_pid: int
+    attempts: list[Attempt]
+    waiting: list[said.Launch]
+    queued: list[said.Launch] = []
+    starting: list[tuple[said.Launch, int]] = []
+    """With the sockets of their starters."""
+    keeper: int = 0
+    """Its pid; 0: handed over by code that did not say."""
+    helpers: list[int] = []
+    """Children that belong to no attempt."""
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self.line = line
+        self.frames = said.Frames()
+        self.unsent = bytearray()
+        self.is_subscribed = False
+        self.is_agent = False
+        """It pings. Only agents do, and an agent starts the next supervisor when this one hangs up."""
+
+
+class Server:
+    """Serves one folder until nobody needs it."""
+
+    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: Holder, keeper: int) -> None:
+        self._folder = folder
+        self._lock = lock
+        self._listener = listener
+        self._holder = holder
+        self._keeper = keeper
+        self._keeper_descriptor = -1
+        self._drain_until: float | None = None
+        """The keeper is gone: from now on no command is obeyed, and until then what begins is waited for."""
+        self._look_for_keeper_at: float | None = None
+        """The keeper is gone and none can be started: when to look again. Until then everything goes on."""
+        self._selector = holder.selector
+        self._clients: set[Client] = set()
+        self._commands: deque[tuple[Client, said.Command]] = deque()
+        self._starts: list[said.Event] = []
+        """News of starts that nobody was told yet."""
+        self._tell_starts_at = 0.0
+        self._lonely_since = now()
+        self._is_over = False
+        self._wakeup, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        """Serve."""
+        self._listen_to_signals()
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._heed_signals)
+        self._watch_keeper()
+        while not self._is_over:
+            self._register_adopted()
+            for key, mask in self._selector.select(self._seconds_to_wait()):
+                if isinstance(key.data, Client):
+                    self._serve(key.data, mask)
+                elif key.fd in self._holder.pidfds:
+                    self._selector.unregister(key.fd)
+                    self._holder.adopted_ended(key.fd)
+                else:
+                    key.data()
+            if self._drain_until is None:
+                self._obey()
+            self._holder.tick()
+            self._tell(self._holder.end_turn())
+            if self._nobody_needs_us():
+                self._is_over = True
+            elif self._must_become_keeper():
+                _say("the keeper is gone: this process becomes the keeper of its tasks")
+                self._holder.close()
+                start_keeper(self._folder, 0)
+        self._holder.close()
+
+    # --- the keeper ---------------------------------------------------------------------------------------------------
+
+    def _watch_keeper(self) -> None:
+        """Be told when the parent ends."""
+        with suppress(OSError):  # it is gone already
+            self._keeper_descriptor = os.pidfd_open(self._keeper) if self._keeper > 1 else -1
+        if self._keeper_descriptor >= 0:
+            self._selector.register(self._keeper_descriptor, selectors.EVENT_READ, self._keeper_ended)
+
+    def _keeper_ended(self) -> None:
+        self._selector.unregister(self._keeper_descriptor)
+        os.close(self._keeper_descriptor)
+        self._keeper_descriptor = -1
+
+    def _must_become_keeper(self) -> bool:
+        """Whether the keeper is gone, an agent is there to start the next supervisor, and nothing is about to begin."""
+        if self._keeper_descriptor >= 0 or not any(client.is_agent for client in self._clients):
+            self._drain_until = self._look_for_keeper_at = None
+            return False
+        if self._look_for_keeper_at is not None and now() < self._look_for_keeper_at:
+            return False
+        self._look_for_keeper_at = None
+        if not can_start_keeper():
+            self._drain_until = None
+            self._look_for_keeper_at = now() + LOOK_FOR_KEEPER_SECONDS
+            return False
+        if self._drain_until is None:
+            self._drain_until = now() + DRAIN_SECONDS
+        return self._holder.begins_nothing or now() >= self._drain_until
+
+    # --- waking up ----------------------------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        # Handlers, not "ignore": what is ignored would be ignored in every task too.
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        os.write(self._bell, bytes([signal.SIGCHLD]))  # of a child that ended before anybody listened
+
+    def _heed_signals(self) -> None:
+        numbers = os.read(self._wakeup, 4096)
+        if signal.SIGTERM in numbers:  # what runs goes on, and the next supervisor adopts it
+            self._is_over = True
+        self._holder.reap()
+
+    def _register_adopted(self) -> None:
+        for descriptor in self._holder.pidfds:
+            if descriptor not in self._selector.get_map():
+                self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def _seconds_to_wait(self) -> float | None:
+        if self._commands and self._drain_until is None:
+            return 0.0
+        seconds = self._holder.seconds_to_next()
+        for instant in (self._drain_until, self._look_for_keeper_at):
+            if instant is not None:
+                left = max(0.0, instant - now())
+                seconds = left if seconds is None else min(seconds, left)
+        if self._starts:
+            left = max(0.0, self._tell_starts_at - now())
+            seconds = left if seconds is None else min(seconds, left)
+        if self._clients or not self._holder.runs_nothing:
+            return seconds
+        return LONELY_SECONDS if seconds is None else min(seconds, LONELY_SECONDS)
+
+    def _nobody_needs_us(self) -> bool:
+        """Nothing is held and nobody came for a while; or the folder is gone, so that nobody can ever come."""
+        if self._clients or not self._holder.runs_nothing:
+            self._lonely_since = now()
+            return False
+        if now() - self._lonely_since < LONELY_SECONDS:
+            return False
+        self._lonely_since = now()
+        return self._holder.is_idle or not self._is_our_folder()
+
+    def _is_our_folder(self) -> bool:
+        try:
+            return os.path.samestat((self._folder / paths.LOCK).stat(), os.fstat(self._lock))
+        except OSError:
+            return False
+
+    # --- clients ------------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            line, _ = self._listener.accept()
+        except OSError:
+            return  # it went away again
+        line.setblocking(False)
+        client = Client(line)
+        self._clients.add(client)
+        self._selector.register(line, selectors.EVENT_READ, client)
+
+    def _serve(self, client: Client, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._send(client)
+        if not mask & selectors.EVENT_READ or client not in self._clients:
+            return
+        try:
+            data = client.line.recv(1 << 18)
+            if not data:
+                self._drop(client)
+                return
+            for body in client.frames.feed(data):
+                self._commands.extend((client, command) for command in said.decode_commands(body))
+        except BlockingIOError:
+            return
+        except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+            _say(f"a client was dropped: {error}")
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        self._clients.discard(client)
+        self._selector.unregister(client.line)
+        client.line.close()
+
+    def _obey(self) -> None:
+        commands: list[said.Command] = []
+        while self._commands and len(commands) < COMMANDS_A_TURN:
+            client, command = self._commands.popleft()
+            if isinstance(command, said.Ping):
+                client.is_agent = True
+                self._queue(client, said.frame([said.Pong()]))
+                continue
+            if not isinstance(command, said.List | said.Subscribe | said.Replace):
+                commands.append(command)
+                continue
+            self._holder.handle(commands)
+            self._tell(self._holder.end_turn())
+            commands = []
+            if isinstance(command, said.Replace):
+                self._replace(client)
+            else:
+                client.is_subscribed |= isinstance(command, said.Subscribe)
+                self._queue(client, said.frame([self._holder.holding()]))
+        self._holder.handle(commands)
+
+    def _tell(self, events: list[said.Event]) -> None:
+        if all(isinstance(event, said.Launched) for event in events):
+            if events and not self._starts:
+                self._tell_starts_at = now() + START_SECONDS
+            self._starts += events
+            if not self._starts or now() < self._tell_starts_at:
+                return
+            events = []
+        content = said.frame([*self._starts, *events])
+        self._starts = []
+        for client in [client for client in self._clients if client.is_subscribed]:
+            self._queue(client, content)
+
+    def _queue(self, client: Client, content: bytes) -> None:
+        if client not in self._clients:
+            return
+        client.unsent += content
+        if len(client.unsent) > MOST_UNREAD_BYTES:
+            _say("a client that does not read was dropped")
+            self._drop(client)
+        else:
+            self._send(client)
+
+    def _send(self, client: Client) -> None:
+        try:
+            sent = client.line.send(client.unsent) if client.unsent else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(client)
+            return
+        del client.unsent[:sent]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
+        if self._selector.get_key(client.line).events != wanted:
+            self._selector.modify(client.line, wanted, client)
+
+    # --- replacing ----------------------------------------------------------------------------------------------------
+
+    def _replace(self, client: Client) -> None:
+        """Become the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
+        program = [sys.executable, "-m", "gpuyard.live.agent.supervisor"]
+        attempts, waiting, queued, starting = self._holder.handover()
+        state = Handover(
+            self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting,
+            self._keeper if self._keeper_descriptor >= 0 else 0, self._holder.helpers,
+        )  # fmt: skip
+        memory = os.memfd_create("handover", 0)
+        with os.fdopen(os.dup(memory), "wb") as file:
+            file.write(msgspec.msgpack.encode(state))
+        if complaint := _try([*program, "--check", str(memory)], memory):
+            os.close(memory)
+            sentence = f"The installed supervisor can not take over: {complaint}"
+            self._queue(client, said.frame([said.NotReplaced(sentence)]))
+            return
+        os.lseek(memory, 0, os.SEEK_SET)
+        for descriptor in (self._lock, self._listener.fileno(), *(line for _, line in starting)):
+            os.set_inheritable(descriptor, True)
+        os.execv(sys.executable, [*program, "--folder", str(self._folder), "--resume", str(memory)])  # noqa: S606
+
+
+def _try(words: list[str], memory: int) -> str:
+    """Let the installed code take over a copy of what it would get. What is wrong; empty: nothing."""
+    os.lseek(memory, 0, os.SEEK_SET)
+    try:
+        trial = subprocess.run(  # noqa: S603 - our own module, by our own interpreter
+            words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=TRIAL_SECONDS, cwd="/",
+            pass_fds=[memory],
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = trial.stderr.decode(errors="replace").strip().splitlines()
+    return (lines or [f"it ended with {trial.returncode}"])[-1] if trial.returncode else ""
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def say_what_broke() -> None:
+    """The trace of an error nobody expected, for the file supervisor.out."""
+    traceback.print_exc(file=sys.stderr)
+    sys.stderr.flush()

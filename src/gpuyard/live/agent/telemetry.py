@@ -1,0 +1,167 @@
+"""What a node measures: its host, its GPUs, and whether somebody outside the yard uses one of them.
+
+A GPU is external while a process computes on it that does not belong to an attempt holding that GPU. Whoever leased it
+may run anything there. A process that only draws (a desktop's) takes memory and nothing else. Virtual GPUs have no
+processes, so they are never external.
+"""
+
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+
+from gpuyard.core.domain.values import GpuHealth, Value
+from gpuyard.live.agent.inventory import Card, CardProcess, CardUse
+from gpuyard.live.agent.supervisor import cgroup, proc, process_tag
+from gpuyard.live.agent.supervisor.messages import Key
+
+_MIB = 1024 * 1024
+_MOST_ANCESTORS = 64
+DISPLAY_PROGRAMS = frozenset({
+    "Xorg", "Xwayland", "X", "Xvnc", "gnome-shell", "gnome-session-b", "gnome-remote-de", "mutter", "kwin_x11",
+    "kwin_wayland", "plasmashell", "ksmserver", "cinnamon", "xfwm4", "sway", "weston", "Hyprland", "gdm-x-session",
+    "gdm-wayland-ses", "sddm", "sddm-greeter", "lightdm", "nxnode.bin", "compiz", "budgie-wm",
+})  # fmt: skip
+"""As the kernel names them, which is after at most 15 letters. Some desktops compute a little to draw."""
+
+
+class Host(Value, frozen=True):
+    """The machine."""
+
+    cpu_percent: float
+    memory_used_mib: int
+    memory_mib: int
+    load: float
+    """Over the last minute."""
+    disk_free_mib: int
+    """Where tasks write their output."""
+
+
+class Occupant(Value, frozen=True):
+    """An attempt that holds GPUs on this node."""
+
+    key: Key
+    pid: int
+    """Of its command; 0: it has none (a lease)."""
+    gpus: tuple[int, ...]
+    lease: bool = False
+    whole: bool = True
+    """It has all of each of them."""
+
+
+class GpuUser(Value, frozen=True):
+    """A process on a GPU, and whose it is."""
+
+    pid: int
+    memory_mib: int
+    user: str
+    display: bool
+    key: Key | None
+    """The attempt it belongs to; none: no attempt of ours."""
+
+
+class Gpu(Value, frozen=True):
+    """What is reported of one GPU."""
+
+    use: CardUse
+    health: GpuHealth
+    why: str
+    """One sentence, where the health is not ok."""
+    users: tuple[GpuUser, ...]
+
+
+def host(folder: Path) -> Host:
+    """The figures of the machine. The share of the processor is since the last call."""
+    memory = psutil.virtual_memory()
+    free = os.statvfs(folder)
+    return Host(
+        cpu_percent=psutil.cpu_percent(interval=None),
+        memory_used_mib=(memory.total - memory.available) // _MIB,
+        memory_mib=memory.total // _MIB,
+        load=os.getloadavg()[0],
+        disk_free_mib=free.f_bavail * free.f_frsize // _MIB,
+    )
+
+
+def gpus(cards: Iterable[Card], uses: Iterable[CardUse], occupants: Iterable[Occupant], folder_mark: str) -> list[Gpu]:
+    """Judge what was measured. The mark is that of the supervisor's folder (`place.mark_of`)."""
+    by_key = {occupant.key: occupant for occupant in occupants}
+    return [_gpu(card, use, by_key, folder_mark) for card, use in zip(cards, uses, strict=True)]
+
+
+def _gpu(card: Card, use: CardUse, occupants: Mapping[Key, Occupant], folder_mark: str) -> Gpu:
+    if use.broken:
+        return Gpu(use, GpuHealth.OFFLINE, use.broken, ())
+    if card.virtual:
+        return Gpu(use, GpuHealth.OK, "", ())
+    found = [(process, name) for process in use.processes if (name := _name_of(process.pid))]  # others have just ended
+    users = tuple(
+        GpuUser(
+            process.pid,
+            process.memory_mib,
+            _user_of(process.pid),
+            process.display or name in DISPLAY_PROGRAMS,
+            owner(process, occupants, folder_mark),
+        )
+        for process, name in found
+    )
+    if any(occupant.lease and card.index in occupant.gpus for occupant in occupants.values()):
+        return Gpu(use, GpuHealth.OK, "", users)
+    names = {process.pid: name for process, name in found}
+    for user in users:
+        why = _why_external(card, user, names[user.pid], occupants)
+        if why:
+            return Gpu(use, GpuHealth.EXTERNAL, why, users)
+    return Gpu(use, GpuHealth.OK, "", users)
+
+
+def _why_external(card: Card, user: GpuUser, name: str, occupants: Mapping[Key, Occupant]) -> str:
+    """A sentence, where this process makes the GPU external."""
+    if user.display:
+        return ""
+    if user.key is None:
+        who = f" of user {user.user}" if user.user else ""
+        return f"Process {user.pid} ({name}){who} computes on it and was not started by gpuyard."
+    occupant = occupants.get(user.key)
+    # One of ours that nobody told us of yet has just begun, or has just ended.
+    if occupant is None or card.index in occupant.gpus:
+        return ""
+    return f"Process {user.pid} of task {user.key.task} computes on it and was given other GPUs."
+
+
+def owner(process: CardProcess, occupants: Mapping[Key, Occupant], folder_mark: str) -> Key | None:
+    """The attempt that a process belongs to: by its mark, its control group, its session, or an ancestor."""
+    key = process_tag.owner(folder_mark, process.pid) or cgroup.owner_of(process.pid, cgroup.name_of(folder_mark))
+    if key is not None:
+        return key
+    commands = {occupant.pid: occupant.key for occupant in occupants.values() if occupant.pid}
+    pid = process.pid
+    for _ in range(_MOST_ANCESTORS):
+        found = proc.process(pid)
+        if found is None:
+            return None
+        for candidate in (pid, found.session):
+            if candidate in commands:
+                return commands[candidate]
+        pid = found.parent
+    return None
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _user_of(pid: int) -> str:
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return ""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

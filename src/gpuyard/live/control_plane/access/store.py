@@ -1,0 +1,469 @@
+"""Users and tokens, on disk and in memory.
+
+Everything is read into memory once. A change is durable first and then made in memory, so the next request sees it; a request itself never
+touches the disk. That needs the file to be ours alone, and it is: it is locked while it is open.
+
+Nothing on disk lets anybody in: passwords are kept as Argon2 hashes, tokens as the SHA-256 of 32 random bytes (nothing
+to guess, so nothing slow is needed, and a look-up takes microseconds).
+
+`check_login`, `add_user`, `set_password` and `ensure_user` take a tenth of a second and 64 MiB on purpose: call them in
+a thread. All methods may be called from any thread.
+"""
+
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from threading import BoundedSemaphore, RLock
+from typing import Self
+
+import msgspec
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import TenantId, Value
+from gpuyard.live.control_plane.access import refusals as no
+from gpuyard.live.control_plane.access.throttle import Throttle
+from gpuyard.live.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who
+from gpuyard.live.control_plane.stores.database import Layout, StoreError, open_database, speaking, transaction
+from gpuyard.live.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
+
+TOKEN_PREFIX = "gy_"  # noqa: S105 - so that a scanner of leaked secrets knows one
+LONGEST_TOKEN_NAME = 200
+
+_WHAT = "users and tokens"
+_USERNAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_USE_NOTED_SECONDS = 60.0
+_HASHES_AT_ONCE = 2
+"""Each takes 64 MiB: whoever sends a thousand logins must not take the memory of the scheduler."""
+_HASH_WAIT_SECONDS = 5.0
+
+_INVALID = (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_token"'),)
+_LAYOUT = Layout(
+    what=_WHAT,
+    version=1,
+    durable=True,
+    exclusive=True,
+    tables="""
+        CREATE TABLE users (
+            username TEXT PRIMARY KEY, password_hash TEXT NOT NULL, tenant TEXT, role TEXT NOT NULL,
+            disabled INTEGER NOT NULL, created_at REAL NOT NULL
+        ) WITHOUT ROWID;
+        CREATE TABLE tokens (
+            id TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
+            username TEXT NOT NULL REFERENCES users ON DELETE CASCADE, name TEXT NOT NULL, via TEXT NOT NULL,
+            created_at REAL NOT NULL, expires_at REAL, revoked_at REAL, last_used_at REAL
+        ) WITHOUT ROWID;
+        CREATE INDEX tokens_of ON tokens (username)
+    """,
+)
+
+
+class User(Value, frozen=True):
+    """Somebody who can log in."""
+
+    username: str
+    tenant: TenantId | None
+    role: Role
+    disabled: bool
+    created_at: float
+
+
+class Token(Value, frozen=True):
+    """What is known of a token; the token itself is known to its owner only."""
+
+    id: str
+    username: str
+    name: str
+    via: Via
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    last_used_at: float | None
+
+
+class NewToken(Value, frozen=True):
+    """A token, the one time it is shown."""
+
+    token: Token
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewToken({self.token.id})"
+
+
+class AccessStore:
+    """The users and tokens of a yard. Made by `open`."""
+
+    def __init__(
+        self, path: Path, database: sqlite3.Connection, clock: Callable[[], float], hasher: PasswordHasher
+    ) -> None:
+        self._path = path
+        self._database = database
+        self._clock = clock
+        self._hasher = hasher
+        self._changing = RLock()
+        self._hashing = BoundedSemaphore(_HASHES_AT_ONCE)
+        self._throttle = Throttle(clock)
+        self._nobody_hash = hasher.hash(secrets.token_bytes(16))
+        """Verified in place of the hash of a user who does not exist: both take the same time."""
+        self._users: dict[str, User] = {}
+        self._hashes: dict[str, str] = {}
+        self._tokens: dict[str, Token] = {}
+        self._by_digest: dict[bytes, str] = {}
+        self._digests: dict[str, bytes] = {}
+        self._used: dict[str, float] = {}
+        """When tokens were last used, to be written later."""
+        self._load()
+
+    @classmethod
+    def open(cls, path: Path, *, clock: Callable[[], float] = time.time, hasher: PasswordHasher | None = None) -> Self:
+        """Open the file, or begin one."""
+        database = open_database(path, _LAYOUT)
+        try:
+            with speaking(path, _WHAT):
+                return cls(path, database, clock, hasher or PasswordHasher())
+        except BaseException:
+            database.close()
+            raise
+
+    def close(self) -> None:
+        """Write when tokens were last used, if that is possible, and let others open the file."""
+        with suppress(StoreError):
+            self.write_uses()
+        self._database.close()
+
+    # --- users --------------------------------------------------------------------------------------------------------
+
+    def users(self) -> list[User]:
+        """All of them, by name."""
+        with self._changing:
+            return sorted(self._users.values(), key=lambda user: user.username)
+
+    def user(self, username: str) -> User | None:
+        """One of them."""
+        return self._users.get(username)
+
+    def add_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
+        """A new user. Slow: hashes the password."""
+        user = User(username, tenant, role, disabled=False, created_at=self._clock())
+        if wrong := _wrong_with_user(user) or _wrong_with_password(password):
+            return wrong
+        if username in self._users:
+            return no.UserExists(username)
+        password_hash = self._hash(password)
+        with self._changing:
+            if username in self._users:  # somebody was faster
+                return no.UserExists(username)
+            with self._change() as database:
+                database.execute(
+                    "INSERT INTO users VALUES (?, ?, ?, ?, ?, ?)",
+                    (username, password_hash, tenant, role, False, user.created_at),
+                )
+            self._users[username], self._hashes[username] = user, password_hash
+        return user
+
+    def change_user(
+        self,
+        username: str,
+        *,
+        tenant: TenantId | msgspec.UnsetType | None = msgspec.UNSET,
+        role: Role | msgspec.UnsetType = msgspec.UNSET,
+        disabled: bool | msgspec.UnsetType = msgspec.UNSET,
+    ) -> User | Refusal:
+        """Change what is given, from the next request on. A disabled user keeps tokens, which are of no use meanwhile."""
+        with self._changing:
+            user = self._users.get(username)
+            if user is None:
+                return no.UnknownUser(username)
+            asked = {"tenant": tenant, "role": role, "disabled": disabled}
+            given = {field: value for field, value in asked.items() if value is not msgspec.UNSET}
+            changed = msgspec.structs.replace(user, **given)
+            if wrong := _wrong_with_user(changed):
+                return wrong
+            with self._change() as database:
+                database.execute(
+                    "UPDATE users SET tenant = ?, role = ?, disabled = ? WHERE username = ?",
+                    (changed.tenant, changed.role, changed.disabled, username),
+                )
+            self._users[username] = changed
+            return changed
+
+    def set_password(self, username: str, password: str, revoke_tokens: bool = False) -> Refusal | None:
+        """Another password; whoever is logged in with the old one is logged out. Slow: hashes the password."""
+        if wrong := _wrong_with_password(password):
+            return wrong
+        password_hash = self._hash(password)
+        with self._changing:
+            if username not in self._users:
+                return no.UnknownUser(username)
+            now = self._clock()
+            with self._change() as database:
+                _write_hash(database, username, password_hash)
+                database.execute(
+                    "UPDATE tokens SET revoked_at = ? WHERE username = ? AND (via = ? OR ?) AND revoked_at IS NULL",
+                    (now, username, Via.LOGIN, revoke_tokens),
+                )
+            self._hashes[username] = password_hash
+            for token in self.tokens(username):
+                if (token.via is Via.LOGIN or revoke_tokens) and token.revoked_at is None:
+                    self._tokens[token.id] = msgspec.structs.replace(token, revoked_at=now)
+        return None
+
+    def ensure_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
+        """A user as the configuration has it: added, or changed where it differs. Slow: hashes or verifies the password.
+
+        A password that is an Argon2 hash already is kept as it is.
+        """
+        if password.startswith("$argon2"):
+            return self._ensure_hash(username, password, tenant, role)
+        if username not in self._users:
+            return self.add_user(username, password, tenant, role)
+        if not self._verify(self._hashes[username], password) and (wrong := self.set_password(username, password)):
+            return wrong
+        return self.change_user(username, tenant=tenant, role=role)
+
+    def _ensure_hash(self, username: str, password_hash: str, tenant: TenantId | None, role: Role) -> User | Refusal:
+        try:
+            extract_parameters(password_hash)
+        except InvalidHashError:
+            return no.BadPasswordHash()
+        if username not in self._users:
+            added = self.add_user(username, secrets.token_urlsafe(32), tenant, role)
+            if isinstance(added, Refusal):
+                return added
+        if self._hashes[username] != password_hash:
+            with self._changing, self._change() as database:
+                _write_hash(database, username, password_hash)
+            self._hashes[username] = password_hash
+        return self.change_user(username, tenant=tenant, role=role)
+
+    def remove_user(self, username: str) -> Refusal | None:
+        """Away with a user and all tokens of that user."""
+        with self._changing:
+            if username not in self._users:
+                return no.UnknownUser(username)
+            with self._change() as database:
+                database.execute("DELETE FROM users WHERE username = ?", (username,))
+            del self._users[username], self._hashes[username]
+            self._forget(token.id for token in self.tokens(username))
+        return None
+
+    # --- logging in ---------------------------------------------------------------------------------------------------
+
+    def check_login(self, username: str, password: str, address: str) -> User | Denied:
+        """Whether this is the user's password. Slow on purpose, and no faster for a user who does not exist."""
+        if denied := self._throttle.check(username, address):
+            return denied
+        if not self._hashing.acquire(timeout=_HASH_WAIT_SECONDS):
+            return Denied(
+                429, "TooManyLogins", "Too many logins at once. Try again in a few seconds.", (("retry-after", "5"),)
+            )
+        try:
+            if denied := self._throttle.check(username, address):  # those before it in the queue may have failed
+                return denied
+            known = self._hashes.get(username)
+            right = _verified(self._hasher, known or self._nobody_hash, password) and known is not None
+            if not right:
+                self._throttle.failed(username, address)
+        finally:
+            self._hashing.release()
+        user = self._users.get(username)
+        if not right or user is None or user.disabled:
+            return Denied(401, "WrongLogin", "The username or the password is wrong, or the user is disabled.")
+        self._throttle.succeeded(username, address)
+        if known and self._hasher.check_needs_rehash(known):
+            self._rehash(username, known, password)
+        return user
+
+    def _rehash(self, username: str, old: str, password: str) -> None:
+        """The parameters are stronger now than when the password was set; this is the one moment it is known."""
+        password_hash = self._hash(password)
+        with self._changing:
+            if self._hashes.get(username) != old:  # set anew meanwhile
+                return
+            with self._change() as database:
+                _write_hash(database, username, password_hash)
+            self._hashes[username] = password_hash
+
+    def _hash(self, password: str) -> str:
+        with self._hashing:
+            return self._hasher.hash(_encoded(password))
+
+    def _verify(self, password_hash: str, password: str) -> bool:
+        with self._hashing:
+            return _verified(self._hasher, password_hash, password)
+
+    # --- tokens -------------------------------------------------------------------------------------------------------
+
+    def make_token(
+        self, username: str, name: str = "", expires_at: float | None = None, via: Via = Via.TOKEN
+    ) -> NewToken | Refusal:
+        """A new token, shown once. With it the user's logins that ran out are forgotten."""
+        now = self._clock()
+        if len(name) > LONGEST_TOKEN_NAME:
+            return no.BadTokenName(LONGEST_TOKEN_NAME)
+        if expires_at is not None and expires_at <= now:
+            return no.TokenEndsInThePast()
+        secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        digest = _digest(secret)
+        token = Token(secrets.token_hex(6), username, name, via, now, expires_at, None, None)
+        with self._changing:
+            if username not in self._users:
+                return no.UnknownUser(username)
+            over = [old.id for old in self.tokens(username) if old.via is Via.LOGIN and not _is_live(old, now)]
+            with self._change() as database:
+                database.executemany("DELETE FROM tokens WHERE id = ?", [(old,) for old in over])
+                database.execute(
+                    "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (token.id, digest, username, name, via, now, expires_at, None, None),
+                )
+            self._forget(over)
+            self._keep(token, digest)
+        return NewToken(token, secret)
+
+    def log_in(self, username: str, seconds: float) -> NewToken | Refusal:
+        """The token of somebody whose login was right, for so long."""
+        return self.make_token(username, "login", self._clock() + seconds, Via.LOGIN)
+
+    def tokens(self, username: str | None = None) -> list[Token]:
+        """All tokens, or those of a user, the newest first."""
+        with self._changing:
+            found = [
+                msgspec.structs.replace(token, last_used_at=self._used.get(token.id, token.last_used_at))
+                for token in self._tokens.values()
+                if username is None or token.username == username
+            ]
+        return sorted(found, key=lambda token: (-token.created_at, token.id))
+
+    def token(self, token_id: str) -> Token | None:
+        """What is known of one token; whose it is, before somebody revokes it."""
+        return self._tokens.get(token_id)
+
+    def revoke_token(self, token_id: str) -> Refusal | None:
+        """Let nobody in with it from now on. Done again it changes nothing."""
+        with self._changing:
+            token = self._tokens.get(token_id)
+            if token is None:
+                return no.UnknownToken(token_id)
+            if token.revoked_at is None:
+                revoked = msgspec.structs.replace(token, revoked_at=self._clock())
+                with self._change() as database:
+                    database.execute("UPDATE tokens SET revoked_at = ? WHERE id = ?", (revoked.revoked_at, token_id))
+                self._tokens[token_id] = revoked
+        return None
+
+    def find(self, secret: str, address: str) -> Who | Denied:
+        """Whose token this is: for every request, from memory."""
+        token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
+        user = self._users.get(token.username) if token else None
+        if token is None or user is None:
+            return _denied("UnknownToken", "This token is not known here. Make another one, or log in again.")
+        now = self._clock()
+        if token.revoked_at is not None:
+            return _denied("TokenRevoked", f"This token was revoked at {_spoken(token.revoked_at)}. Make another one.")
+        if token.expires_at is not None and token.expires_at <= now:
+            return _denied(
+                "TokenExpired",
+                f"This token expired at {_spoken(token.expires_at)}. Make another one, or log in again.",
+            )
+        if user.disabled:
+            return _denied("UserDisabled", f"The user {user.username} is disabled. Ask an admin.")
+        last_used_at = self._used.get(token.id, token.last_used_at)
+        if last_used_at is None or now - last_used_at >= _USE_NOTED_SECONDS:
+            self._used[token.id] = now
+        return Who(user.username, user.tenant, user.role, token.via, address, token.id)
+
+    def write_uses(self) -> None:
+        """Write when tokens were last used. To be called every minute or so: no request waits for it."""
+        with self._changing:
+            uses = dict(self._used)
+            if not uses:
+                return
+            with self._change() as database:
+                database.executemany(
+                    "UPDATE tokens SET last_used_at = ? WHERE id = ?", [(at, token) for token, at in uses.items()]
+                )
+            for token_id, at in uses.items():
+                if token := self._tokens.get(token_id):
+                    self._tokens[token_id] = msgspec.structs.replace(token, last_used_at=at)
+                if self._used.get(token_id) == at:
+                    del self._used[token_id]
+
+    # --- memory and disk ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._changing, speaking(self._path, _WHAT), transaction(self._database):
+            yield self._database
+
+    def _load(self) -> None:
+        for username, password_hash, tenant, role, disabled, created_at in self._database.execute(
+            "SELECT username, password_hash, tenant, role, disabled, created_at FROM users"
+        ):
+            self._users[username] = User(username, tenant, Role(role), bool(disabled), created_at)
+            self._hashes[username] = password_hash
+        for token_id, digest, username, name, via, *times in self._database.execute(
+            "SELECT id, digest, username, name, via, created_at, expires_at, revoked_at, last_used_at FROM tokens"
+        ):
+            self._keep(Token(token_id, username, name, Via(via), *times), digest)
+
+    def _keep(self, token: Token, digest: bytes) -> None:
+        self._tokens[token.id] = token
+        self._by_digest[digest] = token.id
+        self._digests[token.id] = digest
+
+    def _forget(self, token_ids: Iterator[str] | list[str]) -> None:
+        for token_id in token_ids:
+            del self._by_digest[self._digests.pop(token_id)], self._tokens[token_id]
+            self._used.pop(token_id, None)
+
+
+def _wrong_with_user(user: User) -> Refusal | None:
+    if not _USERNAME.fullmatch(user.username):
+        return no.BadUsername(user.username[:80])
+    if not user.tenant and TABLE[Action.SEE][user.role] is Reach.OWN:
+        return no.UserWithoutTenant(user.role)
+    return None
+
+
+def _wrong_with_password(password: str) -> Refusal | None:
+    if SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
+        return None
+    return no.BadPassword(SHORTEST_PASSWORD, LONGEST_PASSWORD)
+
+
+def _write_hash(database: sqlite3.Connection, username: str, password_hash: str) -> None:
+    database.execute("UPDATE users SET password_hash = ? WHERE username = ?", (password_hash, username))
+
+
+def _verified(hasher: PasswordHasher, password_hash: str, password: str) -> bool:
+    with suppress(VerificationError, InvalidHashError):
+        return hasher.verify(password_hash, _encoded(password))
+    return False
+
+
+def _encoded(password: str) -> bytes:
+    return password.encode("utf-8", "surrogatepass")
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _is_live(token: Token, now: float) -> bool:
+    return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
+
+
+def _denied(code: str, sentence: str) -> Denied:
+    return Denied(401, code, sentence, _INVALID)
+
+
+def _spoken(instant: float) -> str:
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

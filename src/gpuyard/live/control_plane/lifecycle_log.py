@@ -1,0 +1,146 @@
+"""What the log says of facts: a line for each that an operator follows, under names that stay.
+
+What happens within a tenth of a second is told in one call, each line with its own instant, and whoever writes the log
+makes a line of each (cli/logs.py). One call for each would cost half as much again as all the rest of accepting a task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.values import MILLI, TaskId, TaskStatus
+from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane.views import Views
+from gpuyard.live.wire.tasks import spoken_task_id
+
+GATHER_SECONDS = 0.1
+MOST_LINES = 200
+"""Lines written in one go: after a large batch others get their turn between two of these."""
+FAILURES = frozenset({TaskStatus.FAILED, TaskStatus.TIMEOUT})
+
+Line = dict[str, Any]
+log = structlog.get_logger()
+
+
+class Chronicle:
+    """Tells the log."""
+
+    def __init__(self, views: Views) -> None:
+        self._views = views
+        self._lines: list[Line] = []
+
+    def hear(self, records: Sequence[Record]) -> None:
+        """Note what there is to say of facts that were committed together, and that the views know of."""
+        if not log.is_enabled_for(logging.INFO):
+            return
+        before = len(self._lines)
+        unplaced: dict[TaskId, Line] = {}
+        for record in records:
+            event = record.fact
+            line_of = _LINES.get(type(event))
+            if line_of is not None:
+                self._lines.append(line_of(event, record, self._views))
+            if isinstance(event, fact.TaskSubmitted):
+                unplaced[event.task] = {"event": "task_pending", "task_id": spoken_task_id(event.task)}
+            elif isinstance(event, fact.TaskPlaced | fact.TaskEnded):
+                unplaced.pop(event.task, None)
+        self._lines.extend(unplaced.values())
+        if len(self._lines) > before:
+            at = datetime.fromtimestamp(records[-1].at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            for line in self._lines[before:]:
+                line["timestamp"] = at
+            if not before:
+                asyncio.get_running_loop().call_later(GATHER_SECONDS, self.write)
+
+    def write_all(self) -> None:
+        """Say everything that was noted; there is no later."""
+        lines, self._lines = self._lines, []
+        if lines:
+            log.info("facts", lines=lines)
+
+    def write(self) -> None:
+        """Say what was noted, a part at a time."""
+        lines, self._lines = self._lines[:MOST_LINES], self._lines[MOST_LINES:]
+        if lines:
+            log.info("facts", lines=lines)
+        if self._lines:
+            asyncio.get_running_loop().call_later(0, self.write)
+
+
+def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:  # noqa: ARG001
+    spec = event.spec
+    ask = spec.resources
+    return {
+        "event": "task_submitted",
+        "task_id": spoken_task_id(event.task),
+        "tenant_id": spec.tenant,
+        "class": spec.task_class,
+        "priority": spec.priority,
+        "gpu_count": ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI,
+        "by": record.by,
+    }
+
+
+def _placed(event: fact.TaskPlaced, record: Record, views: Views) -> Line:  # noqa: ARG001
+    return {
+        "event": "task_scheduled",
+        "task_id": spoken_task_id(event.task),
+        "attempt": event.attempt,
+        "node_ids": event.placement.nodes,
+        "gpus": [f"{part.node}/{gpu}" for part in event.placement.slices for gpu in part.gpus],
+    }
+
+
+def _requeued(event: fact.TaskRequeued, record: Record, views: Views) -> Line:  # noqa: ARG001
+    return {"event": "task_pending", "task_id": spoken_task_id(event.task), "reason": event.cause.why}
+
+
+def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:  # noqa: ARG001
+    view = views.tasks[event.task]
+    return {
+        "event": "task_failed" if event.status in FAILURES else "task_finished",
+        "task_id": spoken_task_id(event.task),
+        "tenant_id": view.spec.tenant,
+        "status": event.status,
+        "reason": event.cause.why,
+        "exit_code": view.exit_code,
+        "attempts": view.attempts,
+        "run_seconds": None if view.started_at is None else round(view.run_seconds, 3),
+    }
+
+
+def _split(event: fact.SplitSet, record: Record, views: Views) -> Line:  # noqa: ARG001
+    split = event.split
+    return {
+        "event": "quota_updated",
+        "online_percent": split.online_percent,
+        "batch_percent": split.batch_percent,
+        "mode": split.mode,
+        "by": record.by,
+    }
+
+
+def _tenant(event: fact.TenantSet, record: Record, views: Views) -> Line:  # noqa: ARG001
+    tenant = event.tenant
+    return {
+        "event": "quota_updated",
+        "tenant_id": tenant.id,
+        "max_gpus": tenant.max_gpus,
+        "guaranteed_gpus": tenant.guaranteed_gpus,
+        "by": record.by,
+    }
+
+
+_LINES: dict[type[fact.Event], Callable[[Any, Record, Views], Line]] = {
+    fact.TaskSubmitted: _submitted,
+    fact.TaskPlaced: _placed,
+    fact.TaskRequeued: _requeued,
+    fact.TaskEnded: _ended,
+    fact.SplitSet: _split,
+    fact.TenantSet: _tenant,
+}

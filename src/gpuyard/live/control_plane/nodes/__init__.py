@@ -1,0 +1,1 @@
+"""Everything between the scheduler and its agents: connections, registration, launches, output, the elastic pool."""

@@ -1,0 +1,101 @@
+"""From what the engine decided to what a node is told."""
+
+from typing import Any
+
+from gpuyard.core.domain.placement import Slice
+from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, OnLost
+from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Stopping, Suspending
+from gpuyard.core.engine.task import Task
+from gpuyard.live.wire import agents_pb2 as pb
+
+
+def about(ref: AttemptRef, **what: Any) -> pb.Command:
+    """Something to be said about an attempt."""
+    return pb.Command(task=ref.task, attempt=ref.attempt, origin=ref.origin, **what)
+
+
+def ref_of(task: Task) -> AttemptRef:
+    """The present attempt of a task."""
+    return AttemptRef(task.id, task.attempts, task.origin)
+
+
+def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
+    """Run an attempt, or its part on one node. Who submitted it, its secrets and its system user are added later."""
+    command = spec.command
+    return about(
+        ref,
+        launch=pb.Launch(
+            lease=command is None,
+            argv=command if isinstance(command, tuple) else (),
+            shell=command if isinstance(command, str) else "",
+            env=dict(spec.env),
+            work_dir=spec.work_dir,
+            gpus=part.gpus,
+            tenant=spec.tenant,
+            user=spec.user,
+            timeout_seconds=spec.timeout_seconds or 0.0,
+            fence=spec.on_lost is OnLost.FENCE,
+            wait=gang,
+            milli=part.milli if part.milli != MILLI else 0,
+            gpu_memory_mib=part.gpu_memory_mib,
+            array_index=-1 if spec.array_index is None else spec.array_index,
+            cpus=part.cpus,
+            memory_mib=part.memory_mib,
+            name=spec.name,
+        ),
+    )
+
+
+def reminder(task: Task, node: NodeId) -> pb.Command:
+    """The launch of an attempt that runs, said again for an agent that may be a new one: what holds is not launched twice."""
+    phase = task.phase
+    assert isinstance(phase, ACTIVE)
+    part = next(part for part in phase.placement.slices if part.node == node)
+    gang = len(phase.placement.slices) > 1
+    return launch(ref_of(task), task.spec, part, gang=gang)
+
+
+def extend(task: Task | None, now: float) -> pb.Command | None:
+    """How long an attempt may still run, for its node, which ends it by itself then; nothing where there is no end to it."""
+    if task is None or not isinstance(task.phase, ACTIVE) or isinstance(task.phase, Stopping):
+        return None
+    if task.spec.timeout_seconds is None:
+        return None
+    left = max(1.0, task.spec.timeout_seconds - task.ran_at(now))
+    return about(ref_of(task), extend=pb.Extend(seconds_left=left))
+
+
+def stop(ref: AttemptRef, why: str) -> pb.Command:
+    """End an attempt, asking first."""
+    return about(ref, stop=pb.Stop(why=why))
+
+
+def suspend(ref: AttemptRef, round_: int) -> pb.Command:
+    """Move an attempt to host memory."""
+    return about(ref, suspend=pb.Suspend(round=round_))
+
+
+def resume(ref: AttemptRef, gpus: tuple[int, ...], round_: int) -> pb.Command:
+    """Let it go on, on these cards."""
+    return about(ref, resume=pb.Resume(gpus=gpus, round=round_))
+
+
+def present(task: Task, node: NodeId) -> pb.Command | None:
+    """What a node has to be told about an attempt as it stands; nothing if it only has to go on."""
+    phase = task.phase
+    if not isinstance(phase, ACTIVE):
+        return None
+    part = next((part for part in phase.placement.slices if part.node == node), None)
+    if part is None:
+        return None
+    if isinstance(phase, Placed):
+        gang = len(phase.placement.slices) > 1
+        return launch(ref_of(task), task.spec, part, gang=gang)
+    if isinstance(phase, Stopping):
+        return stop(ref_of(task), phase.cause.sentence())
+    if isinstance(phase, Suspending):
+        return suspend(ref_of(task), task.round)
+    if isinstance(phase, Resuming | Running):
+        return resume(ref_of(task), part.gpus, task.round)
+    return None

@@ -1,0 +1,82 @@
+"""What is to be said to a node that comes (back), from what we know and what it says it has.
+
+    what we know      the node says     then
+    placed            nothing           launch it
+    placed            it runs           the report of its start was lost: it is running
+    suspending …      it runs           say it again
+    stopping          it runs           say it again
+    stopping          nothing           say it again: the node answers that it has nothing
+    running           it runs           remind the agent which GPUs it holds
+    ended, or later   it runs           stop it: the task went on elsewhere
+    part given up     it has it         stop it: its gang does not go on
+    never heard of    it runs           hold it and report it; somebody may have restored an old journal
+
+An attempt that the node says has ended needs nothing: its report is on the way until we have received it. One that ran
+and is not on the node any more was lost when the node registered (`engine/handlers/nodes.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.values import AttemptRef, NodeId
+from gpuyard.core.engine.phases import Placed, Resuming, Running, Stopping, Suspended, Suspending
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.live.wire import agents_pb2 as pb
+
+
+@dataclass
+class Reconciled:
+    """What follows."""
+
+    say: list[AttemptRef] = field(default_factory=list)
+    """Attempts whose present command is to be said (again): launch, stop, suspend, resume."""
+    remind: list[AttemptRef] = field(default_factory=list)
+    """Attempts that only have to go on: the agent is told again what they are, since it may be a new one."""
+    stop: list[AttemptRef] = field(default_factory=list)
+    """Attempts that went on elsewhere."""
+    strays: list[AttemptRef] = field(default_factory=list)
+    reports: list[command.Command] = field(default_factory=list)
+    """What the node's list tells us that no report has."""
+
+
+def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Reconciled:
+    """Compare what the engine has on a node with what the node says it has (attempt -> pb.Attempt.State)."""
+    found = Reconciled()
+    ours = state.on_node.get(node, {})
+    for task in ours.values():
+        key = AttemptRef(task.id, task.attempts, task.origin)
+        if node in (task.members or {}):  # its part of a gang is over, and we know
+            if there.get(key, pb.Attempt.UNKNOWN) not in {pb.Attempt.UNKNOWN, pb.Attempt.ENDED}:
+                found.stop.append(key)  # it was given up with its node, and did not end there
+            continue
+        _compare(found, task, key, there.get(key, pb.Attempt.UNKNOWN), node)
+    for key, told in there.items():
+        held = ours.get(key.task)
+        if (held is not None and (held.attempts, held.origin) == key[1:]) or told == pb.Attempt.ENDED:
+            continue
+        known = state.tasks.get(key.task)
+        later = known is not None and known.attempts >= key.attempt
+        over = known is None and state.was_ours(key.task)
+        placed_here = key.origin in state.origins
+        (found.stop if placed_here and (later or over) else found.strays).append(key)
+    return found
+
+
+def _compare(found: Reconciled, task: Task, key: AttemptRef, told: int, node: NodeId) -> None:
+    if told == pb.Attempt.ENDED:
+        return
+    phase = task.phase
+    task_id, attempt, origin = key
+    runs = told == pb.Attempt.RUNNING
+    if isinstance(phase, Placed):
+        if runs:
+            found.reports.append(command.ReportStarted(task_id, attempt, node, origin))
+        else:
+            found.say.append(key)  # a part of a gang that is ready says so again
+    elif isinstance(phase, Stopping | Suspending | Resuming) or (isinstance(phase, Running) and not runs):
+        found.say.append(key)
+    else:
+        assert isinstance(phase, Running | Suspended)
+        found.remind.append(key)

@@ -1,0 +1,87 @@
+"""One connected agent: what is to be said to it, and what of its words waits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from secrets import token_hex
+
+from gpuyard.core.domain.values import AttemptRef, NodeId
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import attempt_of
+
+MOST_IN_A_MESSAGE = 50
+"""A launch may be a megabyte long, and an agent takes 64 at once."""
+RECEIPT_SECONDS = 0.05
+"""How long a receipt waits for a command to go with."""
+
+
+class Session:
+    """A connected agent."""
+
+    def __init__(self, registration: pb.Registration, there: dict[AttemptRef, int]) -> None:
+        self.id = token_hex(16)
+        self.node = NodeId(registration.node.id)
+        self.address = registration.address
+        self.version = registration.version
+        self.cards = list(registration.node.gpus)
+        self.there = there
+        """What the node said it has, when it registered."""
+        self.outbox: list[pb.Command] = []
+        self.backlog: list[pb.Report] = []
+        """Reports that wait for the journal to have room."""
+        self.ports = {attempt_of(it): it.port for it in registration.attempts if it.port}
+        self.received = 0
+        self.heard = 0.0
+        self.patience_seconds = 0.0
+        self.connected = False
+        self.closed = False
+        self.telling: set[int] = set()
+        """Cards whose new health is on its way to the journal."""
+        self.strays: dict[AttemptRef, None] = {}
+        self.goodbye = False
+        """Its agent stops on purpose, and that is durable."""
+        self._woken = asyncio.Event()
+        self._now = asyncio.get_running_loop().time
+        self._soon: asyncio.TimerHandle | None = None
+
+    def wake(self) -> None:
+        """There is something to say."""
+        self._woken.set()
+
+    def wake_soon(self) -> None:
+        """There is something to say that can wait for what comes next: one message instead of two."""
+        if self._soon is None or self._soon.cancelled() or self._soon.when() < self._now():
+            self._soon = asyncio.get_running_loop().call_later(RECEIPT_SECONDS, self._woken.set)
+
+    def send(self, commands: Iterable[pb.Command]) -> None:
+        """Have these said."""
+        self.outbox.extend(commands)
+        self._woken.set()
+
+    def close(self) -> None:
+        """Another session took its place."""
+        self.closed = True
+        self._woken.set()
+
+    async def messages(
+        self, epoch: int, committed: Callable[[], tuple[int, str]]
+    ) -> AsyncIterator[pb.SchedulerMessage]:
+        """What is to be said, as much as there is at a time."""
+        while not self.closed:
+            await self._woken.wait()
+            self._woken.clear()
+            while True:
+                now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
+                patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # said once: it counts from then
+                seq, digest = committed()
+                yield pb.SchedulerMessage(
+                    epoch=epoch,
+                    seq=seq,
+                    hash=digest,
+                    received=self.received,
+                    commands=now,
+                    heard=self.heard,
+                    patience_seconds=patience_seconds,
+                    goodbye=self.goodbye,
+                )
+                if not self.outbox:
+                    break

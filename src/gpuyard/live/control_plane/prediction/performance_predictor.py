@@ -1,0 +1,169 @@
+"""What a task takes, foretold from what it computes: run time, memory and utilisation on each GPU model of the yard.
+
+The model behind it learns from profiles (`gpuyard train predictor`) and is loaded when the first task comes that says what
+it computes. What it says goes into the journal with the task, like every estimate: it is a fact from then on, and a
+replay asks nobody. Without LightGBM nothing is foretold; such tasks are accepted as if they had not said it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.refusals import WorkDoesNotFit
+from gpuyard.core.domain.task import Estimate, Resources, TaskSpec
+from gpuyard.core.domain.workload import Forecast, Work
+from gpuyard.live.control_plane.prediction.model_file import ModelFile
+from gpuyard.live.wire.strict import WrongRequest
+
+if TYPE_CHECKING:
+    from gpuyard.learn.performance.model import Performance
+
+NINE_OVER_FOUR = 1.645 / 1.2816
+"""How much wider a band is that nine of ten stay in than one that four of five do."""
+STEP_MIB = 256
+"""Asked memory is a multiple of this, so that tasks that need about the same ask for the same."""
+KEPT = 4096
+"""Answers that are remembered: tasks often come in swarms."""
+
+Asked = tuple[Work, tuple[str, ...]]
+Cards = Mapping[str, int]
+"""The yard's GPU models, and how much memory the largest of each has, in MiB."""
+
+
+class Foreteller:
+    """Asks the model, once it is needed. Its methods may be called from any thread."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.models = ModelFile(path)
+        self._before: tuple[Performance | None, dict[Asked, tuple[Forecast, ...]]] = (None, {})
+        """What was asked before, and the model that has answered: another one is asked anew."""
+
+    def all_foretold(
+        self, requests: Sequence[Sequence[TaskSpec]], cards: Cards
+    ) -> "list[Sequence[TaskSpec]] | WorkDoesNotFit":
+        """All tasks of some requests; those of one differ only in their array index."""
+        found: list[Sequence[TaskSpec]] = []
+        for place, specs in enumerate(requests):
+            try:
+                told = self.foretold(specs[0], cards)
+            except WrongInput as error:
+                wrong = WrongRequest("WrongWork", f"{error}.", "work")
+                raise wrong.within("tasks", place) if len(requests) > 1 else wrong from None
+            if isinstance(told, WorkDoesNotFit):
+                return told
+            seen = {"resources": told.resources, "forecasts": told.forecasts}
+            found.append(specs if told is specs[0] else [replace(spec, **seen) for spec in specs])
+        return found
+
+    def foretold(self, spec: TaskSpec, cards: Cards) -> TaskSpec | WorkDoesNotFit:
+        """The task with what is foretold of it. What its user said counts; wrong work is a `WrongRequest`."""
+        if spec.work is None:
+            return spec
+        allowed = {
+            model: mib for model, mib in cards.items() if not spec.resources.models or model in spec.resources.models
+        }
+        forecasts = self.tell(spec.work, allowed)
+        if not forecasts:
+            return spec
+        needs = None if spec.resources.gpu_memory_mib else _needs_mib(forecasts)
+        if needs is not None and all(mib < needs for mib in allowed.values()):
+            likely = min(one.memory_mib for one in forecasts if one.memory_mib is not None)
+            return WorkDoesNotFit(spec.work.model, spec.work.batch, round(likely), max(allowed.values()))
+        fitting = [one for one in forecasts if needs is None or allowed[one.gpu_model] >= needs]
+        resources = _placed_by(spec.resources, fitting, needs, speeds=len(forecasts) > 1)
+        return replace(spec, resources=resources, forecasts=tuple(fitting))
+
+    def tell(self, work: Work, cards: Cards) -> tuple[Forecast, ...]:
+        """For each of these GPU models that the model knows; nothing where it can not be asked."""
+        model = self.models.current()
+        if model is None:
+            return ()
+        by, answers = self._before
+        if by is not model or len(answers) >= KEPT:
+            self._before = (model, answers := {})
+        asked = (work, tuple(sorted(cards)))
+        if asked not in answers:
+            answers[asked] = _ask(model, *asked)
+        return answers[asked]
+
+
+def _ask(model: "Performance", work: Work, gpus: tuple[str, ...]) -> tuple[Forecast, ...]:
+    from gpuyard.learn.performance.query import CONTEXT_MIB, ask, made_of
+
+    made = made_of(work)
+    known = {name: chip for name in gpus if (chip := _chip(model, name)) is not None}
+    answers = ask(model, work, made, list(known.values()), model.specs) if known else []
+    return tuple(
+        Forecast(
+            gpu_model=name,
+            seconds=one.seconds,
+            low_seconds=one.step_low_ms * work.steps / 1e3,
+            high_seconds=one.step_high_ms * work.steps / 1e3,
+            memory_mib=_with(one.memory_mib, CONTEXT_MIB),
+            memory_low_mib=_with(one.memory_low_mib, CONTEXT_MIB),
+            memory_high_mib=_with(one.memory_high_mib, CONTEXT_MIB),
+            utilization=None if one.utilisation is None else 100.0 * one.utilisation,
+            by=model.name,
+        )
+        for name, one in zip(known, answers, strict=True)
+    )
+
+
+def cards_of(nodes: Iterable[NodeSpec]) -> dict[str, int]:
+    """The GPU models of a yard, with the memory of the largest of each."""
+    cards: dict[str, int] = {}
+    for node in nodes:
+        for gpu in node.gpus:
+            cards[gpu.model] = max(cards.get(gpu.model, 0), gpu.memory_mib)
+    return cards
+
+
+def estimate_of(spec: TaskSpec) -> Estimate | None:
+    """How long it is thought to run by what is foretold, on the fastest GPU it may have; none: it says no steps."""
+    if not spec.forecasts or spec.work is None or spec.work.steps < 2:
+        return None
+    named = {model for model, _ in spec.resources.speeds}
+    best = min(
+        (one for one in spec.forecasts if not named or one.gpu_model in named),
+        key=lambda one: one.seconds,
+        default=None,
+    )
+    if best is None:
+        return None
+    low, high = (
+        best.seconds * (side / best.seconds) ** NINE_OVER_FOUR for side in (best.low_seconds, best.high_seconds)
+    )
+    return Estimate(best.seconds, low, high)
+
+
+def _needs_mib(forecasts: tuple[Forecast, ...]) -> int | None:
+    """The least memory it can do with."""
+    lows = [one.memory_low_mib for one in forecasts if one.memory_low_mib is not None]
+    return ceil(min(lows)) if lows else None
+
+
+def _placed_by(ask: Resources, fitting: list[Forecast], needs: int | None, *, speeds: bool) -> Resources:
+    """With speeds and memory by what is foretold, where its user said none."""
+    said, memory = ask.speeds, ask.gpu_memory_mib
+    if speeds and not said and fitting:
+        fastest = min(one.seconds for one in fitting)
+        said = tuple(sorted((one.gpu_model, max(round(fastest / one.seconds, 3), 1e-3)) for one in fitting))
+    if not memory and needs is not None:
+        memory = needs // STEP_MIB * STEP_MIB
+    return replace(ask, speeds=said, gpu_memory_mib=memory)
+
+
+def _chip(model: "Performance", name: str) -> str | None:
+    try:
+        return model.specs.find(name).gpu
+    except WrongInput:
+        return None
+
+
+def _with(mib: float | None, context: float) -> float | None:
+    return None if mib is None else mib + context

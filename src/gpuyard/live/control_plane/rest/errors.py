@@ -1,0 +1,105 @@
+"""Everything that can go wrong, in the one shape the API has for it: {"error": {"code", "message", "field"}}.
+
+the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
+413 too much, 415 in no form we read, 429 too many
+the outside    503 no space left, node away, starting or stopping: the same request may be sent again
+us             500, with a number under which the log has the rest
+"""
+
+from secrets import token_hex
+
+import msgspec
+import structlog
+
+from gpuyard.core.domain.errors import GpuyardError, StorageFull
+from gpuyard.core.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpenTasks, UnknownNode, UnknownTask
+from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
+from gpuyard.live.control_plane.access.who import Denied
+from gpuyard.live.control_plane.loop import Broken
+from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput
+from gpuyard.live.control_plane.rest.answer import Answer, encode, say
+from gpuyard.live.control_plane.rest.asgi import Headers
+from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
+from gpuyard.live.wire.answers import Error, ErrorAnswer
+from gpuyard.live.wire.dialect import DialectError
+from gpuyard.live.wire.strict import WrongRequest
+
+_NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
+_TOO_MANY = (QueueFull, TooManyOpenTasks)
+_AGAIN: Headers = ((b"retry-after", b"5"),)
+_CLOSE: Headers = ((b"connection", b"close"),)
+
+log = structlog.get_logger()
+
+
+class NotAllowed(Exception):
+    """Somebody was not let in, or not this far."""
+
+    def __init__(self, denied: Denied) -> None:
+        super().__init__(denied.sentence)
+        self.denied = denied
+
+
+class Refused(Exception):
+    """The engine, or the store of users, said no."""
+
+    def __init__(self, refusal: Refusal, field: str | None = None) -> None:
+        super().__init__(refusal.sentence())
+        self.refusal = refusal
+        self.field = field
+
+
+class Unavailable(Exception):
+    """Not at the moment; the same request may be sent again."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def error(status: int, code: str, message: str, field: str | None = None, headers: Headers = ()) -> Answer:
+    """The one shape."""
+    return say(ErrorAnswer(Error(code, message, field)), status, headers)
+
+
+def in_dialect(answer: Answer) -> Answer:
+    """What went wrong as 002 says it: `error` is the text; code and field stand beside it."""
+    told = msgspec.json.decode(answer.body, type=ErrorAnswer).error
+    body = DialectError(told.message, told.code, told.field)
+    return Answer(answer.status, encode(body), answer.kind, answer.headers)
+
+
+def denial(denied: Denied) -> Answer:
+    """To somebody who may not."""
+    headers = tuple((name.encode(), value.encode()) for name, value in denied.headers)
+    return error(denied.status, denied.code, denied.sentence, None, headers)
+
+
+def answer_to(problem: Exception) -> Answer:
+    """What the client is told."""
+    match problem:
+        case WrongRequest():
+            closing = _CLOSE if problem.status == 413 else ()  # the rest is not read, so nothing can follow it
+            return error(problem.status, problem.code, problem.message, problem.field, closing)
+        case NotAllowed():
+            return denial(problem.denied)
+        case Refused():
+            refusal = problem.refusal
+            status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
+            field = problem.field or getattr(refusal, "field", None)
+            if isinstance(refusal, _TOO_MANY):
+                return error(429, refusal.code, str(problem), field, _AGAIN)
+            return error(status, refusal.code, str(problem), field)
+        case NoOutput():
+            return error(404, problem.code, str(problem))
+        case Unavailable():
+            return error(503, problem.code, str(problem), None, _AGAIN)
+        case StorageFull() | StoreFull() | NodeUnreachable():
+            return error(503, problem.code, str(problem), None, _AGAIN)
+        case Broken() | StoreError():
+            log.error("request_failed", code=problem.code, message=str(problem))
+            return error(500, problem.code, str(problem))
+    number = token_hex(4)
+    log.error("request_broke", number=number, exc_info=problem)
+    code = problem.code if isinstance(problem, GpuyardError) else "InternalError"
+    return error(500, code, f"Something went wrong in the scheduler; its log has it under {number}. Please report it.")

@@ -1,0 +1,184 @@
+"""Facts as they become durable, as server-sent events: one stream, which can be taken up again where it broke off.
+
+Every event carries the number of its fact as its id. A client that comes back with `Last-Event-ID` gets what it missed
+from the journal, then what happens from then on; no fact is left out and none comes twice. Where the journal does not
+hold what comes next any more, or does not reach as far as the client says, an event `Gap` says so and the stream goes on
+behind it. One who reads too slowly is let go, and comes back in the same way. Who sees one tenant only gets the facts
+about that tenant's tasks.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from itertools import islice
+from typing import cast
+
+from msgspec import Struct
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.errors import FactsRetired
+from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane.access.who import Action, Who, may
+from gpuyard.live.control_plane.rest.answer import EVENTS, Flow, encode
+from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.lookup import tenant_of_task
+from gpuyard.live.control_plane.rest.query import Parameter, counted
+from gpuyard.live.wire.event_answers import Fields, happened
+from gpuyard.live.wire.limits import instant_of
+from gpuyard.live.wire.strict import WrongRequest
+from gpuyard.live.wire.tasks import parse_task_id
+
+KEEP_ALIVE_SECONDS = 15.0
+CHUNK = 1000
+"""Facts read from the journal at a time."""
+_ALIVE = b": still here\n\n"
+_REMEMBERED = 100_000
+
+
+def _read_task(value: str) -> TaskId:
+    try:
+        return parse_task_id(value)
+    except WrongRequest:
+        raise ValueError('it must be a task\'s id, such as "task-7"') from None
+
+
+PARAMETERS = (
+    counted("after", "Begin behind the fact of this number, as Last-Event-ID does.", 0, 2**53 - 1),
+    Parameter("task", "Only facts about this task.", _read_task),
+)
+
+
+class GapData(Struct, frozen=True):
+    """What stands in the event `Gap`: facts are missing."""
+
+    after: int
+    """The last fact the client had."""
+    next: int
+    """The stream goes on with this one."""
+    message: str
+
+
+async def get_events(desk: Desk, call: Call) -> Flow:
+    """From the fact that the client had last, or from now on."""
+    after = _after(desk, call)
+    sight = _Sight(desk, call.who, call.asked.get("task"))
+    return Flow(_events(desk, sight, after), EVENTS, ((b"x-accel-buffering", b"no"),))
+
+
+def _after(desk: Desk, call: Call) -> int:
+    last = call.header(b"last-event-id")
+    if last:
+        if not (last.isascii() and last.isdigit() and len(last) <= 16):
+            message = "Last-Event-ID must be the id of an event that this server sent."
+            raise WrongRequest("BadEventId", message, "Last-Event-ID")
+        return int(last)
+    after: int = call.asked.get("after", desk.yard.loop.committed)
+    return after
+
+
+class _Sight:
+    """Which facts somebody sees."""
+
+    def __init__(self, desk: Desk, who: Who, task: TaskId | None) -> None:
+        self._desk = desk
+        self._who = who
+        self._task = task
+        self._everything = may(who, Action.SEE)
+        self._tenants: dict[TaskId, TenantId | None] = {}
+
+    async def of(self, records: Sequence[Record]) -> list[Record]:
+        """Those of them."""
+        if self._everything and self._task is None:
+            return list(records)
+        return [record for record in records if await self._sees(record.fact)]
+
+    async def _sees(self, event: fact.Event) -> bool:
+        task: TaskId | None = getattr(event, "task", None)
+        if task is None or (self._task is not None and task != self._task):
+            return False
+        if self._everything:
+            return True
+        tenant = event.spec.tenant if isinstance(event, fact.TaskSubmitted) else await self._tenant_of(task)
+        return tenant is not None and may(self._who, Action.SEE, tenant)
+
+    async def _tenant_of(self, task: TaskId) -> TenantId | None:
+        if task not in self._tenants:
+            if len(self._tenants) >= _REMEMBERED:
+                self._tenants.clear()
+            self._tenants[task] = await tenant_of_task(self._desk.yard, task)
+        return self._tenants[task]
+
+
+async def _events(desk: Desk, sight: _Sight, after: int) -> AsyncGenerator[bytes, None]:
+    yard = desk.yard
+    yield b"retry: 2000\n\n"
+    if after > yard.loop.committed:
+        yield _gap(after, yard.loop.committed + 1, f"There is no fact {after} here; was an old copy restored?")
+        after = yard.loop.committed
+    while yard.loop.committed - after > CHUNK:
+        async for chunk, last in _from_journal(desk, sight, after, CHUNK):
+            after = last
+            yield chunk
+    live = cast("AsyncGenerator[Sequence[Record], None]", yard.stream.listen(KEEP_ALIVE_SECONDS))
+    coming = asyncio.ensure_future(anext(live))
+    try:
+        await asyncio.sleep(0)  # it listens from here on; what was committed before is in the journal
+        async for chunk, last in _from_journal(desk, sight, after, None):
+            after = last
+            yield chunk
+        while True:
+            try:
+                records = await coming
+            except StopAsyncIteration:
+                return
+            new = [record for record in records if record.seq > after]
+            after = new[-1].seq if new else after
+            yield _told(await sight.of(new)) or (b"" if records else _ALIVE)
+            if any(isinstance(record.fact, fact.EpochEnded) for record in new):
+                return  # this scheduler stops; the next one goes on from here
+            coming = asyncio.ensure_future(anext(live))
+    finally:
+        coming.cancel()
+        await asyncio.wait((coming,))
+        await live.aclose()
+
+
+async def _from_journal(
+    desk: Desk, sight: _Sight, after: int, most: int | None
+) -> AsyncGenerator[tuple[bytes, int], None]:
+    """Facts behind a number, with the number of the last one."""
+    try:
+        records = await _read(desk, after, most)
+    except FactsRetired as gone:
+        last = gone.oldest - 1
+        yield _gap(after, gone.oldest, f"Facts {after + 1} to {last} are not kept here any more."), last
+        records = await _read(desk, last, most)
+    if records:
+        yield _told(await sight.of(records)), records[-1].seq
+
+
+async def _read(desk: Desk, after: int, most: int | None) -> list[Record]:
+    return await desk.yard.lanes.journal.run(lambda: list(islice(desk.yard.journal.read(after), most)))
+
+
+def _gap(after: int, goes_on_with: int, why: str) -> bytes:
+    data = GapData(after, goes_on_with, f"{why} The stream goes on with fact {goes_on_with}.")
+    return b"id: %d\nevent: Gap\ndata: %s\n\n" % (goes_on_with - 1, encode(data))
+
+
+def _data(record: Record) -> Fields:
+    """What stands in an event, in the words of the API."""
+    told = happened(record.fact, record.at, record.by)
+    return {"seq": record.seq, "at": instant_of(record.at), "by": record.by, **told}
+
+
+def _told(records: Sequence[Record]) -> bytes:
+    return b"".join(
+        b"id: %d\nevent: %s\ndata: %s\n\n"
+        % (
+            record.seq,
+            type(record.fact).__name__.encode(),
+            encode(_data(record)),
+        )
+        for record in records
+    )

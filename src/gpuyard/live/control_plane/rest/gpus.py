@@ -1,0 +1,110 @@
+"""GPUs, and how they are split between the two classes of work."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gpuyard.core.domain.commands import SetSplit
+from gpuyard.core.domain.tenant import Split
+from gpuyard.core.domain.values import MILLI
+from gpuyard.core.engine.quota import ClassBook
+from gpuyard.core.engine.state import State
+from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
+from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.views import NodeView
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.answers import ClassQuota, GpuAnswer, QuotaAnswer, read_quota
+from gpuyard.live.wire.limits import instant_of
+from gpuyard.live.wire.tasks import spoken_task_id
+
+
+async def get_gpus(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """All of them."""
+    yard, views, count = desk.yard, desk.yard.views.nodes, Counter[str]()
+
+    def each() -> Iterator[GpuAnswer]:
+        for name in sorted(views):
+            if (view := views.get(name)) is not None:
+                for gpu in gpus_of(yard, view):
+                    count[gpu.status] += 1
+                    yield gpu
+
+    gpus = await encoded(each())
+    totals = {status: count[status] for status in ("idle", "busy", "external", "offline")}
+    head = encode({"total": len(gpus), **totals})
+    return LongAnswer(200, [head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
+
+
+def gpus_of(yard: Yard, node: NodeView) -> list[GpuAnswer]:
+    """Those of one node, with what its agent said last about them."""
+    told = yard.agents.telemetry.get(node.spec.id)
+    uses = {use.index: use for use in told.gpus} if told else {}
+    at = instant_of(max(node.changed_at, told.at if told else 0.0))
+    return [_gpu(node, index, uses.get(index), at) for index in range(len(node.spec.gpus))]
+
+
+def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswer:
+    card, name = node.spec.gpus[index], str(node.spec.id)
+    tasks = [spoken_task_id(task) for task in node.on_gpu[index]]
+    status = node.gpu_status(index)
+    said = use is not None and not node.lost
+    return GpuAnswer(
+        id=f"{name}/{index}",
+        node_id=name,
+        device_index=index,
+        model=card.model,
+        memory=card.memory_mib,
+        status=status,  # type: ignore[arg-type]
+        current_task=tasks[0] if tasks else None,
+        tasks=tasks,
+        updated_at=at,
+        uuid=card.uuid or None,
+        virtual=card.virtual,
+        why=(use.why or None) if use and status in {"external", "offline"} else None,
+        utilization=use.utilization_percent if use and said and use.HasField("utilization_percent") else None,
+        memory_used=use.memory_used_mib if use and said and use.HasField("memory_used_mib") else None,
+        temperature=use.temperature_c if use and said and use.HasField("temperature_c") else None,
+        power_usage=use.power_watts if use and said and use.HasField("power_watts") else None,
+    )
+
+
+def gpus_in(milli: int) -> float:
+    """Thousandths as GPUs; whole ones are written without a point."""
+    return milli // MILLI if milli % MILLI == 0 else milli / MILLI
+
+
+async def get_quota(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """As it is now."""
+    return say(await desk.yard.look(_quota))
+
+
+async def put_quota(desk: Desk, call: Call) -> Answer:
+    """Split anew, from now on; what runs above a lowered part goes on until it ends."""
+    asked = read_quota(await call.body())
+    online = asked.online_percent
+    batch = round(1 - online, 9) if asked.batch_percent is None else asked.batch_percent
+
+    def order(state: State) -> SetSplit:
+        return SetSplit(Split(online, batch, asked.mode or state.split.mode))
+
+    await desk.tell(call, order)
+    return await get_quota(desk, call)
+
+
+def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
+    total = state.index.gpus_up
+    online, batch = (_part(book, total) for book in state.classes)
+    return QuotaAnswer(
+        total_gpus=total,
+        online=online,
+        batch=batch,
+        online_percent=state.split.online_percent,
+        batch_percent=state.split.batch_percent,
+        mode=state.split.mode,
+    )
+
+
+def _part(book: ClassBook, total: int) -> ClassQuota:
+    """Without a split the part of each class is all GPUs."""
+    quota, used = min(book.guarantee // MILLI, total), gpus_in(book.used)
+    return ClassQuota(quota, used, max(0, quota - used))

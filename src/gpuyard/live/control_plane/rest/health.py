@@ -1,0 +1,35 @@
+"""Does it live, and may one send it work? Asked by people, load balancers and service managers, so nobody has to log in."""
+
+from gpuyard import __version__
+from gpuyard.live.control_plane.rest.answer import Answer, say
+from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.errors import Unavailable
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.wire.answers import HealthAnswer
+
+_CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "NotReady"}
+
+
+async def get_health(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """200 as long as somebody can answer; the status says the rest."""
+    return say(health_of(desk.yard))
+
+
+async def get_ready(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """200 only if work is accepted."""
+    health = health_of(desk.yard)
+    if health.status != "ok":
+        raise Unavailable(_CODES[health.status], health.message or "")
+    return say(health)
+
+
+def health_of(yard: Yard) -> HealthAnswer:
+    """In one word, and a sentence if that is not ok."""
+    if yard.loop.full:  # anybody may ask, so where the folder is stands in the log only
+        message = "The journal can not be written: there is no space or no file descriptor left. The log says more."
+        return HealthAnswer("storage_full", __version__, message)
+    if yard.ready:
+        return HealthAnswer("ok", __version__, clock_ahead_seconds=round(yard.clock.ahead_seconds(), 1))
+    if yard.stopping:
+        return HealthAnswer("stopping", __version__, "The scheduler stops; try again when it is back.")
+    return HealthAnswer("starting", __version__, "The scheduler is starting; try again in a few seconds.")

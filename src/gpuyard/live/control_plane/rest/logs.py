@@ -1,0 +1,144 @@
+"""A task's output, as its node sends it: plain bytes, at the speed of whoever reads.
+
+With `follow` it goes on with the next attempt when one ends and the task does not, and waits for the first one of a
+task that has not started. The answer begins when the first bytes are there, or after a moment without any: until then
+what goes wrong still gets its sentence.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from gpuyard.core.domain.values import ENDED, AttemptRef, NodeId, TaskId
+from gpuyard.live.control_plane.rest.answer import TEXT, Answer, Flow
+from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.lookup import SAME, find_answer, read_answer
+from gpuyard.live.control_plane.rest.query import Parameter, counted, switch, text
+from gpuyard.live.wire.strict import WrongRequest
+from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
+
+_LARGEST = 2**53 - 1
+FIRST_BYTES_SECONDS = 1.0
+LOOK_SECONDS = (0.02, 0.5)
+"""How often a follower looks whether the task has gone on: first and at most."""
+
+PARAMETERS = (
+    switch("follow", "Go on until the task has ended."),
+    counted("offset", "Leave out so many bytes at the beginning.", 0, _LARGEST),
+    counted("limit", "At most so many bytes.", 1, _LARGEST),
+    counted("tail", "Only so many bytes at the end, and what follows.", 0, _LARGEST),
+    counted("attempt", "Of this attempt; the latest if left out.", 1, 1_000_000),
+    Parameter("node", "Of the part on this node; the first one if left out.", text),
+    *SAME,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    task: TaskId
+    attempt: int | None
+    node: str | None
+    offset: int
+    limit: int
+    follow: bool
+
+
+async def get_logs(desk: Desk, call: Call) -> Answer | Flow:
+    """The output."""
+    task, encoded = await find_answer(desk, call)
+    told, asked = read_answer(encoded), call.asked
+    if told.command is None:
+        message = f"{told.id} is a lease: it has no process and so no output."
+        raise WrongRequest("NoOutput", message, "task_id", status=409)
+    if "tail" in asked and ("offset" in asked or "limit" in asked):
+        raise WrongRequest("Contradiction", "tail counts from the end; leave out offset and limit.", "tail")
+    attempt = asked.get("attempt")
+    if attempt is not None and attempt > told.attempts:
+        had = "1 attempt" if told.attempts == 1 else f"{told.attempts} attempts"
+        message = f"{told.id} has had {had}, there is no attempt {attempt}."
+        raise WrongRequest("UnknownAttempt", message, "attempt", status=404)
+    node = asked.get("node")
+    if node is not None and told.node_ids and node not in told.node_ids and attempt in {None, told.attempts}:
+        message = f"{told.id} was not on node {node}; it was on {', '.join(told.node_ids)}."
+        raise WrongRequest("UnknownNode", message, "node", status=404)
+    follow = asked.get("follow", False)
+    tail = asked.get("tail")
+    limit = asked.get("limit", 0)
+    if tail == 0 and not follow:
+        return Answer(200, b"", TEXT)
+    offset = asked.get("offset", 0) if tail is None else -tail if tail else _LARGEST
+    wanted = _Wanted(task, attempt, node, offset, limit, follow)
+    return Flow(await _begun(_output(desk, wanted, told)), TEXT)
+
+
+async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The same chunks, once it is clear that they come."""
+    first = asyncio.ensure_future(anext(chunks, None))
+    try:
+        await asyncio.wait((first,), timeout=FIRST_BYTES_SECONDS)
+        if first.done():
+            first.result()
+    except BaseException:
+        first.cancel()
+        raise
+
+    async def whole() -> AsyncGenerator[bytes, None]:
+        try:
+            chunk = await first
+            while chunk is not None:
+                yield chunk
+                chunk = await anext(chunks, None)
+        finally:
+            first.cancel()
+            await asyncio.wait((first,))
+            await chunks.aclose()
+
+    return whole()
+
+
+async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerator[bytes, None]:
+    """Of one attempt, or of all from the present one on."""
+    offset, left = wanted.offset, wanted.limit
+    attempt, nodes = wanted.attempt or told.attempts, told.node_ids
+    origin = origin_of(told, attempt)
+    begun = wanted.attempt is not None or told.started_at is not None or told.exit_code is not None
+    while True:
+        if begun:
+            node = NodeId(wanted.node or nodes[0])
+            ref = AttemptRef(wanted.task, attempt, origin)
+            output = desk.yard.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
+            async for chunk in output:
+                yield chunk
+                left -= len(chunk) if wanted.limit else 0
+            offset = 0
+        if not wanted.follow or wanted.attempt or (wanted.limit and left <= 0):
+            return
+        later = await _next_attempt(desk, wanted.task, attempt if begun else attempt - 1)
+        if later is None:
+            return
+        attempt, nodes, origin = later
+        begun = True
+
+
+async def _next_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
+    """The next one that started, and its nodes; none when the task has ended without one."""
+    seconds, most = LOOK_SECONDS
+    while True:
+        view = desk.yard.views.tasks.get(task)
+        if view is None:
+            return await _last_attempt(desk, task, after)
+        if view.attempts > after and view.placement is not None and view.started_at is not None:
+            return view.attempts, [str(node) for node in view.placement.nodes], view.origin
+        if view.status in ENDED or not desk.yard.ready:
+            return None
+        await asyncio.sleep(seconds)
+        seconds = min(most, seconds * 1.5)
+
+
+async def _last_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
+    """Of a task that went to the archive while nobody looked."""
+    kept = await desk.yard.answer(task)
+    told = read_answer(kept[1]) if kept else None
+    if told is None or told.attempts <= after or told.started_at is None:
+        return None
+    return told.attempts, told.node_ids, origin_of(told, told.attempts)

@@ -1,0 +1,213 @@
+"""002's monitor: what the GPUs do now, and what they did in the last while."""
+
+import asyncio
+import time
+from collections import defaultdict
+
+from msgspec.structs import replace
+
+from gpuyard.core.domain.values import TaskStatus, TenantId
+from gpuyard.live.control_plane.access.who import Action, Who, may
+from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
+from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.history import MOST_SAMPLES
+from gpuyard.live.control_plane.rest.query import counted
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.control_plane.views import NodeView
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.dialect import DeviceMetrics, SystemMetrics, device_numbers
+from gpuyard.live.wire.limits import instant_of
+from gpuyard.live.wire.strict import WrongRequest
+from gpuyard.live.wire.tasks import spoken_task_id
+
+USUAL_SAMPLES = 720
+"""An hour, one every five seconds."""
+SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if left out.", 1, MOST_SAMPLES)
+_SILENT = pb.GpuUse()
+
+
+async def keep_history(desk: Desk) -> None:
+    """Take a sample every while, for ever; none if the monitor is off."""
+    while desk.settings.monitor.enabled:
+        desk.history.add(await metrics_of(desk.yard), time.monotonic())
+        await asyncio.sleep(float(desk.settings.monitor.interval))
+
+
+async def get_metrics(desk: Desk, call: Call) -> Answer:
+    """Everything, now."""
+    _check_served(desk)
+    metrics = await metrics_of(desk.yard)
+    devices = await encoded(_seen_device(device, call.who) for device in metrics.device_metrics)
+    own = {name: part for name, part in metrics.tenant_utilization.items() if may(call.who, Action.SEE, TenantId(name))}
+    rest = encode(replace(metrics, device_metrics=[], tenant_utilization=own))
+    before, key, after = rest.partition(b'"device_metrics":[')
+    return LongAnswer(200, [before, key, *separated(devices), after])
+
+
+async def get_device(desk: Desk, call: Call) -> Answer:
+    """One device, now."""
+    _check_served(desk)
+    number = _number(call)
+    device = _device(desk.yard, number)
+    if device is None:
+        raise _no_device(call)
+    return say(_seen_device(device, call.who))
+
+
+async def get_history(desk: Desk, call: Call) -> Answer:
+    """All devices, for a while: the samples of each by its number, the oldest first."""
+    _check_served(desk)
+    found, turns = defaultdict[int, list[bytes]](list), Turns()
+    for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
+        for device in sample.device_metrics:
+            found[device.device_id] += (b",", encode(_seen_device(device, call.who)))
+            if turns.due():
+                await turns.give()
+    lists = list[bytes]()
+    for number, samples in found.items():
+        lists.append(b'"%d":[%s]' % (number, b"".join(samples[1:])))
+        if turns.due():
+            await turns.give()
+    return LongAnswer(200, [b"{", *separated(lists), b"}"])
+
+
+async def get_device_history(desk: Desk, call: Call) -> Answer:
+    """One device, for a while, the oldest sample first."""
+    _check_served(desk)
+    number = _number(call)
+    found, turns = list[bytes](), Turns()
+    for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
+        for device in sample.device_metrics:
+            if device.device_id == number:
+                found.append(encode(_seen_device(device, call.who)))
+        if turns.due():
+            await turns.give()
+    if not found and _device(desk.yard, number) is None:
+        raise _no_device(call)
+    return LongAnswer(200, [b"[", *separated(found), b"]"])
+
+
+def _check_served(desk: Desk) -> None:
+    monitor = desk.settings.monitor
+    if not (monitor.enabled and monitor.http_api):
+        key = "monitor.http_api" if monitor.enabled else "monitor.enabled"
+        message = f"The monitor is switched off by {key} in the scheduler's settings."
+        raise WrongRequest("MonitorOff", message, status=404)
+
+
+def _number(call: Call) -> int:
+    text = call.named["id"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise _no_device(call)
+    return int(text)
+
+
+def _no_device(call: Call) -> WrongRequest:
+    shown = call.named["id"][:20]
+    message = f"There is no device {shown}; they are numbered from 0, and GET /api/monitor/metrics lists them."
+    return WrongRequest("UnknownDevice", message, "id", status=404)
+
+
+def _seen_device(device: DeviceMetrics, who: Who) -> DeviceMetrics:
+    """What somebody may know: which tenant holds a device only if they see that tenant."""
+    if may(who, Action.SEE, TenantId(device.tenant_id)):
+        return device
+    return replace(device, tenant_id="", task_id="")
+
+
+def _device(yard: Yard, number: int) -> DeviceMetrics | None:
+    """One device as it is now; none: there is no such number."""
+    nodes = yard.views.nodes
+    for name, first in device_numbers(view.spec for view in nodes.values()).items():
+        if first <= number < first + len(nodes[name].spec.gpus):
+            return _devices(yard, nodes[name], first, instant_of(time.time()))[number - first]
+    return None
+
+
+async def metrics_of(yard: Yard) -> SystemMetrics:
+    """A sample of the yard as it is, taken in slices: with thousands of nodes the event loop goes on meanwhile."""
+    at = instant_of(time.time())
+    numbers = device_numbers(view.spec for view in yard.views.nodes.values())
+    devices, sums, turns = list[DeviceMetrics](), _Sums(), Turns()
+    for name in sorted(yard.views.nodes):
+        node = yard.views.nodes.get(name)
+        if node is None:
+            continue  # it was removed meanwhile
+        found = _devices(yard, node, numbers[name], at)
+        devices += found
+        sums.add(found)
+        if turns.due():
+            await turns.give()
+    counts = yard.views.counts.values()
+    active = (TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.SUSPENDED)
+    tasks = [sum(count.get(status, 0) for status in active) for count in counts]
+    return SystemMetrics(
+        timestamp=at,
+        total_gpus=len(devices),
+        allocated_gpus=sums.allocated,
+        avg_utilization=_mean(sums.utilization, len(devices)),
+        avg_memory_usage=_mean(sums.memory, len(devices)),
+        avg_temperature=_mean(sums.temperature, len(devices)),
+        avg_power_usage=_mean(sums.power, len(devices)),
+        device_metrics=devices,
+        active_tenants=sum(count > 0 for count in tasks),
+        active_tasks=sum(tasks),
+        tenant_utilization={tenant: _mean(*busy) for tenant, busy in sorted(sums.busy.items())},
+    )
+
+
+class _Sums:
+    """What the averages of a sample are made of, added up node by node."""
+
+    def __init__(self) -> None:
+        self.allocated = 0
+        self.utilization = self.memory = self.temperature = self.power = 0.0
+        self.busy: dict[str, tuple[float, int]] = {}
+        """Of the devices that each tenant holds: the sum of their utilization, and how many they are."""
+
+    def add(self, devices: list[DeviceMetrics]) -> None:
+        """Those of one node."""
+        for device in devices:
+            self.allocated += device.allocated
+            self.utilization += device.gpu_utilization
+            self.memory += 100.0 * device.memory_used / (device.memory_total or 1)
+            self.temperature += device.temperature
+            self.power += device.power_usage
+            if device.tenant_id:
+                total, count = self.busy.get(device.tenant_id, (0.0, 0))
+                self.busy[device.tenant_id] = (total + device.gpu_utilization, count + 1)
+
+
+def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
+    told = yard.agents.telemetry.get(node.spec.id)
+    uses = {use.index: use for use in told.gpus} if told and not node.lost else {}
+    found = []
+    for index, card in enumerate(node.spec.gpus):
+        use = uses.get(index, _SILENT)
+        task = next(iter(node.on_gpu[index]), None)
+        view = yard.views.tasks.get(task) if task is not None else None
+        found.append(
+            DeviceMetrics(
+                device_id=first + index,
+                timestamp=at,
+                gpu_utilization=round(use.utilization_percent),
+                memory_used=use.memory_used_mib,
+                memory_total=card.memory_mib,
+                temperature=round(use.temperature_c),
+                power_usage=use.power_watts,
+                power_limit=use.power_limit_watts,
+                fan_speed=round(use.fan_percent),
+                allocated=task is not None,
+                tenant_id=view.spec.tenant if view else "",
+                task_id=spoken_task_id(task) if task is not None else "",
+                node_id=node.spec.id,
+                device_index=index,
+                model=card.model,
+            )
+        )
+    return found
+
+
+def _mean(total: float, count: int) -> float:
+    return round(total / count, 3) if count else 0.0

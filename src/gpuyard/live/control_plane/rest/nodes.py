@@ -1,0 +1,106 @@
+"""Nodes: what they are, and what an operator does to them."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.refusals import UnknownNode
+from gpuyard.core.domain.values import NodeId
+from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encoded, say, separated
+from gpuyard.live.control_plane.rest.call import Call, Desk, Handler
+from gpuyard.live.control_plane.rest.errors import Refused
+from gpuyard.live.control_plane.rest.gpus import gpus_of
+from gpuyard.live.control_plane.rest.query import switch
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.views import NodeView
+from gpuyard.live.wire.answers import MessageAnswer, NodeAnswer, StrayAnswer
+from gpuyard.live.wire.limits import instant_of
+from gpuyard.live.wire.strict import WrongRequest
+from gpuyard.live.wire.tasks import parse_task_id, spoken_task_id
+
+MOST_SILENT_SECONDS = 1e9
+"""What a node says beyond this can not be."""
+DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
+
+
+async def list_nodes(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+    """All of them."""
+    yard, views = desk.yard, desk.yard.views.nodes
+    nodes = await encoded(node_of(yard, view) for name in sorted(views) if (view := views.get(name)) is not None)
+    return LongAnswer(200, [b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
+
+
+async def get_node(desk: Desk, call: Call) -> Answer:
+    """One of them."""
+    node = NodeId(call.named["id"])
+    view = desk.yard.views.nodes.get(node)
+    if view is None:
+        raise Refused(UnknownNode(node))
+    return say(node_of(desk.yard, view))
+
+
+def telling(make: Callable[[NodeId], command.Command]) -> Handler:
+    """A verb that is one command to the engine, answered by the node as it is then."""
+
+    async def handle(desk: Desk, call: Call) -> Answer:
+        await desk.tell(call, make(NodeId(call.named["id"])))
+        return await get_node(desk, call)
+
+    return handle
+
+
+async def drain_node(desk: Desk, call: Call) -> Answer:
+    """Place nothing new there, and move away what allows it."""
+    force = call.asked.get("force", False)
+    await desk.tell(call, command.CordonNode(NodeId(call.named["id"]), drain=True, force=force))
+    return await get_node(desk, call)
+
+
+async def delete_node(desk: Desk, call: Call) -> Answer:
+    """Take it out of the yard."""
+    node = call.named["id"]
+    await desk.tell(call, command.RemoveNode(NodeId(node)))
+    return say(MessageAnswer(f"Node {node} was taken out of the yard."))
+
+
+async def stop_stray(desk: Desk, call: Call) -> Answer:
+    """End an attempt that nobody knows."""
+    node, task = call.named["id"], parse_task_id(call.named["task"])
+    attempt = call.named["attempt"]
+    name = f"Attempt {attempt[:20]} of {spoken_task_id(task)}"
+    known = attempt.isascii() and attempt.isdigit() and len(attempt) < 10
+    if not known or not desk.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
+        message = f"{name} is no stray on node {node}, or the node is not connected; GET the node to see what is."
+        raise WrongRequest("UnknownStray", message, "attempt", status=404)
+    return say(MessageAnswer(f"{name} on node {node} is being ended."))
+
+
+def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
+    """What facts say of a node, and what its agent said last."""
+    spec = view.spec
+    told = yard.agents.telemetry.get(spec.id)
+    session = yard.agents.sessions.get(spec.id)
+    host = told.host if told is not None and told.HasField("host") else None
+    silent = told.supervisor_silent_seconds if told is not None else 0.0
+    gpus = gpus_of(yard, view)
+    return NodeAnswer(
+        id=spec.id,
+        status=view.status,  # type: ignore[arg-type]
+        gpus=len(gpus),
+        gpus_idle=sum(gpu.status == "idle" for gpu in gpus),
+        gpu_models=dict(Counter(gpu.model for gpu in gpus)),
+        cpus=spec.cpus,
+        memory_mb=spec.memory_mib,
+        labels=dict(spec.labels),
+        tasks=[spoken_task_id(task) for task in view.tasks],
+        last_seen=instant_of(told.at) if told and told.at else None,
+        version=session.version if session else None,
+        address=session.address if session else None,
+        cpu_percent=host.cpu_percent if host else None,
+        memory_used_mb=host.memory_used_mib if host else None,
+        load=host.load if host else None,
+        disk_free_mb=host.disk_free_mib if host else None,
+        supervisor_silent_seconds=round(silent, 1) if 0 < silent < MOST_SILENT_SECONDS else None,
+        devices=gpus,
+        strays=[StrayAnswer(spoken_task_id(it.task), it.attempt) for it in (session.strays if session else ())],
+    )

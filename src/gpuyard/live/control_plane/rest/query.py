@@ -1,0 +1,153 @@
+"""What stands behind the question mark: known names, known values, or a sentence with the nearest known one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+from gpuyard.live.wire.limits import LAST_SECOND
+from gpuyard.live.wire.strict import WrongRequest, nearest
+
+MOST_PARAMETERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One name. `read` makes a value of the text, or says with a ValueError what it must be."""
+
+    name: str
+    words: str
+    """What it does, for the manual."""
+    read: Callable[[str], Any]
+    type: Literal["string", "integer", "boolean"] = "string"
+    values: tuple[str, ...] = ()
+    """All it can be; empty: anything of its type."""
+    least: int | None = None
+    most: int | None = None
+    many: bool = False
+    """May be given several times, or with commas between the values; the value is then a list."""
+
+
+def read_query(known: Sequence[Parameter], text: bytes) -> dict[str, Any]:
+    """The values by name; what was not given is not in there."""
+    if not text:
+        return {}
+    by_name = {parameter.name: parameter for parameter in known}
+    values: dict[str, Any] = {}
+    for name, value in _pairs(text):
+        parameter = by_name.get(name)
+        if parameter is None:
+            raise _unknown(name, by_name)
+        if parameter.many:
+            values.setdefault(name, []).extend(_read(parameter, part) for part in value.split(","))
+        elif name in values:
+            raise WrongRequest("GivenTwice", f"{name} is given more than once; it can have one value.", name)
+        else:
+            values[name] = _read(parameter, value)
+    return values
+
+
+def _pairs(text: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+    except ValueError:
+        message = f"There are more than {MOST_PARAMETERS} query parameters; that can not be meant."
+        raise WrongRequest("TooManyParameters", message) from None
+
+
+def _read(parameter: Parameter, value: str) -> object:
+    try:
+        return parameter.read(value)
+    except ValueError as error:
+        shown = value if len(value) <= 60 and value.isprintable() else ascii(value[:60]) + "…"
+        message = f'{parameter.name} is "{shown}"; {error}'
+        message += "" if message.endswith("?") else "."
+        raise WrongRequest("WrongParameter", message, parameter.name) from None
+
+
+def _unknown(name: str, known: dict[str, Parameter]) -> WrongRequest:
+    shown = name if len(name) <= 60 and name.isprintable() else ascii(name[:60]) + "…"
+    if not known:
+        return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here, nor any other.', shown)
+    near = nearest(name, known)
+    hint = f'did you mean "{near}"?' if near else f"known are {', '.join(known)}."
+    return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here; {hint}', shown)
+
+
+# --- kinds of values --------------------------------------------------------------------------------------------------
+
+
+def text(value: str) -> str:
+    """Any text but none."""
+    if not value:
+        raise ValueError("give it a value, or leave it out")
+    if "\0" in value:
+        raise ValueError("it can not contain a NUL character")
+    return value
+
+
+def counted(name: str, words: str, least: int, most: int) -> Parameter:
+    """A parameter that is a whole number between two others."""
+    return Parameter(name, words, number(least, most), "integer", least=least, most=most)
+
+
+def switch(name: str, words: str) -> Parameter:
+    """A parameter that is on or off."""
+    return Parameter(name, words, yes_or_no, "boolean")
+
+
+def number(least: int, most: int) -> Callable[[str], int]:
+    """A whole number between two others."""
+
+    def read(value: str) -> int:
+        digits = value.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) <= 20 and least <= int(value) <= most:
+            return int(value)
+        raise ValueError(f"it must be a whole number from {least:,} to {most:,}")
+
+    return read
+
+
+def yes_or_no(value: str) -> bool:
+    """A switch; given without a value it is on."""
+    if value in {"", "1", "true", "yes"}:
+        return True
+    if value in {"0", "false", "no"}:
+        return False
+    raise ValueError("it must be true or false")
+
+
+def one_of(words: dict[str, Any]) -> Callable[[str], Any]:
+    """One of some words, each with what it stands for."""
+
+    def read(value: str) -> Any:
+        if value in words:
+            return words[value]
+        near = nearest(value, words)
+        raise ValueError(f'did you mean "{near}"?' if near else f"known are {', '.join(words)}")
+
+    return read
+
+
+def instant(value: str) -> float:
+    """RFC 3339, or seconds since 1970."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = _read_date(value)
+    if not isfinite(seconds) or not 0 <= seconds <= LAST_SECOND:
+        raise ValueError("it must lie between the years 1970 and 9999")
+    return seconds
+
+
+def _read_date(value: str) -> float:
+    try:
+        read = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("it must be an instant such as 2026-01-31T12:00:00Z, or seconds since 1970") from None
+    try:
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (OverflowError, ValueError):
+        raise ValueError("it must lie between the years 1970 and 9999") from None

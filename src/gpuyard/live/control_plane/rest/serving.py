@@ -1,0 +1,278 @@
+"""How the application is served: uvicorn with uvloop and httptools, and what it does not do by itself.
+
+uvicorn trusts its clients with four things that we do not: to send a request at all once they have connected, to come
+to an end with its headers, to go on with its body, and to be few. All are bounded here: a client that owes us something
+and sends nothing of it for a while is turned away, and there is a limit of connections, in all and for one address. At
+the limit the connection that has been idle for longest is closed for a new one: idle connections must not keep others
+out. What can not be read as HTTP gets our one shape of errors, too.
+"""
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import NamedTuple, Self, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gpuyard.live.control_plane.descriptors import for_clients, for_http
+from gpuyard.live.control_plane.rest.answer import encode
+from gpuyard.live.control_plane.rest.asgi import HANG_UP, ASGIApp
+from gpuyard.live.control_plane.settings import Tls
+from gpuyard.live.wire.answers import Error, ErrorAnswer
+
+MOST_HEADER_BYTES = 64 << 10
+IDLE_SECONDS = 60.0
+"""Between two requests over one connection, and without any progress of a body."""
+SILENT_SECONDS = 10.0
+"""For the first request of a connection, for the headers of any, and for the handshake of TLS."""
+LEAST_BYTES_PER_SECOND = 16 << 10
+"""Of a body, after that time: anybody may send one to log in."""
+GOODBYE_SECONDS = 3
+"""For answers that are on their way when the server stops; event streams and followed logs end then."""
+
+
+class Limits(NamedTuple):
+    """How many connections there may be."""
+
+    most: int = 4096
+    most_of_one: int = 1024
+    """From one address."""
+    highest_descriptor: int = 1 << 20
+    """The kernel gives out the lowest number that is free: one above this tells that few are left."""
+
+    @classmethod
+    def within(cls, descriptors: int, most: int, most_of_one: int) -> Self:
+        """These, or fewer where the process may open fewer descriptors; one address gets half of them at most."""
+        most = min(most, for_http(descriptors))
+        return cls(most, min(most_of_one, max(1, most // 2)), for_clients(descriptors))
+
+
+class Connections:
+    """All connections of a server, and which of them are idle: for how long tells the order."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._count: Counter[str] = Counter()
+        self._idle: dict[str, dict[_Line, None]] = {}
+        """By address, the one that has been idle for longest first."""
+        self._all_idle: dict[_Line, None] = {}
+
+    def admit(self, line: "_Line", descriptor: int) -> bool:
+        """Whether there is room for a new connection, if need be that of an idle one."""
+        limits, address = self._limits, line.address
+        if self._count[address] >= limits.most_of_one:
+            self._close_one(self._idle.get(address, {}))
+        elif self._count.total() >= limits.most or descriptor > limits.highest_descriptor:
+            self._close_one(self._all_idle)
+        admitted = (
+            self._count[address] < limits.most_of_one
+            and self._count.total() < limits.most
+            and descriptor <= limits.highest_descriptor + _CLOSING
+        )
+        self._count[address] += 1
+        return admitted
+
+    def gone(self, line: "_Line") -> None:
+        """It was closed."""
+        if line.counted:
+            line.counted = False
+            self._count[line.address] -= 1
+            if not self._count[line.address]:
+                del self._count[line.address]
+        self.busy(line)
+
+    def idle(self, line: "_Line") -> None:
+        """It waits for a request from now on."""
+        self._all_idle[line] = None
+        self._idle.setdefault(line.address, {})[line] = None
+
+    def busy(self, line: "_Line") -> None:
+        """It has a request."""
+        if line in self._all_idle:
+            del self._all_idle[line]
+            of_address = self._idle[line.address]
+            del of_address[line]
+            if not of_address:
+                del self._idle[line.address]
+
+    def _close_one(self, idle: "Mapping[_Line, None]") -> None:
+        line = next(iter(idle), None)
+        if line is not None:
+            self.gone(line)
+            line.transport.abort()
+
+
+_CLOSING = 32
+"""Descriptors of connections that were just closed are free a moment later."""
+
+
+def http_server(
+    app: ASGIApp, *, tls: Tls | None = None, idle_seconds: float = IDLE_SECONDS, limits: Limits | None = None
+) -> uvicorn.Server:
+    """A server for sockets that are bound already: `await server.serve(sockets)`, in the loop of the engine."""
+
+    class Line(_Line):
+        """A connection that may be idle for so long."""
+
+        most_idle_seconds = idle_seconds
+        most_silent_seconds = min(idle_seconds, SILENT_SECONDS)
+        all = Connections(limits or Limits())
+
+    config = uvicorn.Config(
+        app,
+        http=Line,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=max(1, round(idle_seconds)),
+        timeout_graceful_shutdown=GOODBYE_SECONDS,
+        ssl_certfile=tls.cert or None if tls else None,
+        ssl_keyfile=tls.key or None if tls else None,
+    )
+    return _Server(config)
+
+
+class _Server(uvicorn.Server):
+    """Signals belong to whoever puts the scheduler together, not to one of its parts."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's own, for sockets that are given, and with less patience for a handshake of TLS."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        config, loop = self.config, asyncio.get_running_loop()
+        protocol = cast("type[_Line]", config.http_protocol_class)
+
+        def made() -> asyncio.Protocol:
+            return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        patience = SILENT_SECONDS if config.ssl else None
+        self.servers = [
+            await loop.create_server(
+                made, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience
+            )
+            for sock in sockets
+        ]
+        self.started = not self.lifespan.should_exit
+
+
+class _Line(HttpToolsProtocol):
+    """One connection. Its patience is limited while the client has something to send; then a timer runs."""
+
+    most_idle_seconds = IDLE_SECONDS
+    most_silent_seconds = SILENT_SECONDS
+    all: Connections
+    address = ""
+    counted = False
+    _in_headers = False
+    _in_body = False
+    _header_bytes = 0
+    _body_bytes = 0
+    _body_began_at = 0.0
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self.counted = True
+        if self.all.admit(self, transport.get_extra_info("socket").fileno()):
+            self.all.idle(self)
+            self._expect(self.most_silent_seconds)
+        else:
+            text = "Too many connections are open, in all or from this address. Close some, or try again in a moment."
+            self._turn_away(503, "TooManyConnections", text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._be_calm()
+        self.all.gone(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > MOST_HEADER_BYTES:
+                text = f"The headers are larger than {MOST_HEADER_BYTES >> 10} KiB, the most that is taken here."
+                self._turn_away(431, "HeadersTooLarge", text)
+            elif self._patience is None:  # it is for all of them: one byte now and then is not enough
+                self._expect(self.most_silent_seconds)
+        elif self._in_body:
+            self._body_bytes += len(data)
+            allowed_seconds = self.most_idle_seconds + self._body_bytes / LEAST_BYTES_PER_SECOND
+            if (
+                self.loop.time() - self._body_began_at > allowed_seconds
+            ):  # a byte now and then is not enough here either
+                self._too_slow(allowed_seconds)
+            else:
+                self._expect(self.most_idle_seconds)
+        else:
+            self._be_calm()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {HANG_UP: self.transport.abort}  # type: ignore[dict-item]  # a function, and ours
+        self._in_headers, self._header_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_headers, self._in_body = False, True
+        self._body_bytes, self._body_began_at = 0, self.loop.time()
+        self.all.busy(self)
+        self._be_calm()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.counted and not self.transport.is_closing() and self.cycle.response_complete:
+            self.all.idle(self)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
+        text = "This is not HTTP as it can be read here; check the request line and the headers."
+        self._turn_away(400, "MalformedHttp", text)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """A client asks for another protocol; it is answered in this one, which needs no words."""
+
+    def _expect(self, seconds: float) -> None:
+        self._be_calm()
+        self._patience = self.loop.call_later(seconds, self._too_slow, seconds)
+
+    def _be_calm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _too_slow(self, seconds: float) -> None:
+        self._turn_away(
+            408, "TooSlow", f"The rest of the request did not come within {seconds:g} s; send it again, faster."
+        )
+
+    def _turn_away(self, status: int, code: str, sentence: str) -> None:
+        """Say why, if nothing else is being said or was said to the same request, and hang up."""
+        self._be_calm()
+        if self.transport.is_closing():
+            return
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        answered = cycle is not None and cycle.response_started and (self._in_body or not cycle.response_complete)
+        if not answered:
+            body = encode(ErrorAnswer(Error(code, sentence)))
+            head = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()

@@ -1,0 +1,223 @@
+"""Tasks that are there: lists, one of them, why it waits, and what may be done to it."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
+from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
+from gpuyard.live.control_plane.access.who import Action, Denied, visible_tenant
+from gpuyard.live.control_plane.rest.answer import Answer, say
+from gpuyard.live.control_plane.rest.call import Call, Desk, Handler
+from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.live.control_plane.rest.lookup import find_answer, find_task, read_answer
+from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, number, one_of, text
+from gpuyard.live.control_plane.scheduler import Page
+from gpuyard.live.control_plane.stores.archive import Filters
+from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
+from gpuyard.live.wire.limits import PositiveSeconds, Priority, instant_of
+from gpuyard.live.wire.strict import Strict, WrongRequest
+from gpuyard.live.wire.tasks import HIGH, LOW, spoken_task_id
+
+USUAL_LIMIT = 100
+STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}
+"""`completed` is 002's word."""
+
+
+def _read_priority(value: str) -> int:
+    named = {"high": HIGH[1], "low": LOW[1]}
+    if value in named:
+        return named[value]
+    try:
+        return number(0, 100)(value)
+    except ValueError:
+        raise ValueError("it must be high, low or a whole number from 0 to 100") from None
+
+
+def _read_cursor(value: str) -> TaskId:
+    try:
+        inner = urlsafe_b64decode(value.encode("ascii")).decode("ascii")
+        return TaskId(number(1, 2**63 - 1)(inner.removeprefix("before ")))
+    except ValueError:
+        raise ValueError("it must be the next_cursor of the page before, unchanged") from None
+
+
+def cursor_of(task: TaskId) -> str:
+    """The name of the page that begins behind a task."""
+    return urlsafe_b64encode(f"before {task}".encode()).decode()
+
+
+def cursor_or_none(task: TaskId | None) -> str | None:
+    """The same; none: there is no further page."""
+    return None if task is None else cursor_of(task)
+
+
+FILTERS = (
+    Parameter(
+        "status",
+        "Only these; several with commas between them, or given again. completed stands for success.",
+        one_of(STATUSES),
+        values=tuple(STATUSES),
+        many=True,
+    ),
+    Parameter("tenant", "Only this tenant's.", text),
+    Parameter("priority", "high, low or a number from 0 to 100.", _read_priority),
+    Parameter("user", "Only those this user submitted.", text),
+    Parameter("project", "Only this project's.", text),
+    Parameter("name", "Only those of exactly this name.", text),
+    Parameter("since", "Created then or later: 2026-01-31T12:00:00Z, or seconds since 1970.", instant),
+    counted("limit", f"Tasks on a page, {USUAL_LIMIT} if left out.", 1, 1000),
+    Parameter("cursor", "The next_cursor of the page before.", _read_cursor),
+)
+
+
+class RawTaskList(Struct, frozen=True):
+    """A page whose tasks are JSON already."""
+
+    tasks: list[Any]
+    total: int
+    next_cursor: str | None
+
+
+class TaskChange(Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be changed of a task that is there. What is left out stays as it is."""
+
+    priority: Priority | None = None
+    """Within its class."""
+    timeout: PositiveSeconds | None = None
+    """Longest run of one attempt, in seconds from its start; it can only be raised."""
+
+
+_read_change = Strict(TaskChange).json
+
+
+async def list_tasks(desk: Desk, call: Call) -> Answer:
+    """A page of them."""
+    return page_of(await find_page(desk, call), lambda answer: answer)
+
+
+async def find_page(desk: Desk, call: Call, asked: Mapping[str, Any] | None = None) -> Page:
+    """What the caller asks for and may see; `asked` in place of what the query says."""
+    asked, seen = call.asked if asked is None else asked, visible_tenant(call.who)
+    tenant = asked.get("tenant")
+    if seen is not None and tenant not in {None, seen}:
+        raise NotAllowed(Denied(403, "Forbidden", f"{call.who.username} sees the tasks of tenant {seen} only."))
+    filters = Filters(
+        statuses=tuple(dict.fromkeys(asked.get("status", ()))),
+        tenant=seen if tenant is None else TenantId(tenant),
+        priority=asked.get("priority"),
+        user=asked.get("user"),
+        project=asked.get("project"),
+        name=asked.get("name"),
+        since=asked.get("since"),
+    )
+    return await desk.yard.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
+
+
+def page_of(page: Page, told: Callable[[Raw], Any]) -> Answer:
+    """A page, each of its tasks told in some way."""
+    return say(RawTaskList([told(answer) for answer in page.answers], page.total, cursor_or_none(page.next_cursor)))
+
+
+async def get_task(desk: Desk, call: Call) -> Answer:
+    """All about one."""
+    _, answer = await find_answer(desk, call)
+    return Answer(200, answer)
+
+
+async def explain_task(desk: Desk, call: Call) -> Answer:
+    """Why it waits and when it will start; of one that does not wait, what there is to say about it."""
+    task, encoded = await find_answer(desk, call)
+    told = read_answer(encoded)
+    found = await desk.yard.explain(task) if told.status not in ENDED else None
+    if found is None or found.reason is None or isinstance(found.reason, UnknownTask):
+        reason, code = told.reason, told.reason_code
+    else:
+        reason, code = found.reason.sentence(), found.reason.code
+        if told.attempts and told.status is TaskStatus.PENDING:
+            reason = told.reason or reason  # with what became of its last attempt
+    return say(
+        ExplainAnswer(
+            spoken_task_id(task),
+            told.status,
+            reason,
+            code,
+            found.ahead if found else 0,
+            _instant_or_none(found.starts_at if found else None),
+            _instant_or_none(found.starts_low if found else None),
+            _instant_or_none(found.starts_high if found else None),
+            list(found.nodes) if found and found.nodes else told.node_ids,
+            found is not None and found.guessed,
+            told.estimated_seconds,
+            told.estimated_low_seconds,
+            told.estimated_high_seconds,
+            told.predicted_from,
+            list(found.model_ran_on) if found else [],
+            told.forecasts,
+            found is not None and found.more_ahead,
+        )
+    )
+
+
+def _instant_or_none(at: float | None) -> str | None:
+    return None if at is None else instant_of(at)
+
+
+async def cancel_task(desk: Desk, call: Call) -> Answer:
+    """End it; one that had ended stays as it was."""
+    return say(await cancel(desk, call, done="cancelled", doing="stopped"))
+
+
+async def cancel(desk: Desk, call: Call, *, done: str, doing: str) -> CancelAnswer:
+    """What became of it, with the words of whoever asks for what is done and what is still being done."""
+    task = await find_task(desk, call, Action.STOP)
+    name = spoken_task_id(task)
+    try:
+        await desk.tell(call, command.CancelTask(task))
+    except Refused as refused:
+        if not isinstance(refused.refusal, TaskIsOver | UnknownTask):
+            raise
+        _, encoded = await find_answer(desk, call)
+        status = read_answer(encoded).status
+        return CancelAnswer(name, name, status, f"{name} had ended before ({status}); nothing was changed.")
+    view = desk.yard.views.tasks.get(task)
+    if view is None or view.status is TaskStatus.CANCELLED:
+        return CancelAnswer(name, name, TaskStatus.CANCELLED, f"{name} was {done}.")
+    return CancelAnswer(name, name, view.status, f"{name} is being {doing}.")
+
+
+async def change_task(desk: Desk, call: Call) -> Answer:
+    """Another priority, a longer time."""
+    task = await find_task(desk, call, Action.STOP)
+    change = _read_change(await call.body())
+    if change.priority is None and change.timeout is None:
+        raise WrongRequest("NothingAsked", "Name a priority or a timeout that the task is to have.")
+    if change.timeout is not None:  # first, because it is the one that can be refused
+        await _extend(desk, call, task, change.timeout)
+    if change.priority is not None:
+        await desk.tell(call, command.ChangePriority(task, change.priority))
+    return await get_task(desk, call)
+
+
+async def _extend(desk: Desk, call: Call, task: TaskId, seconds: float) -> None:
+    try:
+        await desk.tell(call, command.ExtendTask(task, timeout_seconds=seconds))
+    except Refused as refused:
+        if not isinstance(refused.refusal, NotLonger):
+            raise
+        message = f"{spoken_task_id(task)} may run longer than {seconds:g} s already; a timeout can only be raised."
+        raise WrongRequest(refused.refusal.code, message, "timeout", status=409) from None
+
+
+def telling(make: Callable[[TaskId], command.Command]) -> Handler:
+    """A verb that is one command to the engine, answered by the task as it is then."""
+
+    async def handle(desk: Desk, call: Call) -> Answer:
+        task = await find_task(desk, call, Action.STOP)
+        await desk.tell(call, make(task))
+        return await get_task(desk, call)
+
+    return handle

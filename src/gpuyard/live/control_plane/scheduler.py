@@ -1,0 +1,779 @@
+"""The yard as its server holds it: one place that REST and the command line of the server ask.
+
+It puts the parts together (loop, views, agents, archive, secrets, requests that may be sent again) and sees to what
+belongs to none of them: what goes to the archive, and when a snapshot is due.
+"""
+
+import asyncio
+import secrets as secrets_module
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import structlog
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.errors import JournalError, StorageFull
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import NewTask, TaskRange, TaskSpec
+from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
+from gpuyard.core.engine.advice import Advisor
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.folders import FolderNotSafe
+from gpuyard.core.journal.port import Audit
+from gpuyard.core.journal.records import Position, Record
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.live.control_plane.access.who import Via, Who
+from gpuyard.live.control_plane.clock import EngineClock, read_note, write_note
+from gpuyard.live.control_plane.lifecycle_log import Chronicle
+from gpuyard.live.control_plane.loop import HEAVY, Facts, Loop
+from gpuyard.live.control_plane.nodes.agents import Agents
+from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller, cards_of
+from gpuyard.live.control_plane.prediction.runtime_estimator import Forecaster
+from gpuyard.live.control_plane.stores.archive import Archive, Filters, Row, SubmitKey
+from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError
+from gpuyard.live.control_plane.stores.idempotency import Answer, SentRequests, keys_of
+from gpuyard.live.control_plane.stores.recovery import picture, recover
+from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.control_plane.stores.snapshotter import write_beside
+from gpuyard.live.control_plane.stores.system_users import SystemUsers
+from gpuyard.live.control_plane.stream import Stream
+from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
+from gpuyard.live.control_plane.worker_threads import Lanes
+from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from gpuyard.learn.performance.ended_tasks import Ran
+
+T = TypeVar("T")
+ARCHIVE_SECONDS = 1.0
+CLOCK_SECONDS = 5.0
+MOST_ORIGIN = 2**53 - 1
+"""So that every program that reads JSON reads it right."""
+KEEP_KEYS_SECONDS = 86_400.0
+"""How long a request that is sent again is recognised."""
+MODEL_SECONDS = 5.0
+"""How often it is looked whether there is a new performance model."""
+MOST_JUDGED = 10_000
+"""Ended tasks among which those are looked for that a model is judged by."""
+SMALL_YARD = 1_000
+"""Tasks, their views and nodes of which a snapshot is made within the loop: some ten milliseconds."""
+SNAPSHOT_FOLDER = "making"
+"""In the journal's folder: a snapshot that is being written by another process."""
+SNAPSHOT_PAUSES = 10.0
+"""A snapshot that took long is followed by a pause so many times as long."""
+MOST_FAILED = 3
+"""After so many failures in a row the loop makes the snapshot itself: else the journal would grow for ever."""
+STOP_SECONDS = 10.0
+UNKNOWN_TASKS = 10_000
+"""At least so many task numbers are left out by a scheduler that takes over: which were given out, an old copy does not
+know."""
+PATIENCE_MARGIN_SECONDS = 5.0
+"""Nodes count their patience from when they hear of it, which is later than the fact."""
+TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
+COUNT_SECONDS, MOST_COUNTS = 1.0, 64
+"""How long a count of open tasks is told again in a large yard, and how many such counts are kept."""
+MOST_ENCODED = 10_000
+"""Answers for lists that are kept: some 10 MB."""
+REASONS_AT_MOST = 200
+"""Waiting tasks in one list of which the engine is asked why they wait."""
+
+log = structlog.get_logger()
+_encode = msgspec.json.Encoder().encode
+
+
+def _drawn_origin() -> int:
+    return secrets_module.randbelow(MOST_ORIGIN) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What one request asks for: tasks that differ only in their array index, with the values of their secrets."""
+
+    specs: Sequence[TaskSpec]
+    secrets: Mapping[str, str]
+    after_success: Sequence[int] = ()
+    after_any: Sequence[int] = ()
+    """Requests of the same batch, by their places in it, that theirs wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list: answers as JSON, newest first."""
+
+    answers: list[msgspec.Raw]
+    total: int
+    next_cursor: TaskId | None
+
+
+class Yard:
+    """All parts of a running scheduler."""
+
+    def __init__(
+        self,
+        journal: SqliteJournal,
+        engine: Engine,
+        views: Views,
+        archive: Archive,
+        secrets: SecretStore,
+        *,
+        join_token: str,
+        run_as: Callable[[TenantId], str] = lambda _: "",
+        system_users: SystemUsers | None = None,
+        heartbeat_seconds: float = 5.0,
+        offline_after_seconds: float = 15.0,
+        sweep_seconds: float = 5.0,
+        snapshot_seconds: float = 30.0,
+        snapshot_folder: Path | None = None,
+        small_yard: int = SMALL_YARD,
+        retired_folder: Path | None = None,
+        audit_folder: Path | None = None,
+        audit_seconds: float = 365 * 86_400.0,
+        request_key: bytes = b"",
+        keep_seconds: float = 30 * 86_400.0,
+        forecaster: Forecaster | None = None,
+        foreteller: Foreteller | None = None,
+        advisor: Advisor | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        clock_file: Path | None = None,
+        yard_key: bytes = b"",
+        take_over: bool = False,
+        unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
+        origin: int | None = None,
+    ) -> None:
+        self.journal = journal
+        self.views = views
+        self.archive = archive
+        self.secrets = secrets
+        self._run_as = run_as
+        self.system_users = system_users or SystemUsers()
+        self.stream = Stream()
+        self.lanes = Lanes()
+        self._chronicle = Chronicle(views)
+        self._clock = clock
+        self._clock_file = clock_file
+        note = read_note(clock_file) if clock_file is not None else None
+        self.clock = EngineClock(engine.state.now, clock, note)
+        self._origin = _drawn_origin() if origin is None else origin
+        self._take_over = take_over
+        self._offline_after_seconds = offline_after_seconds
+        self.loop = Loop(
+            engine,
+            journal,
+            self._hear,
+            clock=self.clock,
+            rebuild=self._rebuild,
+            sweep_seconds=sweep_seconds,
+            stopwatch=clock.monotonic,
+        )
+        self.agents = Agents(
+            self.loop,
+            views,
+            join_token=join_token,
+            secrets=secrets.get,
+            run_as=self.account_of,
+            heartbeat_seconds=heartbeat_seconds,
+            offline_after_seconds=offline_after_seconds,
+            yard_key=yard_key,
+            take_over=take_over,
+            draw_origin=_drawn_origin,
+            unsafe_labels=unsafe_labels,
+            position_at=journal.position_at,
+        )
+        self.ready = False
+        self.stopping = False
+        self._snapshot_seconds = snapshot_seconds
+        self._snapshot_folder = snapshot_folder
+        self._small_yard = small_yard
+        self._retired_folder = retired_folder
+        self._audit = None if audit_folder is None else Audit(audit_folder, _is_of_somebody)
+        self._audit_seconds = audit_seconds
+        self._requests = SentRequests(archive, request_key)
+        self._keep_seconds = keep_seconds
+        self.forecaster = forecaster
+        self.foreteller = foreteller
+        self._advisor = advisor
+        self._snapshot_at = journal.head.seq
+        self._counted: dict[Filters, tuple[asyncio.Future[int], float]] = {}
+        """How many open tasks match, and until when that is told again."""
+        self._archived_seq = 0
+        """The archive has every task that ended by a fact up to this one."""
+        self._snapshots_failed = 0
+        """How many in a row were not written by the process for it."""
+        self._copy: tuple[int, asyncio.Task[Engine]] | None = None
+        """An engine as the journal has it up to that fact, while there is no space left."""
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def account_of(self, tenant: TenantId, user: str) -> str:
+        """The system account that the scheduler maps a user's tasks to, or else the tenant's; empty: none."""
+        return self.system_users.of(user) or self._run_as(tenant)
+
+    async def run(self, version: str) -> None:
+        """Until `stop`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                works = (
+                    self.agents.watch(),
+                    self._requests.fill_filter(),
+                    self._keep_archive(),
+                    self._keep_snapshots(),
+                    self._keep_model(),
+                    self._keep_clock(),
+                    self._begin(version),
+                )
+                self.agents.deposed = asyncio.get_running_loop().create_future()
+                deposed = group.create_task(_failing(self.agents.deposed))
+                beside = [group.create_task(work) for work in works]
+                with suppress(StorageFull):  # it was told to stop while it waited for room
+                    await self.loop.run()
+                for task in (*beside, deposed):
+                    task.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            self.ready, self.stopping = False, True
+            self._chronicle.write_all()
+
+    async def _begin(self, version: str) -> None:
+        order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
+        await self.loop.tell(order)
+        if self._take_over:  # the first node that comes may not be the one that has heard of the latest tasks
+            left_out = UNKNOWN_TASKS + secrets_module.randbelow(
+                9 * UNKNOWN_TASKS
+            )  # the same copy may be restored twice
+            await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + left_out)))
+        self.ready = True
+
+    async def stop(self, patience_seconds: float) -> None:
+        """Say good-bye to the nodes, put everything away, and end."""
+        self.ready, self.stopping = False, True
+        with suppress(StorageFull, TimeoutError):  # then it ends as if it were killed: what is durable is durable
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.loop.tell(command.EndEpoch(patience_seconds))
+                self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
+                await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
+                await self._archive_now()
+                await self._save_snapshot(at_once=True)
+        self._note_clock()
+        self.loop.stop()
+
+    def _rebuild(self) -> Engine:
+        return recover(self.journal, self._advisor)[0]
+
+    def _hear(self, records: Sequence[Record]) -> None:
+        """Committed facts: the only way anything outside the engine learns of them."""
+        views, agents = self.views, self.agents
+        for record in records:
+            views.apply(record)
+            try:
+                agents.hear(record)
+            except Exception:  # the fact is durable: all nodes register anew and are told what follows from what is so
+                log.exception("dispatch_failed", seq=record.seq)
+                agents.begin_anew()
+            event = record.fact
+            if isinstance(event, fact.TaskSubmitted) and event.key:
+                self._requests.note(event, record.at)
+            elif isinstance(event, fact.TaskEnded) and self.forecaster is not None:
+                self.forecaster.ended(views.tasks[event.task], record.at)
+        self.stream.publish(records)
+        self._chronicle.hear(records)
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self, submissions: Sequence[Submission], who: Who, *, key: str = "", body: bytes = b""
+    ) -> list[TaskView] | Refusal:
+        """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
+        name = (submissions[0].specs[0].tenant, key)
+        digest = self._requests.digest(body) if key else ""
+        answer: Answer = asyncio.get_running_loop().create_future()
+        if key and (known := await self._sent_before(name, digest, answer)) is not None:
+            numbers = await asyncio.shield(known)
+            return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
+        given: list[TaskId] = []
+
+        def undo() -> None:
+            """Its numbers are another request's next: its secrets must not be found there, nor be dropped later."""
+            if given and any(submission.secrets for submission in submissions):
+                try:
+                    self.secrets.drop(given)
+                except StoreError as error:
+                    log.warning("secrets_stay", message=str(error))
+
+        def make(state: State) -> command.Command:
+            undo()  # asked again, should another request of its batch have broken the engine
+            given.clear()
+            tasks = []
+            secrets: dict[TaskId, Mapping[str, str]] = {}
+            numbers = _numbers(submissions, state.last_task)
+            for submission in submissions:
+                waits = _in_the_batch(submission, numbers)
+                for asked in submission.specs:
+                    spec = asked if waits is None else waits.added_to(asked)
+                    given.append(TaskId(state.last_task + 1 + len(given)))
+                    tasks.append(NewTask(given[-1], spec))
+                    if submission.secrets:
+                        secrets[given[-1]] = submission.secrets
+            if secrets:
+                self.secrets.put(secrets)
+            return command.SubmitTasks(tuple(tasks), key, digest)
+
+        facts: Facts | Refusal
+        try:
+            seen = await self._foretold(submissions)
+            if isinstance(seen, Refusal):
+                facts = seen
+            else:
+                submissions = await self._forecast(seen)
+                facts = await self.loop.tell(make, by(who), _weight(submissions), undo)
+        except BaseException as error:
+            self._requests.fail(name)
+            answer.set_exception(error)
+            answer.exception()  # whoever waits for it sees it; nobody else has to
+            raise
+        if isinstance(facts, Refusal):
+            self._requests.fail(name)
+            answer.set_result(facts)
+            return facts
+        answer.set_result(given)
+        return [self.views.tasks[task] for task in given]
+
+    async def _foretold(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
+        """The same with what is foretold of those that say what they compute; a refusal where one can not fit."""
+        foreteller = self.foreteller
+        if foreteller is None or not any(submission.specs[0].work for submission in submissions):
+            return submissions
+        cards = cards_of(view.spec for view in self.views.nodes.values())
+        told = await asyncio.to_thread(foreteller.all_foretold, [one.specs for one in submissions], cards)
+        if isinstance(told, Refusal):
+            return told
+        return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
+
+    async def _sent_before(self, name: tuple[TenantId, str], digest: str, answer: Answer) -> Answer | None:
+        try:
+            return await self._requests.known(name, digest, answer)
+        except BaseException as error:
+            if self._requests.is_first(name, answer):
+                self._requests.fail(name)
+                answer.set_exception(error)
+                answer.exception()  # whoever waits for it sees it; nobody else has to
+            raise
+
+    async def _forecast(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
+        """The same with estimates of how long they run. The tasks of an array have one estimate: they differ only in number."""
+        forecaster, now = self.forecaster, self.loop.clock()
+        if forecaster is None:
+            return submissions
+        foreseen, turns = [], Turns()
+        for submission in submissions:
+            first = forecaster.foreseen(submission.specs[0], now)
+            specs = [first]
+            for spec in submission.specs[1:]:
+                specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
+                if turns.due():
+                    await turns.give()
+            foreseen.append(Submission(specs, submission.secrets, submission.after_success, submission.after_any))
+            if turns.due():
+                await turns.give()
+        return foreseen
+
+    def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
+        return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
+
+    async def tell(self, asked: command.Command, who: Who) -> Facts | Refusal:
+        """Any other command, in somebody's name."""
+        return await self.loop.tell(asked, by(who))
+
+    async def look(self, question: Callable[[State, float], T], weight: int = 0) -> T:
+        """Ask the engine's state. With no space left it is ahead of what could be written: then the journal's is asked."""
+        try:
+            answer = await self.loop.look(question, weight)
+        except StorageFull:
+            return question(await self._committed_state(), self.loop.clock())
+        self._copy = None
+        return answer
+
+    async def _committed_state(self) -> State:
+        """Read once for as long as nothing comes into the journal."""
+        seq = self.loop.committed
+        if self._copy is None or self._copy[0] != seq:
+            self._copy = (seq, asyncio.create_task(self.lanes.snapshots.run(self._rebuild)))
+        try:
+            engine = await asyncio.shield(self._copy[1])
+        except Exception:
+            self._copy = None
+            raise
+        return engine.state
+
+    async def explain(self, task: TaskId) -> Explanation:
+        """Why a task waits and when it is expected to start."""
+        weight = HEAVY  # behind 200 tasks with estimates it takes tenths of a second: in a thread
+        return await self.look(lambda state, now: explain(state, task, now, self._revise(now)), weight)
+
+    def _revise(self, now: float) -> Revise | None:
+        """How long a waiting task is predicted to run, with what has ended since it came."""
+        forecaster = self.forecaster
+        return None if forecaster is None else lambda task: forecaster.today(task.spec, now)
+
+    async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
+        """What the API tells of a task, and whose it is."""
+        view = self.views.tasks.get(task)
+        if view is None:
+            kept = await self.lanes.archive.run(self.archive.get, task)
+            if kept is None:
+                return None
+            return TenantId(msgspec.json.decode(kept, type=_Tenant).tenant_id), kept
+        return view.spec.tenant, await self.encoded(view)
+
+    async def encoded(self, view: TaskView) -> bytes:
+        """A task's answer as JSON, with the reason it waits."""
+        if view.waits:
+            reason = await self.look(lambda state, now: why_waits(state, view.id, now))
+            if reason is not None:
+                return _encode(view.answer(reason.sentence(), reason.code))
+        return _encode(view.answer())
+
+    async def newest(self, wanted: Callable[[TaskView], bool]) -> list[TaskView]:
+        """All open tasks that are wanted, newest first."""
+        return await self.views.newest(wanted)
+
+    async def page(self, filters: Filters, before: TaskId | None, limit: int) -> Page:
+        """Tasks newest first, open and ended alike."""
+        wanted = _wanted(filters)
+        here = await self.views.newest(wanted, before, limit + 1)
+        reasons = await self._reasons(here)
+        ended = not filters.statuses or any(status in ENDED for status in filters.statuses)
+        matching = [view for view in self.views.over.values() if wanted(view)]
+        kept, total = [], len(matching) + await self._count_open(filters, wanted)
+        if ended:
+            kept = await self.lanes.archive.run(self.archive.page, filters, before, limit + 1)
+            total += await self.lanes.archive.run(self.archive.count, filters)
+            over = [view.id for view in matching]
+            double = await self.lanes.archive.run(self.archive.statuses, over) if over else {}
+            kept = [(task, answer) for task, answer in kept if task not in double]
+            total -= len(double)
+        mine = ((view.id, self._row(view, *reasons.get(view.id, (None, None)))) for view in here)
+        both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
+        cursor = both[limit - 1][0] if len(both) > limit else None
+        return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
+
+    async def reason_of_new(self, view: TaskView) -> tuple[str | None, str | None]:
+        """Why a task waits that was just accepted; not told where many wait, because it takes time that grows with them."""
+        waiting = sum(counts.get(TaskStatus.PENDING, 0) for counts in self.views.counts.values())
+        if not view.waits or waiting > REASONS_AT_MOST:
+            return None, None
+        return (await self._reasons([view])).get(view.id, (None, None))
+
+    async def _reasons(self, views: Sequence[TaskView]) -> dict[TaskId, tuple[str, str]]:
+        waiting = [view.id for view in views if view.waits]
+        if not waiting:
+            return {}
+
+        def ask(state: State, now: float) -> dict[TaskId, tuple[str, str]]:
+            told: dict[Refusal, tuple[str, str]] = {}
+            found = why_all_wait(state, waiting[:REASONS_AT_MOST], now)
+            for reason in found.values():
+                if reason not in told:
+                    told[reason] = (reason.sentence(), reason.code)
+            return {task: told[reason] for task, reason in found.items()}
+
+        return await self.look(ask)
+
+    def _row(self, view: TaskView, reason: str | None, code: str | None) -> bytes:
+        """A task of a list. Of a task that waits, the same answer is given until something about it changes."""
+        if not view.waits:
+            return _encode(view.answer(reason, code))
+        encoded = self.views.encoded
+        before = encoded.get(view.id)
+        if before is not None and before[0] == reason:
+            return before[1]
+        if len(encoded) >= MOST_ENCODED:
+            encoded.clear()
+        answer = _encode(view.answer(reason, code))
+        encoded[view.id] = (reason, answer)
+        return answer
+
+    async def _count_open(self, filters: Filters, wanted: Callable[[TaskView], bool]) -> int:
+        """How many open tasks match: known by status and tenant, else counted at most once a second."""
+        if filters == Filters(statuses=filters.statuses, tenant=filters.tenant):
+            return self.views.open_tasks(filters.statuses, filters.tenant)
+        before = self._counted.get(filters)
+        if before is not None and (before[1] > self._clock.monotonic() or not before[0].done()):
+            return await asyncio.shield(before[0])
+        if len(self._counted) >= MOST_COUNTS:
+            self._counted.clear()
+        keep_seconds = COUNT_SECONDS if len(self.views.tasks) > LOOKED_AT_ONCE else 0.0
+        count = asyncio.create_task(self._count(wanted))
+        self._counted[filters] = (count, self._clock.monotonic() + keep_seconds)
+        return await asyncio.shield(count)
+
+    async def _count(self, wanted: Callable[[TaskView], bool]) -> int:
+        return len(await self.views.newest(lambda view: view.status not in ENDED and wanted(view)))
+
+    # --- beside the loop ---------------------------------------------------------------------------------------------
+
+    async def _keep_archive(self) -> None:
+        while True:
+            await asyncio.sleep(ARCHIVE_SECONDS)
+            await self._archive_now()
+
+    async def _archive_now(self) -> None:
+        """Move ended tasks and request keys out of memory."""
+        while self.loop.hearing:
+            await asyncio.sleep(0.001)  # a request's key is kept with all of its tasks or with none
+        views, seq = self.views, self.views.last_seq
+        ended, views.just_ended = views.just_ended, []
+        keys = self._requests.take_accepted()
+        if not ended and not keys:
+            self._archived_seq = seq
+            return
+        rows, turns = [], Turns()
+        for view in ended:
+            rows.append(row_of(view))
+            if turns.due():
+                await turns.give()
+        try:
+            await self.lanes.archive_writer.run(self._write_archive, rows, keys_of(keys), seq)
+        except StoreError as error:
+            views.just_ended = ended + views.just_ended
+            self._requests.put_back(keys)
+            if isinstance(error, StoreDamaged):
+                log.error("archive_set_aside", message=self.archive.start_over(error))
+            else:
+                log.warning("archive_waits", message=str(error))
+            return
+        views.archived([view.id for view in ended])
+        self._archived_seq = seq
+        if with_secrets := [view.id for view in ended if view.spec.secrets]:
+            try:
+                await self.lanes.archive_writer.run(self.secrets.drop, with_secrets)
+            except StoreError as error:
+                log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
+        self._requests.archived(keys)
+
+    def _write_archive(self, rows: list[Row], keys: list[SubmitKey], seq: int) -> None:
+        if keys:
+            self.archive.remember(keys)
+        self.archive.add(rows, seq)
+
+    async def _keep_model(self) -> None:
+        """Take a new model when there is one."""
+        models = None if self.foreteller is None else self.foreteller.models
+        while models is not None and models.path is not None:
+            await asyncio.to_thread(models.renew, self._ended_after)
+            await asyncio.sleep(MODEL_SECONDS)
+
+    def _ended_after(self, instant: float) -> "list[Ran]":
+        """Tasks that ended after an instant and say how right a model is."""
+        from gpuyard.learn.performance.ended_tasks import ran_of
+
+        try:
+            return [one for one in ran_of(self.archive.newest(MOST_JUDGED)) if one.ended_at > instant]
+        except StoreError as error:
+            log.warning("model_not_judged", message=str(error))
+            return []
+
+    async def _keep_clock(self) -> None:
+        """Note the engine's time for the next scheduler on this machine."""
+        while True:
+            self._note_clock()
+            await asyncio.sleep(CLOCK_SECONDS)
+
+    def _note_clock(self) -> None:
+        self.clock.ahead_seconds()
+        if self._clock_file is not None:
+            write_note(self._clock_file, self.clock.note())
+
+    async def _keep_snapshots(self) -> None:
+        took = 0.0
+        while True:
+            await asyncio.sleep(max(self._snapshot_seconds, SNAPSHOT_PAUSES * took))
+            try:
+                await self._archive_now()
+                began = self._clock.monotonic()
+                await self._save_snapshot()
+                took = self._clock.monotonic() - began
+                await self.lanes.snapshots.run(self._tidy)
+            except Exception:  # a snapshot is a convenience: the journal has everything
+                log.exception("snapshot_failed")
+
+    async def _save_snapshot(self, *, at_once: bool = False) -> None:
+        """A small yard is copied within the loop, in milliseconds; of a large one another process makes the snapshot."""
+        if self.loop.full or self.loop.committed == self._snapshot_at:
+            return
+        size = len(self.loop.engine.state.tasks) + len(self.views.tasks) + len(self.views.nodes)
+        if at_once or size <= self._small_yard or self._snapshots_failed >= MOST_FAILED:
+            snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
+            await self.lanes.snapshots.run(self.journal.save_snapshot, snapshot)
+            position = snapshot.position
+        else:
+            position = await self._snapshot_by_process()
+        self._snapshots_failed = 0
+        await self.lanes.snapshots.run(self._show_snapshot, position)
+        self._snapshot_at = position.seq
+
+    async def _snapshot_by_process(self) -> Position:
+        position, beside = self.journal.head, self.journal.folder / SNAPSHOT_FOLDER
+        self._snapshots_failed += 1
+        await self.lanes.snapshots.run(
+            partial(shutil.rmtree, beside, ignore_errors=True)
+        )  # of a process that was stopped
+        await write_beside(self.journal.folder, position, self._archived_seq, beside)
+        await self.lanes.snapshots.run(self.journal.adopt_snapshot, position, beside)
+        return position
+
+    def _show_snapshot(self, position: Position) -> None:
+        """Show the newest to people under a name that stays."""
+        if self._snapshot_folder is not None:
+            shown = self._snapshot_folder / "state.json"
+            beside = shown.with_suffix(".new")
+            beside.unlink(missing_ok=True)
+            beside.touch(mode=0o600)
+            shutil.copyfile(self.journal.snapshot_path(position.seq), beside)
+            beside.replace(shown)
+
+    def _tidy(self) -> None:
+        try:
+            self.journal.retire(into=self._retired_folder, audit=self._audit)
+        except (JournalError, FolderNotSafe) as error:
+            log.warning("facts_stay", message=str(error))  # the journal grows, and it is tried again
+        now = self._clock.wall()
+        self._thin_out_audit(now)
+        while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
+            time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn
+        while self.archive.forget_keys(now - KEEP_KEYS_SECONDS, step=TIDY_STEP) >= TIDY_STEP:
+            time.sleep(TIDY_PAUSE_SECONDS)
+
+    def _thin_out_audit(self, now: float) -> None:
+        """Remove what is older than it has to be."""
+        if self._audit is None:
+            return
+        for path in self._audit.folder.glob("audit-*.jsonl.gz"):
+            with suppress(OSError):
+                if path.stat().st_mtime < now - self._audit_seconds:
+                    path.unlink()
+
+
+def _is_of_somebody(record: Record) -> bool:
+    """Whether a fact says what a user or the settings wanted; reports of nodes are many, and no deeds of people."""
+    return bool(record.by) and not record.by.startswith("agent:")
+
+
+class _Tenant(msgspec.Struct):
+    tenant_id: str
+
+
+def _weight(submissions: Sequence[Submission]) -> int:
+    """About how much work a request is: its tasks, what each of them waits for, and once the tasks of each range."""
+    weight = 0
+    for submission in submissions:
+        spec = submission.specs[0]
+        ranges = (*spec.after_success_ranges, *spec.after_any_ranges)
+        waits = len(spec.after_success) + len(spec.after_any) + len(ranges)
+        waits += len(submission.after_success) + len(submission.after_any)
+        weight += len(submission.specs) * (1 + waits) + sum(last - first + 1 for first, last in ranges)
+    return weight
+
+
+async def _failing(future: "asyncio.Future[None]") -> None:
+    """Until it fails, with its error."""
+    await future
+
+
+def by(who: Who) -> str:
+    """Who and from where, as every fact carries it."""
+    prefix = "local:" if who.via is Via.LOCAL else ""
+    return f"{prefix}{who.username}@{who.address}"
+
+
+def row_of(view: TaskView) -> Row:
+    """An ended task for the archive."""
+    spec = view.spec
+    assert view.finished_at is not None
+    return Row(
+        view.id,
+        spec.tenant,
+        view.status,
+        spec.task_class,
+        view.priority,
+        spec.user,
+        spec.project,
+        spec.name,
+        view.submitted_at,
+        view.finished_at,
+        _encode(view.answer()),
+    )
+
+
+def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
+    def wanted(view: TaskView) -> bool:
+        spec = view.spec
+        return (
+            (not filters.statuses or view.status in filters.statuses)
+            and (filters.tenant is None or spec.tenant == filters.tenant)
+            and (filters.priority is None or view.priority == filters.priority)
+            and (filters.user is None or spec.user == filters.user)
+            and (filters.project is None or spec.project == filters.project)
+            and (filters.name is None or spec.name == filters.name)
+            and (filters.since is None or view.submitted_at >= filters.since)
+        )
+
+    return wanted
+
+
+def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
+    """Which numbers the tasks of each request will have."""
+    numbers, first = [], last + 1
+    for submission in submissions:
+        numbers.append(range(first, first + len(submission.specs)))
+        first += len(submission.specs)
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """What the tasks of a request wait for in their own batch, now that those have numbers. All of them share it."""
+
+    after_success: tuple[TaskId, ...]
+    after_any: tuple[TaskId, ...]
+    after_success_ranges: tuple[TaskRange, ...]
+    after_any_ranges: tuple[TaskRange, ...]
+
+    def added_to(self, spec: TaskSpec) -> TaskSpec:
+        return msgspec.structs.replace(
+            spec,
+            after_success=spec.after_success + self.after_success,
+            after_any=spec.after_any + self.after_any,
+            after_success_ranges=spec.after_success_ranges + self.after_success_ranges,
+            after_any_ranges=spec.after_any_ranges + self.after_any_ranges,
+        )
+
+
+def _in_the_batch(submission: Submission, numbers: Sequence[range]) -> _Waits | None:
+    if not submission.after_success and not submission.after_any:
+        return None
+    success, ended = (
+        [numbers[place] for place in places] for places in (submission.after_success, submission.after_any)
+    )
+    return _Waits(_single(success), _single(ended), _ranges(success), _ranges(ended))
+
+
+def _single(numbers: Sequence[range]) -> tuple[TaskId, ...]:
+    return tuple(TaskId(each[0]) for each in numbers if len(each) == 1)
+
+
+def _ranges(numbers: Sequence[range]) -> tuple[TaskRange, ...]:
+    return tuple((TaskId(each[0]), TaskId(each[-1])) for each in numbers if len(each) > 1)

@@ -1,0 +1,578 @@
+"""A scheduler, put together: stores opened, the past recovered, both ports served, until somebody says stop.
+
+journal ─► recover ─► Yard ─┬─ gRPC  (agents)
+access, secrets, archive ───┴─ HTTP  (people and programs)
+"""
+
+import asyncio
+import hmac
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+import structlog
+
+from gpuyard import __version__
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import ENDED, TenantId
+from gpuyard.core.engine.advice import FEATURES, Advisor
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.journal.files import write_durably
+from gpuyard.core.journal.folders import FolderNotSafe, closed_folder, refuse_unsafe_folder
+from gpuyard.live.control_plane.access.gate import Gate
+from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
+from gpuyard.live.control_plane.garbage_collection import collect_when_calm, settle
+from gpuyard.live.control_plane.nodes.agents import Deposed, refuse_unsafe_node
+from gpuyard.live.control_plane.nodes.pool import ElasticPool
+from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller
+from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, Forecaster
+from gpuyard.live.control_plane.rest.app import make_app
+from gpuyard.live.control_plane.rest.serving import Limits, http_server
+from gpuyard.live.control_plane.scheduler import Yard, row_of
+from gpuyard.live.control_plane.settings import (
+    ALGORITHMS,
+    Gpus,
+    ServerSettings,
+    engine_settings_of,
+    mapped_to_scheduler,
+    pool_of,
+    refuse_unsafe_addresses,
+    split_of,
+    tenants_of,
+    wrong_tls_files,
+)
+from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
+from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.control_plane.stores.system_users import SystemUsers
+from gpuyard.live.control_plane.views import Views
+from gpuyard.live.pool.command import CommandProvider
+from gpuyard.live.wire.config import Address
+from gpuyard.live.wire.loopback_peer import shared_user_label, trusted_uids
+from gpuyard.live.wire.rpc import agents_handler
+
+PATIENCE_SECONDS = 60.0
+"""How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
+NOTE_USES_SECONDS = 60.0
+SHORT_TOKEN = 16
+"""Characters: whoever reaches the port gets a proof made with the token, and can try guesses against it at leisure."""
+JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
+GRPC_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),  # a stranger's registration is held before its proof is seen
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 3_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 3_000),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 20_000),  # an agent has a call open all the time
+    ("grpc.max_concurrent_streams", 1_024),  # of one agent: its line, and a stream for each log that is followed
+)
+
+log = structlog.get_logger()
+
+
+class CanNotServe(GpuyardError):
+    """The scheduler can not start. Correct what the sentence names and start it again."""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What of the settings file became facts: said again only when the file says something else."""
+
+    settings: Settings
+    split: Split
+    tenants: list[Tenant]
+    yard: str = ""
+    """In whose journal they are: another one does not hold them."""
+
+
+async def serve(
+    settings: ServerSettings,
+    *,
+    default_mode: QuotaMode | None = None,
+    take_over: bool = False,
+    started: Callable[[str, int], None] = lambda _http, _grpc: None,
+    until: asyncio.Event | None = None,
+) -> None:
+    """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
+    if sentence := refuse_unsafe_addresses(settings):
+        raise CanNotServe(sentence)
+    for _, sentence in (*wrong_tls_files(settings.server.tls), *mapped_to_scheduler(settings, os.geteuid())):
+        raise CanNotServe(sentence)
+    raise_limit()
+    told = asyncio.create_task((until or asyncio.Event()).wait())
+    with ExitStack() as stack:
+        yard, access = _open(settings, stack, take_over=take_over)
+        deposed = _deposed_file(settings)
+        pool = _pool(yard, settings)
+        http = [stack.enter_context(_listen(settings.http_address))]
+        if settings.monitor_address is not None:
+            http.append(stack.enter_context(_listen(settings.monitor_address)))
+        agents = _grpc_server(yard)
+        port = _bind(agents, settings)
+        running = asyncio.create_task(yard.run(__version__))
+        try:
+            ready = asyncio.create_task(_until_ready(yard))
+            await _first_of(ready, running, told)
+            ready.cancel()
+            if yard.ready and not told.done():
+                await _while_it_runs(running, _apply(yard, settings, default_mode))
+                await asyncio.to_thread(_add_users, access, yard.system_users, settings)
+                _refuse_a_yard_without_admin(access, settings)
+                settle()
+                async with _served(yard, running, access, settings, agents, http, pool) as serving:
+                    address = _address_of(http[0])
+                    log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
+                    started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
+                    await _first_of(running, serving, told)
+        except Deposed as error:
+            write_durably(
+                deposed, str(error).encode()
+            )  # the next start has a higher epoch, and must not be let in by that
+            raise
+        finally:
+            told.cancel()
+            await _stop(yard, running)
+    log.info("scheduler_stopped")
+
+
+def _deposed_file(settings: ServerSettings) -> Path:
+    return settings.data_dir / "deposed"
+
+
+def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:
+    """A scheduler that was deposed does not come back by being started again."""
+    path = _deposed_file(settings)
+    if take_over:
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        raise CanNotServe(f"This data folder was given up: {path.read_text(errors='replace')}")
+
+
+@asynccontextmanager
+async def _served(
+    yard: Yard,
+    running: "asyncio.Task[None]",
+    access: AccessStore,
+    settings: ServerSettings,
+    agents: "grpc.aio.Server",
+    http: Sequence[socket.socket],
+    pool: ElasticPool | None,
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Both ports are open, also while the yard says good-bye."""
+    doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
+    gate = Gate(access, admitted_without_login(settings))
+    limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
+    web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls, limits=limits)
+    await agents.start()
+    serving = asyncio.create_task(web.serve(sockets=list(http)))
+    beside = [
+        asyncio.create_task(_note_uses(access)),
+        asyncio.create_task(collect_when_calm(lambda: len(yard.views.tasks))),
+    ]
+    if pool is not None:
+        beside.append(asyncio.create_task(pool.run()))
+    try:
+        yield serving
+    finally:
+        for task in beside:
+            task.cancel()
+        try:
+            await _stop(yard, running)
+        finally:
+            web.should_exit = True
+            await agents.stop(1.0)
+            await serving
+
+
+def _pool(yard: Yard, settings: ServerSettings) -> ElasticPool | None:
+    """The elastic pool, if there is to be one."""
+    wanted, pool = pool_of(settings), settings.pool
+    if wanted is None:
+        return None
+    provider = CommandProvider(settings.data_dir / "pool", pool.kind, pool.boot_command, pool.release_command)
+    return ElasticPool(yard.loop, provider, *wanted, every_seconds=float(pool.interval))
+
+
+async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
+    """Do something that needs the loop. A loop that has ended answers nothing, so raise why it ended instead of waiting."""
+    doing = asyncio.create_task(work)
+    try:
+        await _first_of(doing, running)
+        if not doing.done():
+            await _ended(running)
+            raise CanNotServe("The scheduler stopped while it was starting.")
+        await doing
+    finally:
+        doing.cancel()
+
+
+async def _stop(yard: Yard, running: "asyncio.Task[None]") -> None:
+    """End a yard that runs; of one that failed, raise why."""
+    if not running.done():
+        await yard.stop(PATIENCE_SECONDS)
+    await _ended(running)
+
+
+async def _ended(running: "asyncio.Task[None]") -> None:
+    """Wait for the end of the loop. Of several failures at once the one that has a sentence is raised."""
+    try:
+        await running
+    except BaseExceptionGroup as group:
+        said = group.subgroup(GpuyardError)
+        if said is None:
+            raise
+        first: BaseException = said
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group
+
+
+async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _until_ready(yard: Yard) -> None:
+    while not yard.ready:
+        await asyncio.sleep(0.001)
+
+
+def _address_of(http: socket.socket) -> str:
+    host, port = http.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _note_uses(access: AccessStore) -> None:
+    """Write down now and then when tokens were used last."""
+    while True:
+        await asyncio.sleep(NOTE_USES_SECONDS)
+        try:
+            await asyncio.to_thread(access.write_uses)
+        except StoreError as error:
+            log.warning("uses_not_written", message=str(error))  # they are kept, and written the next time
+
+
+def note_gpu_settings(settings: ServerSettings) -> None:
+    """Say in the log that a scheduler has no cards of its own, where its file speaks of some."""
+    if settings.gpu != Gpus():
+        message = "The section gpu is for the agent of `gpuyard up`; other agents have these keys in their own files."
+        log.warning("gpu_settings_unused", message=message)
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Ctrl-C and TERM stop cleanly; a second one at once. HUP, which would end the process, is ignored."""
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told)
+    loop.add_signal_handler(signal.SIGHUP, _ignored)
+
+
+def _ignored() -> None:
+    message = "Settings are read at the start; restart the scheduler to read them again, tasks go on."
+    log.info("signal_ignored", signal="SIGHUP", message=message)
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Yard, AccessStore]:
+    folder, advisor = settings.data_dir, _advisor(settings)
+    if not Path(settings.storage.data_dir).is_absolute():
+        message = (
+            f"storage.data_dir is relative to the folder in which the scheduler is started, so it is {folder}. Started "
+            "elsewhere it would begin with an empty journal; give an absolute path."
+        )
+        log.warning("data_dir_relative", message=message)
+    folders = (
+        (folder, "data folder", "storage.data_dir"),
+        (settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir"),
+    )
+    for check in (refuse_unsafe_folder, closed_folder):  # a start that is refused leaves no folder behind
+        for each in folders:
+            _close(check, *each)
+    _check_deposed(settings, take_over=take_over)
+    journal = open_journal(folder / "journal")
+    stack.callback(journal.close)
+    engine, views = recover(journal, advisor)
+    _refuse_tasks_as_admins(engine, settings)
+    found(engine, journal, views, time.time())
+    archive = Archive.open(folder / "archive.sqlite")
+    stack.callback(archive.close)
+    if archive.note:
+        log.warning("archive_note", message=archive.note)
+    secrets = SecretStore.open(folder / "secrets.sqlite")
+    stack.callback(secrets.close)
+    secrets.sweep(engine.state.tasks.keys())
+    access = AccessStore.open(settings.access_file)
+    stack.callback(access.close)
+    _catch_up(archive, views)
+    yard = Yard(
+        journal,
+        engine,
+        views,
+        archive,
+        secrets,
+        join_token=join_token(settings),
+        request_key=_drawn(folder / "request_key").encode(),
+        yard_key=_drawn(folder / "yard_key").encode(),
+        clock_file=folder / "clock.json",
+        take_over=take_over,
+        unsafe_labels=unsafe_labels(settings),
+        run_as=lambda tenant: settings.tenant_entry(tenant).user,
+        system_users=SystemUsers.open(folder / "system_users.json"),
+        offline_after_seconds=float(settings.agent.heartbeat_timeout),
+        sweep_seconds=float(settings.schedule_seconds),
+        snapshot_seconds=float(settings.scheduler.snapshot_interval),
+        snapshot_folder=settings.snapshot_dir,
+        retired_folder=settings.retired_dir,
+        audit_folder=folder / "audit",
+        audit_seconds=float(settings.storage.audit_retention),
+        keep_seconds=float(settings.storage.retention),
+        forecaster=_forecaster(archive) if settings.prediction.enabled else None,
+        foreteller=_foreteller(settings) if settings.prediction.enabled else None,
+        advisor=advisor,
+    )
+    return yard, access
+
+
+def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: str, setting: str) -> None:
+    """Let nobody else into a folder, or say in one sentence why that can not be done."""
+    try:
+        if note := check(folder, name, setting):
+            log.warning("folder_closed", message=note)
+    except OSError as error:
+        raise CanNotServe(f"The {name} {folder} can not be made: {error.strerror}. Choose another one.") from error
+    except FolderNotSafe as error:
+        raise CanNotServe(str(error)) from error
+
+
+def _advisor(settings: ServerSettings) -> Advisor | None:
+    """Whoever the policy asks, if it asks anybody."""
+    said = settings.scheduler
+    if not POLICIES[ALGORITHMS[said.algorithm].policy].advised:
+        return None
+    if find_spec("numpy") is None:
+        raise CanNotServe(f"scheduler.algorithm {said.algorithm} needs numpy: pip install 'gpuyard[learn]'.")
+    from gpuyard.learn.policy_network import DEFAULT, Advantage, load
+
+    return Advantage(load(Path(said.policy_model) if said.policy_model else DEFAULT, FEATURES))
+
+
+def _forecaster(archive: Archive) -> Forecaster:
+    """Who knows what has ended so far, as far as the archive does."""
+    forecaster = Forecaster()
+    try:
+        forecaster.remember(archive.newest(MOST_REMEMBERED))
+    except StoreError as error:
+        log.warning("forecasts_begin_anew", message=str(error))
+    return forecaster
+
+
+def _foreteller(settings: ServerSettings) -> Foreteller:
+    """Who says what tasks take, from what they compute."""
+    return Foreteller(Path(settings.prediction.model).expanduser() if settings.prediction.model else None)
+
+
+def _catch_up(archive: Archive, views: Views) -> None:
+    """Tasks that ended since the snapshot: some of them the archive has already."""
+    ended = [view for view in views.just_ended if view.status in ENDED]
+    views.just_ended = []
+    known = archive.statuses([view.id for view in ended])
+    archive.remember(_missing_keys(archive, views))
+    archive.add([row_of(view) for view in ended if view.id not in known], max(archive.seq, views.last_seq))
+    views.archived([view.id for view in ended])
+
+
+def _missing_keys(archive: Archive, views: Views) -> list[SubmitKey]:
+    """Keys of requests that the archive had not got when the scheduler ended."""
+    found: dict[tuple[TenantId, str], SubmitKey] = {}
+    for view in views.tasks.values():
+        if view.key:
+            name = (view.spec.tenant, view.key)
+            new = SubmitKey(*name, bytes.fromhex(view.digest), (), view.submitted_at)
+            kept = found.get(name) or archive.lookup(*name) or new
+            if view.id not in kept.tasks:
+                found[name] = msgspec.structs.replace(kept, tasks=(*kept.tasks, view.id))
+    return list(found.values())
+
+
+def join_token(settings: ServerSettings) -> str:
+    """What agents must show: from the settings, or one drawn once and kept beside the journal for this machine's own."""
+    if settings.join_token:
+        if len(settings.join_token) < SHORT_TOKEN:
+            message = "auth.join_token is short, so it can be guessed from what the scheduler proves. Use 24 random characters."
+            log.warning("join_token_is_short", message=message)
+        return settings.join_token
+    return _drawn(settings.data_dir / JOIN_TOKEN_FILE)
+
+
+def _drawn(path: Path) -> str:
+    """A secret of this yard, drawn at the first call and readable by its owner only."""
+    drawn = path.read_text().strip() if path.exists() else ""
+    if drawn:
+        path.chmod(0o600)
+    else:
+        drawn = token_urlsafe(24)
+        write_durably(path, f"{drawn}\n".encode())
+    return drawn
+
+
+def admitted_without_login(settings: ServerSettings) -> frozenset[int]:
+    """The uids that are admins over loopback without a login."""
+    return frozenset() if settings.auth.enabled and not settings.auth.local_admin else trusted_uids()
+
+
+def unsafe_labels(settings: ServerSettings) -> frozenset[tuple[str, str]]:
+    """Labels of nodes of this machine whose tasks would be admins although everyone has to log in."""
+    if not settings.auth.enabled:
+        return frozenset()
+    return frozenset(shared_user_label(uid) for uid in admitted_without_login(settings))
+
+
+def _refuse_tasks_as_admins(engine: Engine, settings: ServerSettings) -> None:
+    unsafe = unsafe_labels(settings)
+    for host in engine.state.index.hosts.values():
+        if sentence := refuse_unsafe_node(host.spec, unsafe):
+            raise CanNotServe(sentence)
+
+
+def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) -> None:
+    if admitted_without_login(settings) or any(
+        user.role is Role.ADMIN and not user.disabled for user in access.users()
+    ):
+        return
+    raise CanNotServe(
+        "auth.enabled is true and no user is an admin, so the scheduler could not be administered. Add an admin to "
+        "users in the settings, or set auth.local_admin: true and run `gpuyard users add NAME --role admin` as root "
+        "or as the user who runs the scheduler."
+    )
+
+
+def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerSettings) -> None:
+    """Users as the file has them, where it says something new; what was changed over the API since stays."""
+    path, key = settings.data_dir / "applied_users.json", _drawn(settings.data_dir / "request_key").encode()
+    try:
+        before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        before = {}
+    if not access.users():  # the store is new: what it held before, users of the file included, is lost
+        before = {}
+    said = {entry.username: hmac.new(key, msgspec.json.encode(entry), sha256).hexdigest() for entry in settings.users}
+    for entry in settings.users:
+        if before.get(entry.username) == said[entry.username]:
+            continue
+        role = Role.MEMBER if entry.role == "user" else Role(entry.role)
+        answer = access.ensure_user(entry.username, entry.password, TenantId(entry.tenant_id), role)
+        if isinstance(answer, Refusal):
+            raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
+        if entry.system_user:
+            system_users.set(entry.username, entry.system_user)
+    if said != before:
+        write_durably(path, msgspec.json.encode(said))
+
+
+async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
+    """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
+    split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
+    wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
+    path = settings.data_dir / "applied.json"
+    try:
+        before = msgspec.json.decode(path.read_bytes(), type=Applied)
+    except (OSError, msgspec.MsgspecError):
+        before = None
+    if before is not None and before.yard != name:
+        before = None
+    orders: list[command.Command] = []
+    if before is None or before.settings != wanted.settings:
+        orders.append(command.ChangeSettings(wanted.settings))
+    if before is None or before.split != wanted.split:
+        orders.append(command.SetSplit(wanted.split))
+    known = before.tenants if before else []
+    orders += [command.SetTenant(tenant) for tenant in wanted.tenants if tenant not in known]
+    for order in orders:
+        answer = await yard.loop.tell(order, "settings")
+        if isinstance(answer, Refusal):
+            raise CanNotServe(answer.sentence())
+    if orders:
+        write_durably(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
+
+
+# --- ports ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _listen(address: Address) -> Iterator[socket.socket]:
+    """A socket that listens, or one sentence why it can not."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(2048)
+    except OSError as error:
+        raise CanNotServe(
+            f"HTTP can not be served on {address}: {error.strerror or error}. Is another scheduler there?"
+        ) from None
+    with listener:
+        yield listener
+
+
+def _grpc_server(yard: Yard) -> "grpc.aio.Server":
+    most = ("grpc.max_allowed_incoming_connections", for_agents(raise_limit()))
+    server = grpc.aio.server(options=(*GRPC_OPTIONS, most))
+    server.add_generic_rpc_handlers((agents_handler(yard.agents),))
+    return server
+
+
+def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
+    where = settings.grpc_address
+    host = where.host or "0.0.0.0"  # noqa: S104 - ":9090" is every interface, as it says
+    address = f"[{host}]:{where.port}" if ":" in host else f"{host}:{where.port}"
+    credentials = _credentials(settings)
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise CanNotServe(f"Agents can not be served on {address}: {error}. Is another scheduler there?") from None
+
+
+def _credentials(settings: ServerSettings) -> "grpc.ServerCredentials | None":
+    tls = settings.server.tls
+    if not tls.cert:
+        return None
+    try:
+        pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
+        ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
+    except OSError as error:
+        raise CanNotServe(f"server.tls: {error.filename} can not be read: {error.strerror}.") from None
+    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)

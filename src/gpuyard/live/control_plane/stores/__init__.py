@@ -1,0 +1,1 @@
+"""What the scheduler keeps on disk beside the journal, and how it recovers from it."""

@@ -1,0 +1,180 @@
+"""Small SQLite files beside the journal: made whole or not at all, readable by their owner only, with errors that say what to do.
+
+    GpuyardError
+    └── StoreError            caller or outside: the file can not be used; the sentence says why
+        ├── StoreDamaged      outside: the disk or somebody changed it; trying again does not help
+        ├── StoreFromFuture   caller: a newer gpuyard wrote it; use that version
+        ├── StoreLocked       caller: another process uses it; stop that one
+        └── StoreFull         outside: no space left, nothing was written; free some and try again
+
+A file is made under another name and renamed when it is whole, so a file that is there and says nothing is damaged, not new.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.values import Value
+from gpuyard.core.journal.files import no_space_left, sync_file, sync_folder
+
+_OURS = 0x47594152
+"""SQLite's application id: "GYAR", so that another program's database is not taken for ours."""
+
+
+class StoreError(GpuyardError):
+    """A file beside the journal can not be used."""
+
+
+class StoreDamaged(StoreError):
+    """A file beside the journal is damaged. Restore it from a backup, or move it away to begin with an empty one."""
+
+
+class StoreFromFuture(StoreError):
+    """A file beside the journal was written by a newer gpuyard. Run that version, or a newer one."""
+
+
+class StoreLocked(StoreError):
+    """Another process uses a file beside the journal. Stop it first."""
+
+
+class StoreFull(StoreError):
+    """There is no space left beside the journal. Nothing was written; free some space and try again."""
+
+
+class Layout(Value, frozen=True):
+    """What a file holds and how it is kept."""
+
+    what: str
+    """In words, for sentences: "users and tokens"."""
+    version: int
+    """Of the tables; a file of a higher version is not touched."""
+    tables: str
+    durable: bool
+    """A commit survives a power loss. Otherwise only a killed process: for what can be made again."""
+    exclusive: bool
+    """Nobody else may open it meanwhile, because what it holds is also kept in memory. Such a file is small: it is checked whole."""
+    upgrades: tuple[str, ...] = ()
+    """Scripts that bring a file of version 1, 2 and so on to the next version."""
+
+
+def open_database(path: Path, layout: Layout) -> sqlite3.Connection:
+    """Open a file, or make it where there is none."""
+    with speaking(path, layout.what):
+        if not path.exists():
+            _make(path, layout)
+        path.chmod(0o600)
+        database = connect(path)
+        try:
+            if layout.exclusive:
+                database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            _check_header(database, path, layout)
+            _upgrade(database, path, layout)
+            if layout.exclusive:
+                _check_whole(database, path, layout)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute(f"PRAGMA synchronous = {'FULL' if layout.durable else 'NORMAL'}")
+            database.execute("PRAGMA foreign_keys = ON")
+            database.execute("BEGIN IMMEDIATE")  # shows now whether it can be written
+            database.execute("ROLLBACK")
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """One more connection to a file that is there. Whoever uses it from several threads takes turns."""
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, check_same_thread=False, timeout=2.0
+    )
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def speaking(path: Path, what: str) -> Iterator[None]:
+    """Turn what SQLite and the file system say into sentences."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _spoken(path, what, error) from error
+    except OSError as error:
+        raise StoreError(
+            f"{path} ({what}) can not be used: {error.strerror or error}. Check the folder and its permissions."
+        ) from error
+
+
+def _spoken(path: Path, what: str, error: sqlite3.Error) -> StoreError:
+    name: str = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return _damaged(path, what, str(error))
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreLocked(f"Another process uses {path} ({what}). Stop it first.")
+    if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and no_space_left(path.parent)):
+        return StoreFull(
+            f"There is no space left for {path} ({what}). Nothing was written; free some space and try again."
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return StoreError(f"{path} ({what}) can not be written. Check who owns it and its folder, and their modes.")
+    return StoreError(f"{path} ({what}) can not be used: {error}.")
+
+
+def _damaged(path: Path, what: str, how: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"{path} ({what}) is damaged: {how}. Restore it from a backup, or move it away to begin with an empty one."
+    )
+
+
+def _make(path: Path, layout: Layout) -> None:
+    beside = path.with_name(path.name + ".new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside.unlink(missing_ok=True)
+    beside.touch(mode=0o600)
+    with closing(connect(beside)) as database:
+        database.executescript(f"BEGIN; {layout.tables}; COMMIT;")
+        database.execute(f"PRAGMA application_id = {_OURS}")
+        database.execute(f"PRAGMA user_version = {layout.version}")
+    sync_file(beside)
+    beside.rename(path)
+    sync_folder(path.parent)
+
+
+def _check_header(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    (ours,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if ours != _OURS:
+        raise _damaged(path, layout.what, "it is not a file of gpuyard")
+    if version > layout.version:
+        raise StoreFromFuture(
+            f"{path} ({layout.what}) was written by a newer gpuyard. Run that version, or a newer one."
+        )
+
+
+def _upgrade(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    """Bring an older file to the present version, one step at a time, each of them whole or not at all."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    for number in range(version, layout.version):
+        if number > len(layout.upgrades) or number < 1:
+            message = f"{path} ({layout.what}) has version {number}, and this gpuyard does not read it any more."
+            raise StoreError(f"{message} Start it once with the version before this one.")
+        database.executescript(f"BEGIN; {layout.upgrades[number - 1]}; PRAGMA user_version = {number + 1}; COMMIT;")
+
+
+def _check_whole(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _damaged(path, layout.what, str(verdict).splitlines()[-1])

@@ -1,0 +1,194 @@
+"""Requests with an Idempotency-Key: one that is sent again gets the tasks it got the first time.
+
+    under way         the second asker waits for the same answer as the first
+    accepted          the facts name key and digest; they are kept here until the archive has them
+    in the archive    for a day
+
+Nearly every key is a new one. A filter in memory says so without a search in the archive, which would take a thread.
+
+What is compared is a digest of the body. It is made with a secret of the yard, so that what the journal says of a
+request tells nothing of the secrets in it.
+"""
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
+from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.wire.strict import WrongRequest
+
+Answer = asyncio.Future[list[TaskId] | Refusal]
+Name = tuple[TenantId, str]
+"""A tenant and its key."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """A request whose tasks are accepted."""
+
+    digest: str
+    at: float
+    tasks: list[TaskId]
+
+
+def keys_of(accepted: Mapping[Name, _Accepted]) -> list[SubmitKey]:
+    """As the archive keeps them."""
+    return [
+        SubmitKey(tenant, key, bytes.fromhex(each.digest), tuple(each.tasks), each.at)
+        for (tenant, key), each in accepted.items()
+    ]
+
+
+def _used_before(name: Name) -> WrongRequest:
+    message = f"The Idempotency-Key {name[1]!r} was used with another body before; use a new key for a new request."
+    return WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
+
+
+class KeyFilter:
+    """Which keys the archive may have: a Bloom filter, so one that it does not know is certainly not there.
+
+    With half a million keys it errs for 2 in 1,000 new ones, with two million for 1 in 7: those are searched for.
+    """
+
+    SIZE = 1 << 20
+
+    def __init__(self) -> None:
+        self._bits = bytearray(self.SIZE)
+
+    def add(self, name: Name) -> None:
+        """The archive has it."""
+        for place in self._places(name):
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, name: Name) -> bool:
+        return all(self._bits[place >> 3] & 1 << (place & 7) for place in self._places(name))
+
+    def update(self, other: "KeyFilter") -> None:
+        """Add all that another one knows."""
+        both = int.from_bytes(self._bits, "big") | int.from_bytes(other._bits, "big")
+        self._bits = bytearray(both.to_bytes(self.SIZE, "big"))
+
+    def _places(self, name: Name) -> tuple[int, ...]:
+        drawn = hashlib.blake2b(f"{name[0]}\0{name[1]}".encode(), digest_size=16).digest()
+        return tuple(int.from_bytes(drawn[at : at + 4], "big") % (self.SIZE * 8) for at in (0, 4, 8, 12))
+
+
+class SentRequests:
+    """Those that can be sent again."""
+
+    def __init__(self, archive: Archive, secret: bytes) -> None:
+        self._archive, self._secret = archive, secret
+        self._open: dict[Name, tuple[str, Answer]] = {}
+        self._sought: dict[Name, asyncio.Future[SubmitKey | None]] = {}
+        self._searching: asyncio.Task[None] | None = None
+        self._accepted: dict[Name, _Accepted] = {}
+        self._filter = KeyFilter()
+        self._filter_is_whole = False
+        """It knows also what was in the archive before."""
+
+    async def fill_filter(self) -> None:
+        """Learn which keys the archive has; until then, or if it can not be read, it is searched for every key."""
+        try:
+            self._filter.update(await asyncio.to_thread(self._read_keys))
+        except StoreError as error:
+            log.warning("request_keys_unknown", message=str(error))
+        else:
+            self._filter_is_whole = True
+
+    def _read_keys(self) -> KeyFilter:
+        read = KeyFilter()
+        for name in self._archive.all_keys():
+            read.add(name)
+        return read
+
+    def digest(self, body: bytes) -> str:
+        """What a body is recognised by."""
+        return hmac.digest(self._secret, body, "sha256").hex()
+
+    async def known(self, name: Name, digest: str, answer: Answer) -> Answer | None:
+        """What the first of these requests gets or got; none: this is the first, and others wait for its `answer`."""
+        before = self._open.get(name)
+        if before is not None:
+            if before[0] != digest:
+                raise _used_before(name)
+            return before[1]
+        self._open[name] = (digest, answer)  # before the search: the same request may come again meanwhile
+        if self._filter_is_whole and name not in self._filter:
+            return None
+        kept = await self._search(name)
+        if kept is None:
+            return None
+        if kept.body_hash.hex() != digest:
+            raise _used_before(name)
+        self._open.pop(name, None)
+        answer.set_result(list(kept.tasks))
+        return answer
+
+    async def _search(self, name: Name) -> SubmitKey | None:
+        """Look into the archive, in a thread, for all requests that came together; a damaged archive knows none."""
+        found: asyncio.Future[SubmitKey | None] = asyncio.get_running_loop().create_future()
+        self._sought[name] = found
+        if self._searching is None:
+            self._searching = asyncio.create_task(self._search_all())
+        return await found
+
+    async def _search_all(self) -> None:
+        try:
+            while self._sought:
+                sought, self._sought = self._sought, {}
+                kept = await asyncio.to_thread(self._look_up, list(sought))
+                for name, found in sought.items():
+                    if not found.done():
+                        found.set_result(kept.get(name))
+        finally:
+            self._searching = None
+
+    def _look_up(self, names: list[Name]) -> dict[Name, SubmitKey]:
+        try:
+            return {name: kept for name in names if (kept := self._archive.lookup(*name)) is not None}
+        except (StoreError, msgspec.MsgspecError) as error:
+            log.warning("request_keys_unknown", message=str(error))
+            return {}
+
+    def is_first(self, name: Name, answer: Answer) -> bool:
+        """Whether others wait for this answer."""
+        return name in self._open and self._open[name][1] is answer
+
+    def fail(self, name: Name) -> None:
+        """It came to nothing, and may be sent again as a new one."""
+        self._open.pop(name, None)
+
+    def note(self, event: fact.TaskSubmitted, at: float) -> None:
+        """One of its tasks was accepted."""
+        name = (event.spec.tenant, event.key)
+        before = self._accepted.get(name)
+        if before is None:
+            self._accepted[name] = _Accepted(event.digest, at, [event.task])
+        else:
+            before.tasks.append(event.task)
+
+    def take_accepted(self) -> dict[Name, "_Accepted"]:
+        """Those that the archive has not got; it gets them now."""
+        accepted, self._accepted = self._accepted, {}
+        return accepted
+
+    def put_back(self, accepted: dict[Name, "_Accepted"]) -> None:
+        """The archive did not get them after all."""
+        self._accepted = {**accepted, **self._accepted}
+
+    def archived(self, accepted: dict[Name, "_Accepted"]) -> None:
+        """The archive has them."""
+        for name in accepted:
+            self._filter.add(name)
+            self._open.pop(name, None)

@@ -1,0 +1,95 @@
+"""How a scheduler comes back: the newest snapshot, and the facts since."""
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from gpuyard.core.domain.commands import FoundYard
+from gpuyard.core.domain.errors import FactsRetired
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.engine import snapshot as engine_snapshot
+from gpuyard.core.engine.advice import Advisor
+from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.port import Journal
+from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.live.control_plane.views import Views
+
+log = structlog.get_logger()
+
+
+def open_journal(folder: Path) -> SqliteJournal:
+    """The journal of a data folder; what was noticed about it goes to the log."""
+    journal = SqliteJournal.open(folder)
+    if journal.cut is not None:
+        log.warning("journal_tail_cut", message=str(journal.cut))
+    for note in journal.notes:
+        log.warning("journal_note", message=note)
+    return journal
+
+
+def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, Views]:
+    """Engine and views as they were at the last committed fact. The views' ended tasks go to the archive from there."""
+    state, views, after = _from_snapshots(journal)
+    for record in journal.read(after):
+        apply(state, record.fact, record.at)
+        views.apply(record)
+    return Engine(state, advisor), views
+
+
+def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
+    """State and views as a snapshot has them, and the number of its last fact; empty ones without a snapshot."""
+    state, views, after = State(), Views(), 0
+    if snapshot is not None:
+        state = engine_snapshot.load(snapshot.state["engine"])
+        views.load(snapshot.state["tasks"], state.index.hosts.values(), state.origin)
+        after = views.last_seq = snapshot.position.seq
+    return state, views, after
+
+
+def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
+    """What the newest snapshot says that can be loaded, and the fact it goes up to.
+
+    One that is whole and can not be loaded, because of a bug or because another version wrote it, is followed by the
+    older one, and that by all facts, if they are there.
+    """
+    failed: Exception | None = None
+    for snapshot in journal.usable_snapshots():
+        try:
+            return restored(snapshot)
+        except Exception as error:  # whatever it is, the next one may do
+            log.error("snapshot_not_loaded", seq=snapshot.position.seq, exc_info=error)
+            failed = failed or error
+    try:
+        journal.read(0)
+    except FactsRetired:
+        if failed is not None:
+            raise failed from None
+        raise
+    return State(), Views(), 0
+
+
+def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:
+    """Give a new yard its name."""
+    if engine.state.yard:
+        return
+    facts = engine.handle(FoundYard(uuid4().hex[:12]), now)
+    assert not isinstance(facts, Refusal)
+    entries = [Entry(engine.state.now, event) for event in facts]
+    head = journal.append(entries)
+    for record in journal.read(head.seq - len(entries)):
+        views.apply(record)
+
+
+def picture(journal: Journal, engine: Engine, views: Views) -> Snapshot:
+    """What is so now, for a snapshot. Engine, journal and views must agree."""
+    return Snapshot(journal.head, picture_of(engine.state, views))
+
+
+def picture_of(state: State, views: Views) -> dict[str, Any]:
+    """What a snapshot holds."""
+    return {"engine": engine_snapshot.dump(state), "tasks": views.dump()}

@@ -1,0 +1,82 @@
+"""Writes a snapshot of a large yard, in a process of its own.
+
+    python -m gpuyard.live.control_plane.stores.snapshotter JOURNAL SEQ HASH ARCHIVED FOLDER
+
+It does what a restart does: it loads the newest snapshot, folds the committed facts up to SEQ, and writes the result
+into FOLDER. The scheduler puts the file into its place. The scheduler itself spends no time on it, however many tasks
+wait, and what is written is by construction what a restart would read.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from gpuyard.core.domain.errors import JournalError
+from gpuyard.core.domain.events import TaskEnded
+from gpuyard.core.engine.folds import apply
+from gpuyard.core.journal import snapshots
+from gpuyard.core.journal.records import Position, Snapshot
+from gpuyard.core.journal.stores.opening import readable_snapshots
+from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.live.control_plane.stores.recovery import picture_of, restored
+
+NICE = 10
+"""It gives way to everything else: there is no hurry."""
+PATIENCE_SECONDS = 600.0
+
+
+async def write_beside(journal: Path, position: Position, archived: int, folder: Path) -> None:
+    """Have a process write the snapshot at this position into a folder. `archived`: as in `write`."""
+    command = (
+        sys.executable,
+        "-m",
+        __name__,
+        str(journal),
+        str(position.seq),
+        position.hash,
+        str(archived),
+        str(folder),
+    )
+    process = subprocess.Popen(  # noqa: S603 - this very module
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        _, said = await asyncio.to_thread(process.communicate, timeout=PATIENCE_SECONDS)
+    except BaseException:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        raise
+    if process.returncode:
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise JournalError(f"The snapshot at fact {position.seq} was not written: {last or process.returncode}.")
+
+
+def write(journal: Path, position: Position, archived: int, folder: Path) -> None:
+    """Write the snapshot at this position. The archive has every task that ended by a fact up to `archived`."""
+    found = (each for each in readable_snapshots(journal, notes=[]) if each.position.seq <= position.seq)
+    newest = next(found, None)
+    state, views, after = restored(newest)
+    if after <= archived:
+        views.archived([view.id for view in views.just_ended])
+    for record in read_folder(journal, after):
+        if record.seq > position.seq:
+            break
+        apply(state, record.fact, record.at)
+        views.apply(record)
+        if isinstance(record.fact, TaskEnded) and record.seq <= archived:
+            views.archived([record.fact.task])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    snapshots.write(folder, Snapshot(position, picture_of(state, views)))
+
+
+def main() -> None:
+    """As the scheduler starts it."""
+    journal, seq, digest, archived, folder = sys.argv[1:]
+    os.nice(NICE)
+    write(Path(journal), Position(int(seq), digest), int(archived), Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,496 @@
+"""Views: what the outside is told, made from committed facts and nothing else.
+
+Open tasks are kept here; a task that ended is kept until the archive has it. Nodes are kept with what they said last
+(telemetry is no fact: it is forgotten at a restart and comes again with the next heartbeat).
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.task import TaskSpec
+from gpuyard.core.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
+from gpuyard.core.journal.records import Record
+from gpuyard.core.placement.index import Host
+from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
+
+LOOKED_AT_ONCE = 2_000
+"""Tasks that a search looks at before it gives others their turn."""
+_OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
+"""What people say of GPUs that were given back."""
+BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_ON_LARGEST, Why.TIMEOUT, Why.CANCELLED)
+"""A task that ends for one of these ended when its process did."""
+
+
+STARTING = "Starting"
+"""The reason code of a task that is pending although it has its GPUs."""
+
+
+class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
+    """One task, as far as it is committed."""
+
+    id: TaskId
+    spec: TaskSpec
+    submitted_at: float
+    by: str = ""
+    status: TaskStatus = TaskStatus.PENDING
+    priority: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    attempts: int = 0
+    origins: tuple[tuple[int, int], ...] = ()
+    """Which scheduler placed which attempts: the first one, and the origin of it and those after it."""
+    placement: Placement | None = None
+    cause: Cause | None = None
+    message: str = ""
+    held: bool = False
+    stopping: bool = False
+    key: str = ""
+    digest: str = ""
+    run_seconds: float = 0.0
+    """How long it has run before the run under way. It counts from its last attempt, or further back if that was saved."""
+    runs_since: float | None = None
+    """Since when it runs."""
+    actual: Actual | None = None
+    """What its last attempt took of its GPUs."""
+    ran_on: str | None = None
+    """The GPU model it has, or had last."""
+    saved: bool = False
+    """Its last attempt was stopped and kept what it had done."""
+    ended_at: float | None = None
+    """When its last attempt ended, by its node's clock."""
+    lost_since: float | None = None
+    """Since when its last attempt was missed."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stands in the queue: for its first attempt, or after one that is over."""
+        return self.status is TaskStatus.PENDING and (not self.attempts or self.cause is not None) and not self.stopping
+
+    @property
+    def origin(self) -> int:
+        """Of its last attempt."""
+        return self.origins[-1][1] if self.origins else 0
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it was placed, and its node has not reported the start yet."""
+        return (
+            self.status is TaskStatus.PENDING
+            and self.attempts > 0
+            and self.cause is None
+            and self.placement is not None
+            and not self.stopping
+        )
+
+    def halt(self, at: float) -> None:
+        """It does not run any more, for now or for good."""
+        if self.runs_since is not None:
+            self.run_seconds += max(0.0, at - self.runs_since)
+            self.runs_since = None
+
+    def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
+        """What the API tells; `reason` is why it waits, where somebody asked the engine."""
+        before, code_before = self.reason()
+        if reason is None:
+            reason, reason_code = before, STARTING if self.is_starting else code_before
+        elif before is not None:
+            reason = f"{before} {reason}"
+        return answer_of(
+            self.id,
+            self.spec,
+            status=self.status,
+            priority=self.priority,
+            submitted_at=self.submitted_at,
+            started_at=self.started_at,
+            finished_at=self.finished_at,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            attempts=self.attempts,
+            origins=self.origins,
+            placement=self.placement,
+            reason=reason,
+            reason_code=reason_code,
+            created_by=self.by,
+            run_seconds=self.run_seconds if self.finished_at is not None else None,
+            actual=self.actual,
+            ran_on=self.ran_on,
+        )
+
+    def reason(self) -> tuple[str | None, str | None]:
+        """What facts say about why it is so, and the stable name of that."""
+        if self.cause is None:
+            return None, None
+        if self.cause.why is Why.SUCCEEDED:
+            return None, self.cause.why
+        sentence = self.cause.sentence()
+        if self.spec.command is None:
+            sentence = _OF_LEASES.get(self.cause.why, sentence)
+        if self.cause.why is Why.EXIT_CODE and self.signal is not None:
+            sentence = f"It was ended by signal {self.signal}."
+        elif self.cause.why is Why.EXIT_CODE and self.exit_code is not None:
+            sentence = f"It ended with exit code {self.exit_code}."
+        elif self.cause.why is Why.OUT_OF_MEMORY and self.status is TaskStatus.PENDING:
+            sentence = (
+                f"{sentence} Its next attempt asks for {self.spec.resources.gpu_memory_asked_mib} MiB on each GPU."
+            )
+        return f"{sentence} {self.message}".strip(), self.cause.why
+
+
+class NodeView:
+    """One node, and what runs on it."""
+
+    def __init__(self, spec: NodeSpec, at: float) -> None:
+        self.spec = spec
+        self.lost = False
+        self.away = False
+        """It has not registered with this scheduler yet, or its agent was stopped on purpose."""
+        self.cordoned = False
+        self.draining = False
+        self.health: dict[int, GpuHealth] = {}
+        self.tasks: dict[TaskId, None] = {}
+        """With an attempt here, in the order in which they came."""
+        self.on_gpu: list[dict[TaskId, None]] = [{} for _ in spec.gpus]
+        self.changed_at = at
+
+    @property
+    def status(self) -> str:
+        """One word."""
+        if self.lost:
+            return "offline"
+        if self.away:
+            return "away"
+        return "draining" if self.draining else "cordoned" if self.cordoned else "online"
+
+    def gpu_status(self, gpu: int) -> str:
+        """idle, busy, external or offline."""
+        health = self.health.get(gpu)
+        if self.lost or health is GpuHealth.OFFLINE:
+            return "offline"
+        if self.on_gpu[gpu]:
+            return "busy"
+        return "external" if health is GpuHealth.EXTERNAL else "idle"
+
+
+class Views:
+    """All of it."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[TaskId, TaskView] = {}
+        """Open ones, and those that ended and are not in the archive yet."""
+        self.just_ended: list[TaskView] = []
+        """For the archive."""
+        self.over: dict[TaskId, TaskView] = {}
+        """Those that ended and are not in the archive yet."""
+        self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
+        """Answers for lists, with the reason they were made with: kept until a fact speaks of the task."""
+        self.nodes: dict[NodeId, NodeView] = {}
+        self._gpu_models: frozenset[str] | None = None
+        self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
+        """Open tasks by tenant and status."""
+        self.last_seq = 0
+        self.origin = 0
+        """Of the scheduler that places tasks now."""
+
+    def apply(self, record: Record) -> None:
+        """Take a committed fact in."""
+        self.last_seq = record.seq
+        fold = _FOLDS.get(type(record.fact))
+        if fold is not None:
+            fold(self, record.fact, record)
+            if self.encoded:
+                self.encoded.pop(getattr(record.fact, "task", TaskId(0)), None)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    async def newest(
+        self, wanted: Callable[[TaskView], bool], before: TaskId | None = None, most: int | None = None
+    ) -> list[TaskView]:
+        """Tasks that are wanted, newest first, with lower numbers than `before`. A long search is done in slices."""
+        if before is None and most is not None:
+            first = [view for view in islice(reversed(self.tasks.values()), LOOKED_AT_ONCE) if wanted(view)]
+            if len(first) >= most or len(self.tasks) <= LOOKED_AT_ONCE:
+                return first[:most]
+        numbers, turns = list(self.tasks), Turns()  # in the order of their numbers, as they were given out
+        found: list[TaskView] = []
+        for place in range(len(numbers) if before is None else bisect_left(numbers, before), 0, -1):
+            view = self.tasks.get(numbers[place - 1])
+            if view is not None and wanted(view):
+                found.append(view)
+                if len(found) == most:
+                    break
+            if turns.due():
+                await turns.give()
+        return found
+
+    @property
+    def gpu_models(self) -> frozenset[str]:
+        """Of all GPUs of all nodes."""
+        if self._gpu_models is None:
+            self._gpu_models = frozenset(gpu.model for node in self.nodes.values() for gpu in node.spec.gpus)
+        return self._gpu_models
+
+    def open_tasks(self, statuses: Iterable[TaskStatus], tenant: TenantId | None) -> int:
+        """How many have one of these statuses, or any if none is given; of a tenant, or of all."""
+        wanted = set(statuses)
+        counts = self.counts.values() if tenant is None else (self.counts.get(tenant, {}),)
+        return sum(count for each in counts for status, count in each.items() if not wanted or status in wanted)
+
+    def archived(self, tasks: Iterable[TaskId]) -> None:
+        """The archive has these now."""
+        for task in tasks:
+            self.tasks.pop(task, None)
+            self.over.pop(task, None)
+            self.encoded.pop(task, None)
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def dump(self) -> list[Any]:
+        """Tasks that are not in the archive, for a snapshot; nodes follow from the engine's part of it."""
+        return [msgspec.to_builtins(view) for view in self.tasks.values()]
+
+    def load(self, rows: list[Any], hosts: Iterable[Host], origin: int) -> None:
+        """Begin from a snapshot."""
+        self.origin = origin
+        self._gpu_models = None
+        for host in hosts:
+            node = self.nodes[host.spec.id] = NodeView(host.spec, 0.0)
+            node.lost, node.away, node.cordoned = host.lost, host.away, host.cordoned
+            node.draining, node.health = host.draining, dict(host.health)
+        for row in rows:
+            view = msgspec.convert(row, TaskView)
+            self.tasks[view.id] = view
+            if view.status in ENDED:
+                self.just_ended.append(view)
+                self.over[view.id] = view
+            else:
+                self._count(view, 1)
+                self._settle_in(view)
+
+    def _settle_in(self, view: TaskView) -> None:
+        """Where a task of a snapshot is. One that waits again still names where it was, and is not there."""
+        if view.placement is None or (
+            view.status is TaskStatus.PENDING and view.cause is not None and not view.stopping
+        ):
+            return
+        self._occupy(view, view.placement)
+        if view.status is TaskStatus.SUSPENDED and view.cause is not None:  # none: it is being resumed
+            self._vacate(view, leave=False)
+
+    # --- folding -----------------------------------------------------------------------------------------------------
+
+    def _count(self, view: TaskView, by: int) -> None:
+        counts = self.counts.setdefault(view.spec.tenant, {})
+        counts[view.status] = counts.get(view.status, 0) + by
+
+    def _becomes(self, view: TaskView, status: TaskStatus) -> None:
+        self._count(view, -1)
+        view.status = status
+        if status not in ENDED:
+            self._count(view, 1)
+
+    def _occupy(self, view: TaskView, placement: Placement) -> None:
+        for part in placement.slices:
+            node = self.nodes.get(part.node)
+            if node is not None:
+                node.tasks[view.id] = None
+                for gpu in part.gpus:
+                    node.on_gpu[gpu][view.id] = None
+
+    def _gpu_model(self, placement: Placement) -> str | None:
+        """That all its GPUs are of; none: it has none, or of several kinds."""
+        models = {
+            node.spec.gpus[gpu].model
+            for part in placement.slices
+            if (node := self.nodes.get(part.node)) is not None
+            for gpu in part.gpus
+        }
+        return models.pop() if len(models) == 1 else None
+
+    def _vacate(self, view: TaskView, *, leave: bool) -> None:
+        for part in view.placement.slices if view.placement else ():
+            node = self.nodes.get(part.node)
+            if node is not None:
+                if leave:
+                    node.tasks.pop(view.id, None)
+                for gpu in part.gpus:
+                    node.on_gpu[gpu].pop(view.id, None)
+
+    def _submitted(self, event: fact.TaskSubmitted, record: Record) -> None:
+        spec = event.spec
+        view = TaskView(
+            event.task, spec, record.at, record.by, priority=spec.priority, key=event.key, digest=event.digest
+        )
+        self.tasks[event.task] = view
+        self._count(view, 1)
+
+    def _held(self, event: fact.TaskHeld | fact.TaskReleased, record: Record) -> None:
+        self.tasks[event.task].held = isinstance(record.fact, fact.TaskHeld)
+
+    def _priority(self, event: fact.PriorityChanged, record: Record) -> None:  # noqa: ARG002
+        self.tasks[event.task].priority = event.priority
+
+    def _extended(self, event: fact.TaskExtended, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.spec = replace(view.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
+
+    def _suspension_failed(self, event: fact.SuspensionFailed, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.cause, view.message = None, event.message
+        view.runs_since = record.at
+
+    def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.attempts, view.placement = event.attempt, event.placement
+        if not view.origins or view.origin != self.origin:
+            view.origins = (*view.origins, (event.attempt, self.origin))
+        view.ran_on = self._gpu_model(event.placement)
+        view.started_at = view.exit_code = view.signal = view.cause = None
+        view.message = ""
+        view.stopping = False
+        if not view.saved:
+            view.run_seconds = 0.0
+        self._occupy(view, event.placement)
+
+    def _started(self, event: fact.AttemptStarted, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.started_at = view.runs_since = record.at if event.started_at is None else event.started_at
+        self._becomes(view, TaskStatus.RUNNING)
+
+    def _recovered(self, event: fact.AttemptRecovered, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        assert view.placement is not None
+        view.cause, view.message = None, ""
+        view.runs_since = view.lost_since
+        if view.started_at is None:
+            view.started_at = view.lost_since
+        self._occupy(view, view.placement)
+        self._becomes(view, TaskStatus.RUNNING)
+
+    def _stopping(self, event: fact.AttemptStopping | fact.AttemptSuspending, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.halt(record.at)
+        view.cause, view.stopping = event.cause, isinstance(event, fact.AttemptStopping)
+
+    def _suspended(self, event: fact.AttemptSuspended, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        self._vacate(view, leave=False)
+        self._becomes(view, TaskStatus.SUSPENDED)
+
+    def _resuming(self, event: fact.AttemptResuming, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.placement, view.cause, view.held = event.placement, None, False
+        self._occupy(view, event.placement)
+
+    def _resumed(self, event: fact.AttemptResumed, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.runs_since = record.at
+        self._becomes(view, TaskStatus.RUNNING)
+
+    def _attempt_ended(self, event: fact.AttemptEnded, record: Record) -> None:
+        view = self.tasks[event.task]
+        ended_at = record.at if event.ended_at is None else event.ended_at
+        view.halt(ended_at)
+        view.ended_at = ended_at
+        if event.outcome is Outcome.LOST:
+            view.lost_since = ended_at
+        view.saved = view.spec.preemption is Preemption.CHECKPOINT and event.outcome is Outcome.STOPPED
+        view.exit_code, view.signal, view.message = event.exit_code, event.signal, event.message
+        view.actual = event.actual
+        view.stopping = False
+        self._vacate(view, leave=True)
+
+    def _requeued(self, event: fact.TaskRequeued, record: Record) -> None:  # noqa: ARG002
+        view = self.tasks[event.task]
+        view.cause = event.cause
+        if event.gpu_memory_mib:
+            resources = view.spec.resources.with_gpu_memory(event.gpu_memory_mib)
+            view.spec = replace(view.spec, resources=resources)
+        self._becomes(view, TaskStatus.PENDING)
+
+    def _ended(self, event: fact.TaskEnded, record: Record) -> None:
+        view = self.tasks[event.task]
+        view.cause, view.finished_at = event.cause, record.at
+        if view.ended_at is not None and event.cause.why in BY_ITSELF:
+            view.finished_at = view.ended_at
+        self._becomes(view, event.status)
+        self.just_ended.append(view)
+        self.over[view.id] = view
+
+    def _epoch(self, event: fact.EpochBegan, record: Record) -> None:  # noqa: ARG002
+        self.origin = event.origin
+        for node in self.nodes.values():
+            node.away = True
+
+    def _joined(self, event: fact.NodeJoined, record: Record) -> None:
+        self._gpu_models = None
+        self.nodes[event.node.id] = NodeView(event.node, record.at)
+
+    def _changed(self, event: fact.NodeChanged, record: Record) -> None:
+        self._gpu_models = None
+        node = self.nodes[event.node.id]
+        node.spec, node.changed_at = event.node, record.at
+
+    def _removed(self, event: fact.NodeRemoved, record: Record) -> None:  # noqa: ARG002
+        self._gpu_models = None
+        del self.nodes[event.node]
+
+    def _node(self, event: Any, record: Record) -> None:
+        node = self.nodes[event.node]
+        node.changed_at = record.at
+        if isinstance(event, fact.NodeLost | fact.NodeReturned):
+            node.lost = isinstance(event, fact.NodeLost)
+            node.away = node.away and node.lost
+        elif isinstance(event, fact.NodeStopped):
+            node.away = True
+        elif isinstance(event, fact.NodeCordoned):
+            node.cordoned, node.draining = True, event.draining
+        elif isinstance(event, fact.NodeUncordoned):
+            node.cordoned = node.draining = False
+        elif event.health is GpuHealth.OK:
+            node.health.pop(event.gpu, None)
+        else:
+            node.health[event.gpu] = event.health
+
+
+_FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
+    fact.TaskSubmitted: Views._submitted,
+    fact.TaskHeld: Views._held,
+    fact.TaskReleased: Views._held,
+    fact.PriorityChanged: Views._priority,
+    fact.TaskExtended: Views._extended,
+    fact.SuspensionFailed: Views._suspension_failed,
+    fact.TaskPlaced: Views._placed,
+    fact.AttemptStarted: Views._started,
+    fact.AttemptRecovered: Views._recovered,
+    fact.AttemptStopping: Views._stopping,
+    fact.AttemptSuspending: Views._stopping,
+    fact.AttemptSuspended: Views._suspended,
+    fact.AttemptResuming: Views._resuming,
+    fact.AttemptResumed: Views._resumed,
+    fact.AttemptEnded: Views._attempt_ended,
+    fact.TaskRequeued: Views._requeued,
+    fact.TaskEnded: Views._ended,
+    fact.NodeJoined: Views._joined,
+    fact.NodeChanged: Views._changed,
+    fact.NodeRemoved: Views._removed,
+    fact.NodeLost: Views._node,
+    fact.NodeReturned: Views._node,
+    fact.NodeStopped: Views._node,
+    fact.EpochBegan: Views._epoch,
+    fact.NodeCordoned: Views._node,
+    fact.NodeUncordoned: Views._node,
+    fact.GpuHealthChanged: Views._node,
+}

@@ -1,0 +1,140 @@
+"""A provider that runs an administrator's commands: one boots a node, one lets it go. No cloud is needed.
+
+Both are shell lines in which {node} and {kind} are replaced; what they print goes to a file for each node. The first
+ends with 0 when the node is up, or on its way up; one that still runs is ended before the second is run. The second ends
+with 0 when the node is down; until it does, it is run again. What was asked for stands in a file, so a scheduler
+that starts again goes on where it stopped; of a command that ran meanwhile nobody knows the end: a boot counts as done,
+and a release is run once more.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.core.domain.pool import Hired, HireState
+from gpuyard.core.domain.values import NodeId
+
+log = structlog.get_logger()
+
+
+class PoolDamaged(GpuyardError):
+    """The file that says which nodes were asked for can not be read. See which nodes are up, and move the file away."""
+
+
+class CommandProvider:
+    """See gpuyard.live.pool.provider.Provider."""
+
+    def __init__(
+        self, folder: Path, kind: str, boot_command: str, release_command: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._folder = folder
+        self._path = folder / "nodes.json"
+        self._kind = kind
+        self._boot_command = boot_command
+        self._release_command = release_command
+        self._clock = clock
+        self._running: dict[NodeId, subprocess.Popen[bytes]] = {}
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._hired = {hired.node: hired for hired in self._read()}
+
+    def boot(self, nodes: Sequence[NodeId]) -> None:
+        """Written down first, so that no node is up that nobody knows of."""
+        new = [node for node in nodes if node not in self._hired]
+        for node in new:
+            self._hired[node] = Hired(node, HireState.BOOTING, self._clock())
+        if new:
+            self._write()
+        for node in new:
+            self._run(node, self._boot_command)
+
+    def nodes(self) -> Sequence[Hired]:
+        """After a look at what the commands did."""
+        before = dict(self._hired)
+        for node, hired in before.items():
+            if hired.state in {HireState.BOOTING, HireState.LEAVING}:
+                self._look(node, hired.state)
+        if before != self._hired:
+            self._write()
+        return list(self._hired.values())
+
+    def release(self, nodes: Sequence[NodeId]) -> None:
+        """One command for each node."""
+        for node in nodes:
+            hired = self._hired.get(node)
+            if hired is None or hired.state is HireState.LEAVING:
+                continue
+            if hired.state is HireState.GONE:
+                del self._hired[node]
+                continue
+            self._end(node)
+            self._be(node, HireState.LEAVING)
+            self._run(node, self._release_command)
+        self._write()
+
+    # --- commands --------------------------------------------------------------------------------------------------------
+
+    def _run(self, node: NodeId, command: str) -> None:
+        line = command.replace("{node}", node).replace("{kind}", self._kind)
+        with (self._folder / f"{node}.log").open("ab") as output:
+            self._running[node] = subprocess.Popen(  # noqa: S603 - an administrator's own line
+                ["/bin/sh", "-c", line],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def _look(self, node: NodeId, state: HireState) -> None:
+        process = self._running.get(node)
+        code = process.poll() if process is not None else None
+        if process is not None and code is None:
+            return
+        booting = state is HireState.BOOTING
+        if code and process is not None:
+            log.warning("pool_command_failed", node=node, boots=booting, exit_code=code, output=f"{node}.log")
+        if booting:
+            self._be(node, HireState.FAILED if code else HireState.READY)
+        elif code == 0:
+            self._be(node, HireState.GONE)
+        else:
+            self._run(node, self._release_command)
+
+    def _end(self, node: NodeId) -> None:
+        """End a boot that still runs, with all it started."""
+        process = self._running.pop(node, None)
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+
+    # --- memory ----------------------------------------------------------------------------------------------------------
+
+    def _be(self, node: NodeId, state: HireState) -> None:
+        self._hired[node] = Hired(node, state, self._clock())
+
+    def _read(self) -> list[Hired]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=list[Hired])
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.MsgspecError) as error:
+            raise PoolDamaged(
+                f"{self._path} can not be read ({error}). See which nodes of the pool are up, and move the file away."
+            ) from None
+
+    def _write(self) -> None:
+        beside = self._path.with_suffix(".new")
+        with beside.open("wb") as file:
+            file.write(msgspec.json.encode(list(self._hired.values())))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)

@@ -1,0 +1,519 @@
+"""HTTP to one scheduler: a connection for each thread, kept open; a request that broke off is sent again where that is safe.
+
+A request is safe to repeat when doing it twice is doing it once: reading, putting, deleting, and submitting with a key.
+Once such a request may have arrived, its answer is sought for `PATIENCE_SECONDS`, over a scheduler's restart if need be:
+otherwise nobody would know whether the task exists. A connection that is refused in the first place raises
+`Unreachable` at once, or after `wait_seconds` if the caller asked to wait for a scheduler that is being restarted.
+"""
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from copy import copy
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
+from pwd import getpwnam, getpwuid
+from select import select
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from gpuyard import __version__
+from gpuyard.live.sdk.errors import (
+    NotAYard,
+    NotNow,
+    Refused,
+    Unreachable,
+    UntrustedServer,
+    WrongAddress,
+    YardError,
+    refused,
+)
+from gpuyard.live.wire.answers import ErrorAnswer
+from gpuyard.live.wire.loopback_peer import is_on_this_machine, owner_of_server, trusted_uids
+from gpuyard.live.wire.tls import speaks_tls
+
+if TYPE_CHECKING:
+    import ssl
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 15.0
+TIMEOUT_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
+NOTICE_SECONDS = 1.0
+"""A request that is held up for longer than this is reported to `on_wait`, once."""
+LOOK_FOR_TLS_SECONDS = 2.0
+OTHER_NAME = frozenset({62, 64})
+"""OpenSSL's codes for a certificate of another host name or address."""
+EXPIRED, NOT_YET_VALID = 10, 9
+STARTING = "NotReady"
+"""A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
+ANY_USER = "any"
+REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
+
+
+class _Broken(Exception):
+    """The request left, and its answer did not come whole."""
+
+
+class _Plain(HTTPConnection):
+    """A connection that hangs up when nobody holds it any more: threads end, and clients are dropped without a word."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Secret(HTTPSConnection):
+    """The same over TLS."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Connection:
+    """One scheduler, as an address, a token and what was opened so far."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        token: str | None,
+        ca: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        server_user: str | None = None,
+        wait_seconds: float = 0.0,
+        on_wait: Callable[[YardError, float], None] | None = None,
+    ) -> None:
+        """`server_user` may run the scheduler on this machine, besides ourselves and root; `any`: do not check.
+
+        A request waits up to `wait_seconds` for a scheduler that does not listen. `on_wait` is told once for each
+        request that waits for more than a second: why, and for how many seconds it waits at most.
+        """
+        self._server_user = server_user
+        self._wait_seconds = wait_seconds
+        self._on_wait = on_wait
+        self._answered = threading.Event()
+        self.server = server.rstrip("/")
+        parts = urlsplit(server if "//" in server else f"http://{server}")
+        try:
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError:
+            self._host = ""
+        if parts.scheme not in {"http", "https"} or not self._host or parts.query or parts.fragment:
+            message = f"{server!r} is no address of a scheduler; give one such as http://127.0.0.1:8080."
+            raise WrongAddress(message)
+        self._prefix = parts.path.rstrip("/")
+        self._timeout = timeout_seconds
+        self._headers = {"User-Agent": f"gpuyard/{__version__}"}
+        if token:
+            if not token.isascii() or not token.isprintable() or " " in token:
+                raise WrongAddress("The token holds characters that no token has; copy it again.")
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._tls = _trust(ca) if parts.scheme == "https" else None
+        self._here = threading.local()
+        self._has_answered = False
+        """It speaks what we speak, so one that breaks off has another reason."""
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        type_: type[T],
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        key: str | None = None,
+    ) -> T:
+        """Send a request and read its answer as this type. `key` makes repeating a submission safe."""
+        content = self.send(method, path, query=query, body=body, key=key)
+        try:
+            answer = msgspec.json.decode(content, type=type_)
+        except msgspec.MsgspecError as error:
+            message = f"{self.server} answered {method} {path} in a way that is not understood ({error})."
+            stranger = NotAYard(f"{message} Is it a gpuyard scheduler of this version?")
+            stranger.may_have_arrived = self._here.broke
+            raise stranger from None
+        self._answered.set()
+        return answer
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        key: str | None = None,
+    ) -> bytes:
+        """Send a request; the answer's body."""
+        headers = dict(self._headers)
+        content = None
+        if body is not None:
+            content = msgspec.json.encode(body)
+            headers["Content-Type"] = "application/json"
+        if key:
+            headers["Idempotency-Key"] = key
+        target = self._target(path, query)
+        may_repeat = method in REPEATABLE or key is not None
+        waiting = _Waiting(self._on_wait)
+        try:
+            return self._send(method, target, content, headers, waiting, may_repeat=may_repeat)
+        except YardError as error:
+            error.may_have_arrived |= waiting.broke
+            raise
+        finally:
+            self._here.broke = waiting.broke
+
+    def _send(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        waiting: "_Waiting",
+        *,
+        may_repeat: bool,
+    ) -> bytes:
+        """As often as it is safe and the time allows."""
+        while True:
+            try:
+                return self._exchange(method, target, content, headers)
+            except _Broken as broken:
+                if not may_repeat:
+                    raise Unreachable(
+                        f"The connection to {self.server} broke before it answered ({broken}); it may have obeyed.",
+                        may_have_arrived=True,
+                    ) from None
+                waiting.broke = True
+                waiting.allow(PATIENCE_SECONDS)
+                message = f"{self.server} breaks off every connection ({broken})."
+                waiting.pause_or_raise(Unreachable(message, may_have_arrived=True))
+            except Unreachable as away:
+                if away.nothing_listens:
+                    waiting.allow(self._wait_seconds)
+                waiting.pause_or_raise(away)
+            except NotNow as refusal:
+                if refusal.code != STARTING:
+                    raise
+                waiting.allow(PATIENCE_SECONDS)
+                waiting.pause_or_raise(refusal)
+
+    def _exchange(self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]) -> bytes:
+        """One request on this thread's connection."""
+        line = self._line()
+        try:
+            # A server that refuses a long body answers before it was sent whole: the answer may be there all the same.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                line.request(method, target, body=content, headers=dict(headers))
+            response = line.getresponse()
+            answer = response.read()
+        except TimeoutError:
+            line.close()
+            message = f"{self.server} did not answer within {self._timeout:g} seconds."
+            raise Unreachable(message, may_have_arrived=True) from None
+        except (OSError, HTTPException) as error:
+            line.close()
+            self._hint_at_tls(error)
+            if _is_no_http(error):
+                raise NotAYard(self._no_http()) from None
+            raise _Broken(str(error) or type(error).__name__) from None
+        except BaseException:  # interrupted half-way: what comes next on this connection would answer another question
+            line.close()
+            raise
+        if response.status >= 300:
+            raise self._refusal(response, answer)
+        self._here.answer = answer
+        self._has_answered = True
+        return answer
+
+    @property
+    def last_answer(self) -> bytes:
+        """The body of the last answer to this thread, for whoever shows it as it came."""
+        answer: bytes = getattr(self._here, "answer", b"")
+        return answer
+
+    def _line(self) -> HTTPConnection:
+        """This thread's connection, opened if need be."""
+        line: HTTPConnection | None = getattr(self._here, "line", None)
+        if line is None:
+            line = self._here.line = self._new_line(self._timeout)
+        if line.sock is not None and select([line.sock], [], [], 0)[0]:
+            line.close()  # nothing was asked, so this can only be the other side's good-bye
+        if line.sock is None:
+            self._open(line)
+        return line
+
+    # --- listening ----------------------------------------------------------------------------------------------------
+
+    def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "Stream":
+        """An answer that comes bit by bit, on a connection of its own."""
+        line = self._new_line(self._timeout)
+        self._open_in_time(line)
+        try:
+            line.request("GET", self._target(path, query), headers={**self._headers, **headers})
+            response = line.getresponse()
+            if response.status >= 300:
+                raise self._refusal(response, response.read())
+        except (OSError, HTTPException) as error:
+            line.close()
+            self._hint_at_tls(error)
+            if _is_no_http(error):
+                raise NotAYard(self._no_http()) from None
+            raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
+        except BaseException:
+            line.close()
+            raise
+        return Stream(self.server, line, response)
+
+    # --- small things -------------------------------------------------------------------------------------------------
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether a scheduler has answered here before, so that a stranger at its address is an outage."""
+        return self._answered.is_set()
+
+    def without_waiting(self) -> Self:
+        """The same connections, for callers that deal with a scheduler that is away themselves."""
+        same = copy(self)
+        same._wait_seconds, same._on_wait = 0.0, None
+        return same
+
+    def close(self) -> None:
+        """Hang up this thread's connection."""
+        line: HTTPConnection | None = getattr(self._here, "line", None)
+        if line is not None:
+            line.close()
+
+    def _new_line(self, timeout_seconds: float) -> HTTPConnection:
+        if self._tls is not None:
+            return _Secret(self._host, self._port, timeout=timeout_seconds, context=self._tls)
+        return _Plain(self._host, self._port, timeout=timeout_seconds)
+
+    def _open_in_time(self, line: HTTPConnection) -> None:
+        waiting = _Waiting(self._on_wait)
+        while True:
+            try:
+                self._open(line)
+            except Unreachable as away:
+                if away.nothing_listens:
+                    waiting.allow(self._wait_seconds)
+                waiting.pause_or_raise(away)
+            else:
+                return
+
+    def _open(self, line: HTTPConnection) -> None:
+        line.timeout = min(CONNECT_SECONDS, self._timeout)
+        try:
+            line.connect()
+        except OSError as error:
+            line.close()
+            raise Unreachable(self._no_answer(error), nothing_listens=isinstance(error, ConnectionError)) from None
+        line.sock.settimeout(self._timeout)
+        if self._tls is None:  # a certificate says who the server is
+            try:
+                self._check_owner(line.sock)
+            except BaseException:
+                line.close()
+                raise
+
+    def _check_owner(self, line: socket.socket) -> None:
+        """On this machine any user can listen where the scheduler is not: say nothing before it is known who does."""
+        if sys.platform != "linux" or self._server_user == ANY_USER or not is_on_this_machine(line):
+            return
+        try:
+            uid = owner_of_server(line, self._timeout)
+        except TimeoutError:
+            raise Unreachable(f"{self.server} did not answer within {self._timeout:g} seconds.") from None
+        except OSError as error:
+            raise Unreachable(f"{self.server} closed the connection ({error}).", nothing_listens=True) from None
+        if uid is not None and uid in trusted_uids() | self._accepted_uids():
+            return
+        if uid is None:
+            raise UntrustedServer(
+                f"The kernel does not say which user answers at {self.server}; nothing was sent. If you trust "
+                f"that server, set GPUYARD_SERVER_USER={ANY_USER}, or use https."
+            )
+        name = _name_of(uid)
+        raise UntrustedServer(
+            f"The process that answers at {self.server} belongs to the system user '{name}' (uid {uid}), not to you or "
+            f"root; nothing was sent. If that user runs the scheduler, accept it: gpuyard login --server-user {name}, or "
+            f"set GPUYARD_SERVER_USER={name}."
+        )
+
+    def _accepted_uids(self) -> set[int]:
+        user = self._server_user
+        if not user:
+            return set()
+        if user.isdecimal():
+            return {int(user)}
+        try:
+            return {getpwnam(user).pw_uid}
+        except KeyError:
+            raise WrongAddress(f"There is no system user {user} here; check GPUYARD_SERVER_USER.") from None
+
+    def _no_answer(self, error: OSError) -> str:
+        if self._tls is not None and getattr(error, "verify_code", 0) in OTHER_NAME:
+            return (
+                f"The certificate of {self.server} is for another host name than {self._host}; use a name that is in it, "
+                "or have one made whose subjectAltName has this name."
+            )
+        if self._tls is not None and getattr(error, "verify_code", 0) == EXPIRED:
+            return f"The certificate of {self.server} has expired. Have it renewed; check the clocks of both machines, too."
+        if self._tls is not None and getattr(error, "verify_code", 0) == NOT_YET_VALID:
+            return f"The certificate of {self.server} is not valid yet. Check the clocks of both machines."
+        if self._tls is not None and "CERTIFICATE" in str(error).upper():
+            return f"The certificate of {self.server} is not trusted; name the file of its authority in GPUYARD_CA."
+        if self._tls is not None and "SSL" in type(error).__name__:
+            return f"{self.server} does not speak TLS; does its address begin with http:// instead?"
+        if isinstance(error, socket.gaierror):
+            return f"There is no host {self._host}; set GPUYARD_SERVER to the address of a scheduler."
+        words = "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
+        return (
+            f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, "
+            "or set GPUYARD_SERVER to the address of one that runs."
+        )
+
+    def _hint_at_tls(self, error: Exception) -> None:
+        """A port that speaks TLS breaks off a plain request, or answers it with bytes that are no HTTP."""
+        if self._tls is not None or self._has_answered or not isinstance(error, ConnectionError | BadStatusLine):
+            return
+        if speaks_tls(self._host, self._port or 80, LOOK_FOR_TLS_SECONDS):
+            https = f"https://{self.server.rpartition('//')[2]}"
+            message = f"{self.server} speaks TLS; use {https}, and name the file of its authority in GPUYARD_CA."
+            raise NotAYard(message) from None
+
+    def _no_http(self) -> str:
+        return (
+            f"{self.server} does not speak HTTP; give the address a scheduler has for people, "
+            "port 8080 unless set otherwise: the other one is for agents."
+        )
+
+    def _target(self, path: str, query: Mapping[str, object] | None) -> str:
+        said = {name: _spoken(value) for name, value in (query or {}).items() if value is not None}
+        return f"{self._prefix}{path}{'?' + urlencode(said) if said else ''}"
+
+    def _refusal(self, response: HTTPResponse, answer: bytes) -> Refused | NotAYard:
+        try:
+            error = msgspec.json.decode(answer, type=ErrorAnswer).error
+        except msgspec.MsgspecError:
+            message = f"{self.server} answered {response.status} {response.reason} and no sentence of gpuyard's."
+            stranger = NotAYard(f"{message} Is it a gpuyard scheduler?")
+            stranger.may_have_arrived = response.status >= 500  # a proxy that got no answer, or not in time
+            return stranger
+        self._answered.set()
+        return refused(response.status, error.code, error.message, error.field)
+
+
+class _Waiting:
+    """How long one request is tried again; the first allowance counts, from when it was given."""
+
+    def __init__(self, on_wait: Callable[[YardError, float], None] | None) -> None:
+        self._began = time.monotonic()
+        self._give_up_at: float | None = None
+        self._seconds = 0.0
+        self._on_wait = on_wait
+        self._pause = 0.0
+        self.broke = False
+        """Whether a connection broke off after the request was sent, so that it may have arrived."""
+
+    def allow(self, seconds: float) -> None:
+        if self._give_up_at is None and seconds > 0:
+            self._give_up_at = time.monotonic() + seconds
+            self._seconds = seconds
+
+    def pause_or_raise(self, error: YardError) -> None:
+        now = time.monotonic()
+        if self._give_up_at is None or now > self._give_up_at:
+            raise error from None
+        if self._on_wait is not None and now - self._began >= NOTICE_SECONDS:
+            self._on_wait(error, self._seconds)
+            self._on_wait = None
+        time.sleep(min(self._pause, max(0.0, self._give_up_at - now)))
+        self._pause = min(self._pause * 2 or 0.05, 0.5)
+
+
+class Stream:
+    """An answer that comes bit by bit, for one thread to read to its end. Any thread may hang up."""
+
+    def __init__(self, server: str, line: HTTPConnection, response: HTTPResponse) -> None:
+        self._server = server
+        self._line = line
+        self._response = response
+        self._socket = line.sock or _socket_of(response)
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Bytes as they come. A quiet stream may last for days; one whose other side is gone is noticed by the system."""
+        _keep_alive(self._socket)
+        try:
+            while part := self._response.read1(65536):
+                yield part
+        except (OSError, HTTPException, ValueError) as error:
+            if not self._is_over:
+                raise Unreachable(f"The connection to {self._server} broke ({error}).") from None
+        finally:
+            self._response.close()
+            self._line.close()
+
+    def hang_up(self) -> None:
+        """Let whoever reads come to an end."""
+        self._is_over = True
+        with suppress(OSError):  # the other side was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def __del__(self) -> None:
+        self._response.close()
+        self._line.close()
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _is_no_http(error: Exception) -> bool:
+    """Whether something else than an answer came; one that was cut off begins as one does."""
+    if isinstance(error, RemoteDisconnected) or not isinstance(error, BadStatusLine):
+        return False
+    return not "HTTP/".startswith(str(error.args[0])[:5])
+
+
+def _socket_of(response: HTTPResponse) -> socket.socket:
+    """A connection that ends with its answer hands its socket to the answer."""
+    raw: Any = response.fp
+    found: socket.socket = raw.raw._sock
+    return found
+
+
+def _keep_alive(line: socket.socket) -> None:
+    line.settimeout(None)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def _trust(ca: str | None) -> "ssl.SSLContext":
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except OSError as error:
+        words = error.strerror or "it holds no certificate in PEM form"
+        raise WrongAddress(f"The file of certificates {ca} can not be used: {words}. Check GPUYARD_CA.") from None
+
+
+def _spoken(value: object) -> str:
+    """As the query string wants it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,445 @@
+"""What /api/v1 is asked and answers beside tasks: GPUs, quota, nodes, tenants, users, tokens, leases, errors.
+
+Requests are strict (`read_...`); answers are plain records that msgspec writes as they stand.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.core.domain.values import TaskClass, TaskStatus
+from gpuyard.live.wire.limits import (
+    BudgetPeriod,
+    GpuCount,
+    GpuHours,
+    Instant,
+    Mebibytes,
+    ModelName,
+    NodeCount,
+    Note,
+    Password,
+    Percent,
+    PositiveSeconds,
+    Priority,
+    SystemUser,
+    TenantName,
+    Title,
+    Weight,
+)
+from gpuyard.live.wire.strict import Strict
+from gpuyard.live.wire.task_answers import ForecastAnswer, TaskAnswer
+from gpuyard.live.wire.tasks import TaskRequest
+
+Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
+"""Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""
+UserName: TypeAlias = TenantName
+
+
+# --- errors and lists ---------------------------------------------------------------------------------------------------
+
+
+class Error(Struct, frozen=True):
+    """What went wrong: a stable code for programs, a sentence for people, and the field it is about."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class ErrorAnswer(Struct, frozen=True):
+    """The one shape of every error."""
+
+    error: Error
+
+
+class TaskList(Struct, frozen=True):
+    """A page of tasks. `next_cursor` asks for the next one; null: this was the last."""
+
+    tasks: list[TaskAnswer]
+    total: int
+    next_cursor: str | None
+
+
+class CancelAnswer(Struct, frozen=True):
+    """What became of a task that was to be cancelled; one that had ended stays as it was."""
+
+    task_id: str
+    id: str
+    status: TaskStatus
+    message: str
+
+
+class MessageAnswer(Struct, frozen=True):
+    """It was done, and this is what was done."""
+
+    message: str
+
+
+class HealthAnswer(Struct, frozen=True):
+    """Whether the scheduler works; `message` says why not."""
+
+    status: Literal["ok", "starting", "storage_full", "stopping"]
+    version: str
+    message: str | None = None
+    clock_ahead_seconds: float = 0.0
+    """How far the scheduler's time is ahead of its machine's clock, which has jumped or was wrong; below 0: behind."""
+
+
+class ExplainAnswer(Struct, frozen=True):
+    """Why a task waits, what is ahead of it, and when it is likely to start; null: nobody can say."""
+
+    task_id: str
+    status: TaskStatus
+    reason: str | None
+    reason_code: str | None
+    ahead: int
+    starts_at: Instant | None
+    starts_low: Instant | None
+    starts_high: Instant | None
+    nodes: list[str]
+    guessed: bool = False
+    """The start rests on a guess, as a task in the way has outrun its estimate."""
+    estimated_seconds: float | None = None
+    """How long it is likely to run itself: said with it, or predicted."""
+    estimated_low_seconds: float | None = None
+    estimated_high_seconds: float | None = None
+    predicted_from: int | None = None
+    """From how many runs of its kind that was predicted."""
+    model_ran_on: list[str] = []
+    """Nodes that could hold it where its model ran last; of equally good places one there is taken."""
+    forecasts: list[ForecastAnswer] = []
+    """What its work is foreseen to take, on each GPU model of the yard."""
+    more_ahead: bool = False
+    """More tasks than `ahead` go before it: the count stops at 10,000."""
+
+
+# --- predictions --------------------------------------------------------------------------------------------------------
+
+
+class PredictionScore(Struct, frozen=True):
+    """How right one way of predicting was, over the tasks that ended last; errors are parts of what came."""
+
+    predictor: str
+    about: str
+    tasks: int
+    median_ape: float | None
+    mape: float | None
+    band_coverage: float | None
+
+
+class ModelStanding(Struct, frozen=True):
+    """Which performance model is used, and why."""
+
+    file: str | None
+    """Null: the one that ships."""
+    since: Instant | None
+    why: str
+    refused: int
+    """Files that were not taken."""
+    refused_why: str | None
+    trained_on: dict[str, int]
+    """Rows of each kind; empty: no task has said yet what it computes, so it was not read."""
+
+
+class PredictionsAnswer(Struct, frozen=True):
+    """What a yard knows of its own foresight."""
+
+    enabled: bool
+    scores: list[PredictionScore]
+    model: ModelStanding | None
+
+
+# --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------
+
+
+class GpuAnswer(Struct, frozen=True, kw_only=True):
+    """One GPU. `id` is NODE/INDEX, as in the `allocated_gpus` of a task."""
+
+    id: str
+    node_id: str
+    device_index: int
+    model: str
+    memory: int
+    """In MiB."""
+    status: Literal["idle", "busy", "external", "offline"]
+    current_task: str | None
+    tasks: list[str]
+    """All tasks on it: several when it is shared."""
+    updated_at: Instant
+    uuid: str | None = None
+    virtual: bool = False
+    why: str | None = None
+    """Why it is external or offline."""
+    utilization: float | None = None
+    memory_used: int | None = None
+    temperature: float | None = None
+    power_usage: float | None = None
+
+
+class GpusAnswer(Struct, frozen=True, kw_only=True):
+    """All GPUs of the yard. `external` ones are used from outside the yard."""
+
+    total: int
+    idle: int
+    busy: int
+    external: int
+    offline: int
+    gpus: list[GpuAnswer]
+
+
+class ClassQuota(Struct, frozen=True):
+    """One class's part of the GPUs. Shares count as parts of a GPU."""
+
+    quota: int
+    used: float
+    available: float
+    """max(0, quota - used)."""
+
+
+class QuotaAnswer(Struct, frozen=True, kw_only=True):
+    """How the yard is split between online and batch work."""
+
+    total_gpus: int
+    online: ClassQuota
+    batch: ClassQuota
+    online_percent: float
+    batch_percent: float
+    mode: QuotaMode
+
+
+class QuotaRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Split the yard anew; `batch_percent`, if given, must be the rest."""
+
+    online_percent: Percent
+    batch_percent: Percent | None = None
+    mode: QuotaMode | None = None
+
+
+class StrayAnswer(Struct, frozen=True):
+    """An attempt that a node runs and the scheduler never heard of. It is held until somebody decides."""
+
+    task_id: str
+    attempt: int
+
+
+class NodeAnswer(Struct, frozen=True, kw_only=True):
+    """One node, as its agent last described it, with its GPUs and with what it runs that nobody knows of."""
+
+    id: str
+    status: Literal["online", "away", "offline", "cordoned", "draining"]
+    gpus: int
+    gpus_idle: int
+    gpu_models: dict[str, int]
+    cpus: int
+    memory_mb: int
+    labels: dict[str, str]
+    tasks: list[str]
+    last_seen: Instant | None
+    version: str | None
+    address: str | None
+    cpu_percent: float | None
+    memory_used_mb: int | None
+    load: float | None
+    disk_free_mb: int | None
+    supervisor_silent_seconds: float | None
+    """How long the supervisor of the node's tasks has not answered its agent; none: it answers, or nothing is known."""
+    devices: list[GpuAnswer]
+    strays: list[StrayAnswer]
+
+
+class NodeList(Struct, frozen=True):
+    """All nodes."""
+
+    nodes: list[NodeAnswer]
+    total: int
+
+
+# --- tenants, users, tokens ---------------------------------------------------------------------------------------------
+
+
+class TenantAnswer(Struct, frozen=True, kw_only=True):
+    """A tenant's limits, and what it uses of them."""
+
+    id: str
+    max_gpus: int | None
+    max_gpus_by_model: dict[str, int]
+    guaranteed_gpus: int | None
+    max_open_tasks: int | None = None
+    """Tasks that have not ended; null: the yard's own limit."""
+    weight: float
+    gpu_hours: float | None
+    gpu_hours_period: float | None
+    """In seconds."""
+    used_gpus: float
+    pending_tasks: int
+    running_tasks: int
+
+
+class TenantList(Struct, frozen=True):
+    """All tenants one may see."""
+
+    tenants: list[TenantAnswer]
+    total: int
+
+
+class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits for a tenant. What is left out is not limited."""
+
+    max_gpus: GpuCount | None = None
+    max_gpus_by_model: dict[ModelName, GpuCount] | None = None
+    guaranteed_gpus: GpuCount | None = None
+    max_open_tasks: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    """Tasks that have not ended; left out: the yard's own limit."""
+    weight: Weight | None = None
+    gpu_hours: GpuHours | None = None
+    gpu_hours_period: BudgetPeriod | None = None
+    """In seconds; 30 days if left out."""
+
+
+class UserAnswer(Struct, frozen=True, kw_only=True):
+    """A user, without the password."""
+
+    username: str
+    tenant_id: str
+    role: Role
+    system_user: str = ""
+    """The system account that the user's tasks run as; empty: that of the tenant."""
+
+
+class UserList(Struct, frozen=True):
+    """All users."""
+
+    users: list[UserAnswer]
+    total: int
+
+
+class UserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new user, or a known one with other properties; a known one keeps its password if none is given."""
+
+    username: UserName
+    password: Password | None = None
+    tenant_id: TenantName = "default"
+    role: Role = "member"
+    system_user: SystemUser = ""
+    """The system account that the user's tasks run as on nodes whose agent is root; empty: that of the tenant."""
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new token for oneself, or by an admin for somebody else."""
+
+    name: Title = ""
+    username: UserName | None = None
+    lifetime: PositiveSeconds | None = None
+    """In seconds; left out: until it is revoked, or as long as the login or token it is made with."""
+    password: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    """One's own. With it the token may outlive the login or token it is made with."""
+
+
+class TokenCreated(Struct, frozen=True, kw_only=True):
+    """A new token. `token` is shown this once; only its hash is kept."""
+
+    id: str
+    token: str
+    name: str
+    username: str
+    expires_at: Instant | None
+
+
+class TokenAnswer(Struct, frozen=True, kw_only=True):
+    """A token, without what it is made of."""
+
+    id: str
+    name: str
+    username: str
+    created_at: Instant
+    expires_at: Instant | None
+    last_used_at: Instant | None
+
+
+class TokenList(Struct, frozen=True):
+    """All tokens one may see."""
+
+    tokens: list[TokenAnswer]
+    total: int
+
+
+# --- leases -------------------------------------------------------------------------------------------------------------
+
+
+class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """GPUs without a process, held until released or until `timeout` seconds after they were given."""
+
+    gpu_count: GpuCount | None = None
+    timeout: PositiveSeconds | None = None
+    gpu_model: ModelName | Annotated[list[ModelName], Meta(min_length=1, max_length=64)] | None = None
+    gpu_memory_mb: Mebibytes | None = None
+    gpu_fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
+    nodes: NodeCount | None = None
+    priority: Literal["high", "low"] | Priority | None = None
+    task_class: TaskClass | None = field(name="class", default=None)
+    name: Title | None = None
+    description: Note | None = None
+    tenant_id: TenantName | None = None
+    project: Title | None = None
+    require_fit: bool | None = None
+
+
+class LeaseAnswer(Struct, frozen=True, kw_only=True):
+    """A lease. Its GPUs are held while it is `running`."""
+
+    id: str
+    task_id: str
+    status: TaskStatus
+    gpu_count: int
+    gpus: list[str]
+    node_id: str | None
+    name: str
+    tenant_id: str
+    user: str
+    created_at: Instant
+    started_at: Instant | None
+    expires_at: Instant | None
+    finished_at: Instant | None
+    reason: str | None
+
+
+class LeaseList(Struct, frozen=True):
+    """All leases that are held or waited for."""
+
+    leases: list[LeaseAnswer]
+    total: int
+
+
+def task_of_lease(lease: LeaseRequest) -> TaskRequest:
+    """A lease is a task with no command."""
+    return TaskRequest(**{name: getattr(lease, name) for name in lease.__struct_fields__})
+
+
+def lease_of_task(task: TaskAnswer, *, expires_at: Instant | None) -> LeaseAnswer:
+    """The same the other way round."""
+    return LeaseAnswer(
+        id=task.id,
+        task_id=task.task_id,
+        status=task.status,
+        gpu_count=task.gpu_count,
+        gpus=task.allocated_gpus,
+        node_id=task.node_id,
+        name=task.name,
+        tenant_id=task.tenant_id,
+        user=task.user,
+        created_at=task.created_at,
+        started_at=task.started_at,
+        expires_at=expires_at,
+        finished_at=task.finished_at,
+        reason=task.reason,
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+read_quota = Strict(QuotaRequest).json
+read_tenant = Strict(TenantRequest).json
+read_user = Strict(UserRequest).json
+read_token = Strict(TokenRequest).json
+read_lease = Strict(LeaseRequest).json

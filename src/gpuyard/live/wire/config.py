@@ -1,0 +1,471 @@
+"""Settings from a YAML file and the environment, read strictly.
+
+A setting `key` of a section `section` is `section: {key: value}` in the file and `GPUYARD_SECTION__KEY=value` in the
+environment, which wins. Lists and maps are written in the environment as YAML too (`GPUYARD_USERS='[{username: a}]'`).
+Variables without a double underscore, such as GPUYARD_SERVER, belong to clients and tasks and are left alone.
+
+Whatever is wrong is said in one sentence that begins with the file and line, or with the variable, it stands in.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+
+import yaml
+from msgspec import Struct, inspect
+from msgspec.structs import force_setattr
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.live.wire.strict import DEEPEST, Strict, WrongRequest, spoken_path
+
+T = TypeVar("T")
+Keys: TypeAlias = tuple[str | int, ...]
+Complaint: TypeAlias = tuple[str, str]
+"""The key it is about (`scheduler.role`), and the sentence."""
+
+PREFIX = "GPUYARD_"
+LARGEST_FILE_BYTES = 4 * 1024 * 1024
+MOST_VALUES = 100_000
+"""A file of settings holds no more; references to references can stand for billions."""
+
+
+class WrongSettings(WrongInput):
+    """The settings can not be used; correct what the sentences name and start again. Each complaint is one line."""
+
+    @classmethod
+    def of(cls, complaints: Iterable[str]) -> Self:
+        """Everything that is wrong, in the order of the file, what stands elsewhere last."""
+        return cls("\n".join(sorted(dict.fromkeys(complaints), key=_line_of)))
+
+
+_LINE = re.compile(r", line (\d+): ")
+
+
+def _line_of(complaint: str) -> int:
+    found = _LINE.search(complaint)
+    return int(found[1]) if found else sys.maxsize
+
+
+# --- loading ------------------------------------------------------------------------------------------------------------
+
+
+def load(
+    type_: type[T],
+    path: Path | None,
+    env: Mapping[str, str],
+    *,
+    check: Callable[[T], Iterable[Complaint]] = lambda _: (),
+    not_ours: Collection[str] = (),
+    other_names: Iterable[tuple[str, str]] = (),
+) -> T:
+    """The settings of a file, or none, and the environment.
+
+    `check` says what only several settings together can get wrong. `not_ours` are variables that another part, started
+    from the same environment, reads (`variables` names them). `other_names` are pairs of keys that say the same thing: what
+    the environment says under one of them takes out what the file says under the other.
+    """
+    places: dict[Keys, str] = {}
+    complaints: list[str] = []
+    raw = _read_file(path, places, complaints) if path is not None else {}
+    set_ = _add_environment(raw, env, inspect.type_info(type_), not_ours, places, complaints)
+    for one, other in other_names:
+        for said, same in ((one, other), (other, one)):
+            if tuple(said.split(".")) in set_ and tuple(same.split(".")) not in set_:
+                raw = _without(raw, [tuple(same.split("."))])
+    strict = Strict(type_, what="the settings")
+    faults = strict.faults(raw)
+    complaints += [_placed(fault.path, str(fault), path, places) for fault in faults]
+    try:
+        settings = strict.plain(_without(raw, [fault.path for fault in faults]) if faults else raw)
+    except WrongRequest as wrong:  # without what is wrong something else is missing: say what is known so far
+        raise WrongSettings.of(complaints or [_placed(wrong.path, str(wrong), path, places)]) from None
+    for key, sentence in check(settings):
+        complaints.append(_placed(tuple(key.split(".")), sentence, path, places))
+    if complaints:
+        raise WrongSettings.of(complaints)
+    return settings
+
+
+def _without(raw: Any, paths: Iterable[Keys]) -> Any:
+    """A copy that leaves out what is wrong, of a list the whole entry, so that everything else can be checked together."""
+    wrong = set(paths)
+
+    def copy(value: Any, here: Keys) -> Any:
+        if isinstance(value, dict):
+            return {key: copy(below, (*here, key)) for key, below in value.items() if (*here, key) not in wrong}
+        if isinstance(value, list):
+            places = [
+                place
+                for place in range(len(value))
+                if not any(path[: len(here) + 1] == (*here, place) for path in wrong)
+            ]
+            return [copy(value[place], (*here, place)) for place in places]
+        return value
+
+    return copy(raw, ())
+
+
+def _placed(keys: Keys, sentence: str, path: Path | None, places: Mapping[Keys, str]) -> str:
+    """The complaint, with the nearest place that is known for it."""
+    for length in range(len(keys), 0, -1):
+        if place := places.get(keys[:length]):
+            return f"{place}: {sentence}"
+    return f"{path}: {sentence}" if path else sentence
+
+
+def variables(type_: type) -> frozenset[str]:
+    """Every environment variable that says one of the type's settings."""
+    return frozenset(PREFIX + "__".join(keys).upper() for keys in keys_of(type_))
+
+
+def keys_of(type_: type) -> list[tuple[str, ...]]:
+    """Every key of the type's sections, in order. A list or a map, whose own keys are the user's, is one key."""
+    return _keys(inspect.type_info(type_))
+
+
+def _keys(info: inspect.Type) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for field in _fields(info):
+        below = _keys(field.type)
+        found += [(field.encode_name, *keys) for keys in below] or [(field.encode_name,)]
+    return found
+
+
+def _bare(info: inspect.Type) -> inspect.Type:
+    """Without what is written around it: bounds, or the possibility of none."""
+    if isinstance(info, inspect.Metadata):
+        return _bare(info.type)
+    if isinstance(info, inspect.UnionType):
+        rest = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+        return _bare(rest[0]) if len(rest) == 1 else info
+    return info
+
+
+def _fields(info: inspect.Type) -> tuple[inspect.Field, ...]:
+    bare = _bare(info)
+    return bare.fields if isinstance(bare, inspect.StructType) else ()
+
+
+# --- the file -----------------------------------------------------------------------------------------------------------
+
+
+def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> dict[str, Any]:
+    try:
+        if path.is_dir():
+            raise WrongSettings(f"{path} is a folder, not a file of settings.")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise WrongSettings(f"There is no file {path}; give the path of a file of settings.") from None
+    except OSError as error:
+        raise WrongSettings(f"{path} can not be read: {error.strerror}.") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise WrongSettings(f"{path} is larger than 4 MiB; that is no file of settings.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise WrongSettings(f"{path}, line {line}: this is not UTF-8; save the file as UTF-8.") from None
+    node = _compose(text, f"{path}")
+    if node is None:
+        raise WrongSettings(f"{path} is empty; it must hold settings, or leave the file out to use the defaults.")
+    if not isinstance(node, yaml.MappingNode):
+        line = node.start_mark.line + 1
+        raise WrongSettings(f"{path}, line {line}: settings are written as `section:` with `key: value` below it.")
+    value = _Reading(str(path), places, complaints).value(node, ())
+    assert isinstance(value, dict)
+    return value
+
+
+def _compose(text: str, source: str) -> yaml.Node | None:
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise WrongSettings(_not_yaml(error, text, source)) from None
+    except yaml.YAMLError as error:
+        position = getattr(error, "position", 0)
+        line = text[:position].count("\n") + 1
+        raise WrongSettings(f"{source}, line {line}: a character that can not stand in a text file.") from None
+    except RecursionError:
+        raise WrongSettings(f"{source}: this is nested far too deep for settings.") from None
+    return node
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, text: str, source: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark else 1
+    problem = error.problem or "it can not be read"
+    lines = text.splitlines()
+    here = lines[line - 1] if line <= len(lines) else ""
+    if "\t" in problem or "\\t" in problem or re.match(r"\s*\t", here):
+        return f"{source}, line {line}: there is a tab; YAML is indented with spaces."
+    if "end of stream" in problem or line > len(lines) or (line == len(lines) and "<stream end>" in problem):
+        began = f", in what begins on line {error.context_mark.line + 1}" if error.context_mark else ""
+        return f"{source}, line {line}: the file ends too early{began}; part of it is missing."
+    if "single document" in (error.context or "") + problem:
+        return f"{source}, line {line}: a second document begins; settings are one document."
+    return f"{source}, line {line}: this is not YAML: {problem}; look at the indentation and quotes there."
+
+
+class _Reading:
+    """Turns YAML's nodes into plain values and remembers on which line each key stands."""
+
+    def __init__(self, source: str, places: dict[Keys, str], complaints: list[str]) -> None:
+        self._source = source
+        self._places = places
+        self._complaints = complaints
+        self._constructor = yaml.constructor.SafeConstructor()
+        self._left = MOST_VALUES
+
+    def value(self, node: yaml.Node, keys: Keys) -> object:
+        self._left -= 1
+        if self._left < 0 or len(keys) > DEEPEST:
+            raise WrongSettings(f"{self._at(node)}: this holds far too much for settings.")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, keys)
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self._places[(*keys, index)] = self._at(item)
+            return [self.value(item, (*keys, index)) for index, item in enumerate(node.value)]
+        try:
+            value: object = self._constructor.construct_object(node)
+        except (yaml.YAMLError, ValueError, OverflowError):
+            raise WrongSettings(f"{self._at(node)}: {spoken_path(keys)} has a value that can not be read.") from None
+        return value
+
+    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise WrongSettings(f"{self._at(key_node)}: a key must be a single word.")
+            key = str(key_node.value)
+            below = (*keys, key)
+            if key in found:
+                first = self._places[below].removeprefix(f"{self._source}, ")
+                message = f"{spoken_path(below)} is given twice, first in {first}; keep one of them."
+                self._complaints.append(f"{self._at(key_node)}: {message}")
+                continue
+            self._places[below] = self._at(key_node)
+            found[key] = self.value(value_node, below)
+        return found
+
+    def _at(self, node: yaml.Node) -> str:
+        return f"{self._source}, line {node.start_mark.line + 1}"
+
+
+# --- the environment ----------------------------------------------------------------------------------------------------
+
+
+def _add_environment(
+    raw: dict[str, Any],
+    env: Mapping[str, str],
+    info: inspect.Type,
+    not_ours: Collection[str],
+    places: dict[Keys, str],
+    complaints: list[str],
+) -> set[Keys]:
+    """Put what the variables say into `raw`; the keys that were set."""
+    done: set[Keys] = set()
+    whole = {field.encode_name for field in _fields(info) if not _fields(field.type)}
+    for name in sorted(env):
+        if not name.startswith(PREFIX) or not env[name] or _belongs_to(name, not_ours):
+            continue
+        keys = tuple(name.removeprefix(PREFIX).lower().split("__"))
+        if len(keys) < 2 and keys[0] not in whole:
+            continue
+        place = f"Environment variable {name}"
+        try:
+            _set(raw, keys, _environment_value(env[name], _type_at(info, keys), place, complaints), place)
+        except WrongSettings as wrong:
+            complaints.append(str(wrong))
+            continue
+        for known in [known for known in places if known[: len(keys)] == keys]:
+            del places[known]
+        for length in range(1, len(keys)):
+            places.setdefault(keys[:length], place)
+        places[keys] = place
+        done.add(keys)
+    return done
+
+
+def _belongs_to(name: str, variables_of_others: Collection[str]) -> bool:
+    return name in variables_of_others or any(name.startswith(f"{other}__") for other in variables_of_others)
+
+
+def _type_at(info: inspect.Type, keys: Keys) -> inspect.Type | None:
+    for key in keys:
+        bare = _bare(info)
+        if isinstance(bare, inspect.DictType):
+            info = bare.value_type
+            continue
+        field = next((field for field in _fields(bare) if field.encode_name == key), None)
+        if field is None:
+            return None
+        info = field.type
+    return _bare(info)
+
+
+def _environment_value(text: str, info: inspect.Type | None, place: str, complaints: list[str]) -> object:
+    """Text stays text where text is wanted: a token of digits is not a number, [::]:8080 is not a list."""
+    if isinstance(info, inspect.StrType) or (isinstance(info, inspect.CustomType) and issubclass(info.cls, str)):
+        return text
+    node = _compose(text, place)
+    return None if node is None else _Reading(place, {}, complaints).value(node, ())
+
+
+def _set(raw: dict[str, Any], keys: tuple[str, ...], value: object, place: str) -> None:
+    section = raw
+    for key in keys[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise WrongSettings(f"{place}: {key} is set to a single value in the file, so nothing can be set below it.")
+    section[keys[-1]] = value
+
+
+# --- values with a form of their own ------------------------------------------------------------------------------------
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+LONGEST_SECONDS = 1e9
+
+
+def _duration(raw: object, unit_seconds: float) -> float:
+    """A number in the unit of its setting, or text with units: 5s, 500ms, 1h30m."""
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        seconds = raw * unit_seconds
+    elif isinstance(raw, str) and re.fullmatch(f"(?:{_PART.pattern})+", raw.strip()):
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(raw))
+    else:
+        raise ValueError
+    if not 0 <= seconds <= LONGEST_SECONDS:
+        raise ValueError
+    return seconds
+
+
+def keep_plain_floats(section: Struct) -> None:
+    """A duration is read by a type of its own; the section keeps a plain float.
+
+    Values of settings end up in events, and the journal writes plain values only. For `__post_init__` of a section.
+    """
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if isinstance(value, float) and type(value) is not float:
+            force_setattr(section, name, float(value))
+
+
+def too_short(settings: Struct, least: Mapping[str, float]) -> Iterator[Complaint]:
+    """Durations below their least value, by their keys (`monitor.interval`). 0 and none, where allowed, mean there is none."""
+    for key, seconds in least.items():
+        value: Any = settings
+        for name in key.split("."):
+            value = getattr(value, name)
+        if value and value < seconds:
+            yield key, f"{key} is {value:g} s; it must be at least {seconds:g} s."
+
+
+class Seconds(float):
+    """A duration above zero. A plain number is seconds. It says how to read one; a section keeps a plain float."""
+
+    words: ClassVar[str] = "a duration above zero, such as 5, 5s, 500ms or 2m"
+    unit_seconds: ClassVar[float] = 1.0
+    """What a plain number counts."""
+
+    @classmethod
+    def read(cls, raw: object) -> Self:
+        """Read it."""
+        seconds = _duration(raw, cls.unit_seconds)
+        if not seconds:
+            raise ValueError
+        return cls(seconds)
+
+
+class SecondsOrNone(float):
+    """A duration; 0: none at all."""
+
+    words: ClassVar[str] = "a duration such as 5, 5s, 500ms or 2m, or 0 for none"
+
+    @classmethod
+    def read(cls, raw: object) -> Self:
+        """Read it."""
+        return cls(_duration(raw, 1))
+
+
+class SecondsGivenInMilliseconds(Seconds):
+    """A duration for a setting of 002 whose plain numbers are milliseconds."""
+
+    words: ClassVar[str] = "a number of milliseconds above zero, or a duration such as 5s or 500ms"
+    unit_seconds: ClassVar[float] = 0.001
+
+
+class SecondsGivenInHours(Seconds):
+    """A duration for a setting of 002 whose plain numbers are hours."""
+
+    words: ClassVar[str] = "a number of hours above zero, or a duration such as 7d or 12h"
+    unit_seconds: ClassVar[float] = 3600.0
+
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]*):(?P<port>\d{1,5})")
+
+
+class Address(str):
+    """Where to listen. `:8080` means every interface; port 0 means any free one."""
+
+    words: ClassVar[str] = "an address as HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080"
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, raw: object) -> Self:
+        """Read it."""
+        if not isinstance(raw, str):
+            raise ValueError
+        if "//" in raw:
+            raise ValueError("write HOST:PORT without http://")
+        found = _ADDRESS.fullmatch(raw)
+        if found is None:
+            raise ValueError
+        if int(found["port"]) > 65535:
+            raise ValueError("ports go up to 65535")
+        if found["host"].startswith("["):
+            try:
+                ip_address(found["host"][1:-1])
+            except ValueError:
+                raise ValueError(f"{found['host']} is no IPv6 address") from None
+        return cls(raw)
+
+    @property
+    def host(self) -> str:
+        """Without brackets; 0.0.0.0 where none is given."""
+        return self.rpartition(":")[0].strip("[]") or "0.0.0.0"  # noqa: S104 - what `:8080` means everywhere
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class PeerAddress(Address):
+    """Where somebody else listens; empty: nobody."""
+
+    words: ClassVar[str] = "an address as HOST:PORT, such as scheduler-1:9090, or empty for none"
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, raw: object) -> Self:
+        """Read it."""
+        if raw == "":
+            return cls("")
+        address = super().read(raw)
+        if address.startswith(":") or address.port == 0:
+            raise ValueError("it needs a host and a port above 0")
+        return address

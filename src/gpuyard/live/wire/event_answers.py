@@ -1,0 +1,151 @@
+"""Facts in the words of the API, for the stream of events: `task-7`, the field names and statuses that tasks have there.
+
+One table says how each field of a fact is told. A field that only the engine needs is told nowhere.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import Struct, to_builtins
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.causes import Cause
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.task import Estimate
+from gpuyard.core.domain.tenant import Tenant
+from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
+from gpuyard.live.wire.limits import instant_of
+from gpuyard.live.wire.task_answers import answer_of, gpu_ids
+from gpuyard.live.wire.tasks import spoken_task_id
+
+Fields: TypeAlias = dict[str, Any]
+
+STATUSES: dict[type[fact.Event], TaskStatus] = {
+    fact.TaskSubmitted: TaskStatus.PENDING,
+    fact.TaskRequeued: TaskStatus.PENDING,
+    fact.AttemptStarted: TaskStatus.RUNNING,
+    fact.AttemptResumed: TaskStatus.RUNNING,
+    fact.AttemptRecovered: TaskStatus.RUNNING,
+    fact.AttemptSuspended: TaskStatus.SUSPENDED,
+}
+"""Which status a task has from a fact on; `TaskEnded` says its own."""
+
+
+def happened(event: fact.Event, at: float, by: str) -> Fields:
+    """What a fact says, as the API would say it."""
+    told: Fields = {"type": type(event).__name__}
+    if isinstance(event, fact.TaskSubmitted):
+        return told | {"task_id": spoken_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}
+    if (status := STATUSES.get(type(event))) is not None:
+        told["status"] = status
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        told |= FIELDS[name](value) if name in FIELDS else {name: to_builtins(value)}
+    if isinstance(event, fact.GpuHealthChanged):
+        told["gpu_id"] = f"{event.node}/{event.gpu}"
+    return told
+
+
+def _submitted(event: fact.TaskSubmitted, at: float, by: str) -> Struct:
+    return answer_of(
+        event.task,
+        event.spec,
+        status=TaskStatus.PENDING,
+        priority=event.spec.priority,
+        submitted_at=at,
+        started_at=None,
+        finished_at=None,
+        exit_code=None,
+        signal=None,
+        attempts=0,
+        placement=None,
+        reason=None,
+        reason_code=None,
+        created_by=by,
+    )
+
+
+def _task(task: TaskId) -> Fields:
+    return {"task_id": spoken_task_id(task)}
+
+
+def _node(node: NodeId | NodeSpec) -> Fields:
+    if not isinstance(node, NodeSpec):
+        return {"node_id": node}
+    gpus = [{"model": gpu.model, "memory_mb": gpu.memory_mib, "virtual": gpu.virtual} for gpu in node.gpus]
+    sizes = {"cpu_count": node.cpus, "memory_mb": node.memory_mib, "labels": dict(node.labels)}
+    return {"node_id": node.id, "gpus": gpus, **sizes}
+
+
+def _placement(placement: Placement) -> Fields:
+    return {"node_ids": list(placement.nodes), "allocated_gpus": gpu_ids(placement)}
+
+
+def _cause(cause: Cause) -> Fields:
+    return {"reason": cause.sentence(), "reason_code": cause.why}
+
+
+def _estimate(estimate: Estimate | None) -> Fields:
+    return {
+        "estimated_seconds": estimate.seconds if estimate else None,
+        "estimated_low_seconds": estimate.low_seconds if estimate else None,
+        "estimated_high_seconds": estimate.high_seconds if estimate else None,
+        "predicted_from": (estimate.runs or None) if estimate else None,
+    }
+
+
+def _actual(actual: Actual | None) -> Fields:
+    return {
+        "gpu_memory_peak_mib": actual.gpu_memory_peak_mib if actual else None,
+        "gpu_utilization": actual.gpu_utilization if actual else None,
+    }
+
+
+def _tenant(tenant: Tenant) -> Fields:
+    limits: Fields = to_builtins(tenant)
+    return {"tenant_id": limits.pop("id"), **limits}
+
+
+def _remains(remains: tuple[Any, ...]) -> Fields:
+    """Of an attempt that is over: nodes that may still run it; of a node that is back: what it may still run."""
+    return {"remains": [spoken_task_id(one[0]) if isinstance(one, tuple) else one for one in remains]}
+
+
+def _instant(name: str) -> Callable[[float | None], Fields]:
+    return lambda value: {name: None if value is None else instant_of(value)}
+
+
+def _nothing(value: object) -> Fields:  # noqa: ARG001
+    return {}
+
+
+FIELDS: dict[str, Callable[[Any], Fields]] = {
+    "task": _task,
+    "node": _node,
+    "nodes": lambda nodes: {"node_ids": list(nodes)},
+    "placement": _placement,
+    "cause": _cause,
+    "estimate": _estimate,
+    "actual": _actual,
+    "tenant": _tenant,
+    "remains": _remains,
+    "timeout_seconds": lambda seconds: {"timeout": seconds},
+    "gpu_memory_mib": lambda mib: {"gpu_memory_mb": mib or None},
+    "last_task": lambda task: {"last_task_id": spoken_task_id(task) if task else None},
+    "split": to_builtins,
+    "gpu": _nothing,
+    "tenant_key": _nothing,
+    "instance": _nothing,
+    "boot": _nothing,
+    "part": lambda part: {"allocated_gpus": gpu_ids(Placement((part,)))},
+    "wanted": lambda part: {"wanted_gpus": gpu_ids(Placement((part,))) if part is not None else []},
+    "back_by": _instant("back_by"),
+    "started_at": _instant("started_at"),
+    "ended_at": _instant("ended_at"),
+    "deadline": _instant("deadline"),
+    "not_before": _instant("not_before"),
+    "starts_at": _instant("starts_at"),
+    "patient_until": _instant("patient_until"),
+}

@@ -1,0 +1,200 @@
+"""Who is at the other end of a connection on loopback: the kernel knows, and tells it in /proc/net/tcp.
+
+Both ends of such a connection are sockets of this machine, and the table has a row for each. The row whose local address is
+the peer's belongs to the peer, and names the user who owns the socket.
+
+    sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+     3: 0100007F:DD0C 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 90426 …
+        the peer      us            established                                uid           whose socket it is
+
+Only an established row with an inode counts: the kernel shows 0, which is root, for sockets that nobody owns any more
+(closed by the client, waiting for the rest of their time). An IPv4 client is in `tcp`; an IPv6 socket that speaks to an
+IPv4 address is in `tcp6`, as ::ffff:127.0.0.1. Where the kernel answers for single sockets (sock_diag.py), it is asked
+that way first: the same rules, and a hundred times faster.
+"""
+
+import os
+import socket
+import sys
+import time
+from functools import cached_property
+from hashlib import sha256
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from select import select
+from typing import NamedTuple
+
+from gpuyard.live.wire import sock_diag
+from gpuyard.live.wire.clock import SYSTEM_CLOCK
+
+Address = tuple[str, int]
+"""A host as numbers, and a port."""
+_Ip = IPv4Address | IPv6Address
+
+_TABLES = Path("/proc/net")
+_ESTABLISHED = 1
+_ROW_SECONDS = 0.5
+"""A connection to this machine is in the kernel's table at once, accepted or not."""
+
+
+def trusted_uids() -> frozenset[int]:
+    """Who needs no login: whoever owns this process, and root, who could read its memory anyway."""
+    return frozenset({0, os.getuid()})
+
+
+def shared_user_label(uid: int) -> tuple[str, str]:
+    """The label of a node of this machine whose agent runs tasks of users who log in under its own uid.
+
+    A uid says nothing on another machine, so a hash of this start of this machine is part of it.
+    """
+    machine = sha256(SYSTEM_CLOCK.machine_start().encode()).hexdigest()[:16]
+    return ("gpuyard/shared_user", f"{uid}@{machine}")
+
+
+class Connection:
+    """One TCP connection, from our side. Make one when it is accepted and keep it as long: the kernel is asked once.
+
+    It must not be found again by its addresses later: a port that was closed may be somebody else's next.
+    """
+
+    def __init__(self, peer: Address, ours: Address) -> None:
+        self.peer = peer
+        self.ours = ours
+
+    @cached_property
+    def peer_uid(self) -> int | None:
+        """The user at the other end, if that is on loopback and still there."""
+        return uid_of_peer(self.peer, self.ours)
+
+
+def uid_of_peer(peer: Address, ours: Address) -> int | None:
+    """The user who owns the other end of a connection; none: it is not on loopback, or gone."""
+    ends = _ends(peer, ours)
+    if ends is None:
+        return None
+    uid = uid_by_question(ends)
+    return uid_in_tables(ends) if uid is None else uid
+
+
+def owner_of_server(line: socket.socket, seconds: float) -> int | None:
+    """The user who accepted a connection that we have opened to this machine, as soon as it is accepted.
+
+    None: the kernel does not say, or the server is in another network namespace. Raises `TimeoutError` if nobody
+    accepts it in that time, `ConnectionError` if it was closed before.
+    """
+    peer, ours = line.getpeername()[:2], line.getsockname()[:2]
+    ends = Ends(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
+    began, pause = time.monotonic(), 0.0002
+    while True:
+        uid = uid_by_question(ends)
+        uid = uid_in_tables(ends) if uid is None else uid
+        if uid is not None:
+            return uid
+        waited = time.monotonic() - began
+        if select([line], [], [], 0)[0] and not line.recv(1, socket.MSG_PEEK):
+            raise ConnectionAbortedError("it was closed before a request was sent")
+        if waited > _ROW_SECONDS and not _is_there(ends):
+            return None
+        if waited > seconds:
+            raise TimeoutError
+        time.sleep(pause)  # the connection is established before the server has accepted it; until then nobody owns it
+        pause = min(pause * 2, 0.05)
+
+
+def is_on_this_machine(line: socket.socket) -> bool:
+    """Whether both ends of a TCP connection are on this machine: on loopback, or at one of its own addresses."""
+    peer, ours = line.getpeername()[0], line.getsockname()[0]
+    return is_loopback(peer) or _plain(peer) == _plain(ours)
+
+
+class Ends(NamedTuple):
+    """Both ends of a connection, as the peer's socket has them: its own first."""
+
+    peer: _Ip
+    peer_port: int
+    ours: _Ip
+    our_port: int
+
+
+def uid_by_question(ends: Ends) -> int | None:
+    """Ask for the one socket."""
+    found = sock_diag.find(*ends)
+    return found.uid if found and found.state == _ESTABLISHED and found.inode else None
+
+
+def uid_in_tables(ends: Ends) -> int | None:
+    """Read through all sockets."""
+    uid = _uid_in("tcp", ends)
+    return _uid_in("tcp6", ends) if uid is None else uid
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is an address of loopback, written as numbers."""
+    return _loopback(host) is not None
+
+
+def is_loopback_address(address: str) -> bool:
+    """Whether HOST:PORT is on loopback. Of all names only localhost is taken for loopback: the others can change."""
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]").lower()
+    return host == "localhost" or is_loopback(host)
+
+
+def _loopback(host: str) -> _Ip | None:
+    """An address, if it is one of loopback."""
+    try:
+        address = _plain(host)
+    except ValueError:
+        return None
+    return address if address.is_loopback else None
+
+
+def _plain(host: str) -> _Ip:
+    """An address; one of IPv4 in the clothes of IPv6 is one of IPv4."""
+    address = ip_address(host)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def _is_there(ends: Ends) -> bool:
+    """Whether the kernel knows the peer's socket, accepted or not."""
+    return sock_diag.find(*ends) is not None or any(_row_in(table, ends) is not None for table in ("tcp", "tcp6"))
+
+
+def _ends(peer: Address, ours: Address) -> Ends | None:
+    peer_ip, our_ip = _loopback(peer[0]), _loopback(ours[0])
+    if peer_ip is None or our_ip is None or peer_ip.version != our_ip.version:
+        return None
+    return Ends(peer_ip, peer[1], our_ip, ours[1])
+
+
+def _uid_in(table: str, ends: Ends) -> int | None:
+    row = _row_in(table, ends)
+    if row is None:
+        return None
+    state, _, _, _, uid, _, inode = row.split(maxsplit=7)[:7]
+    return int(uid) if int(state, 16) == _ESTABLISHED and int(inode) else None
+
+
+def _row_in(table: str, ends: Ends) -> bytes | None:
+    """What the table says behind the two addresses."""
+    width = 4 if table == "tcp" else 16
+    if len(ends.peer.packed) > width:
+        return None
+    peer, ours = _written(ends.peer, width), _written(ends.ours, width)
+    wanted = f" {peer}:{ends.peer_port:04X} {ours}:{ends.our_port:04X} ".encode()
+    try:
+        rows = (_TABLES / table).read_bytes()
+    except OSError:
+        return None
+    at = rows.find(wanted)
+    return None if at < 0 else rows[at + len(wanted) : at + len(wanted) + 200]
+
+
+def _written(address: _Ip, width: int) -> str:
+    """An address as the table writes it: words of 32 bits as this machine keeps them."""
+    packed = address.packed
+    if len(packed) < width:
+        packed = bytes(10) + b"\xff\xff" + packed
+    words = (packed[at : at + 4] for at in range(0, width, 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)

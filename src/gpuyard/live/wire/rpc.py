@@ -1,0 +1,225 @@
+"""The gRPC service of proto/gpuyard/v1/agents.proto, and its messages as the values we talk about.
+
+The service is written by hand: it is four methods, and a generated one would tie every release to the version of a
+generator. The messages are generated (agents_pb2).
+"""
+
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.strict import WrongRequest
+
+PROTOCOL = 2
+SERVICE = "gpuyard.v1.Agents"
+CHALLENGE = f"/{SERVICE}/Challenge"
+REGISTER = f"/{SERVICE}/Register"
+CONNECT = f"/{SERVICE}/Connect"
+SEND_LOG = f"/{SERVICE}/SendLog"
+SESSION = "session"
+"""The metadata key that carries the welcome's session on `Connect` and `SendLog`."""
+
+MOST_GPUS_IN_A_NODE = 1024
+MOST_MIB = 1 << 40
+MOST_PERCENT = 1000.0
+MOST_SECONDS = 1e11
+"""Since 1970: a time of day beyond this can not be written."""
+_MEASURED = (
+    "utilization_percent",
+    "memory_used_mib",
+    "temperature_c",
+    "power_watts",
+    "power_limit_watts",
+    "fan_percent",
+)
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class AgentsServicer(Protocol):
+    """Who answers agents."""
+
+    async def challenge(
+        self, request: pb.ChallengeRequest, context: "grpc.aio.ServicerContext[pb.ChallengeRequest, pb.ChallengeAnswer]"
+    ) -> pb.ChallengeAnswer:
+        """Prove to whoever asks that this is the scheduler of its yard."""
+        ...
+
+    async def register(
+        self, request: pb.SignedRegistration, context: "grpc.aio.ServicerContext[pb.SignedRegistration, pb.Welcome]"
+    ) -> pb.Welcome:
+        """Let a node in, or refuse with a status and a sentence."""
+        ...
+
+    def connect(
+        self,
+        messages: AsyncIterator[pb.AgentMessage],
+        context: "grpc.aio.ServicerContext[pb.AgentMessage, pb.SchedulerMessage]",
+    ) -> AsyncIterable[pb.SchedulerMessage]:
+        """The one stream each way."""
+        ...
+
+    async def send_log(
+        self, chunks: AsyncIterator[pb.LogChunk], context: "grpc.aio.ServicerContext[pb.LogChunk, pb.LogReceipt]"
+    ) -> pb.LogReceipt:
+        """Output of an attempt that somebody asked for."""
+        ...
+
+
+def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any]":
+    """What a `grpc.aio` server is given to speak the service."""
+    handlers: dict[str, Any] = {
+        "Challenge": grpc.unary_unary_rpc_method_handler(
+            servicer.challenge, pb.ChallengeRequest.FromString, pb.ChallengeAnswer.SerializeToString
+        ),
+        "Register": grpc.unary_unary_rpc_method_handler(
+            servicer.register, pb.SignedRegistration.FromString, pb.Welcome.SerializeToString
+        ),
+        "Connect": grpc.stream_stream_rpc_method_handler(
+            servicer.connect, pb.AgentMessage.FromString, pb.SchedulerMessage.SerializeToString
+        ),
+        "SendLog": grpc.stream_unary_rpc_method_handler(
+            servicer.send_log, pb.LogChunk.FromString, pb.LogReceipt.SerializeToString
+        ),
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+class AgentsStub:
+    """The agent's side of the service, on a `grpc.aio` channel.
+
+    `challenge` and `register` are awaited; `connect` gives a stream to `write` to and `read` from until `grpc.aio.EOF`; `send_log` takes
+    an iterator of chunks. The published types of grpc.aio do not know reading and writing, so these are plain callables.
+    """
+
+    def __init__(self, channel: "grpc.aio.Channel") -> None:
+        self.challenge: Callable[..., Awaitable[pb.ChallengeAnswer]] = channel.unary_unary(
+            CHALLENGE, pb.ChallengeRequest.SerializeToString, pb.ChallengeAnswer.FromString
+        )
+        self.register: Callable[..., Awaitable[pb.Welcome]] = channel.unary_unary(
+            REGISTER, pb.SignedRegistration.SerializeToString, pb.Welcome.FromString
+        )
+        self.connect: Callable[..., Any] = channel.stream_stream(
+            CONNECT, pb.AgentMessage.SerializeToString, pb.SchedulerMessage.FromString
+        )
+        self.send_log: Callable[..., Any] = channel.stream_unary(
+            SEND_LOG, pb.LogChunk.SerializeToString, pb.LogReceipt.FromString
+        )
+
+
+# --- messages to values -------------------------------------------------------------------------------------------------
+
+OUTCOMES: dict[int, Outcome] = {
+    pb.Ended.UNKNOWN: Outcome.LOST,
+    pb.Ended.SUCCEEDED: Outcome.SUCCEEDED,
+    pb.Ended.FAILED: Outcome.FAILED,
+    pb.Ended.STOPPED: Outcome.STOPPED,
+    pb.Ended.LOST: Outcome.LOST,
+    pb.Ended.NOT_LAUNCHED: Outcome.NOT_LAUNCHED,
+    pb.Ended.TIMED_OUT: Outcome.TIMED_OUT,
+    pb.Ended.FENCED: Outcome.LOST,
+    pb.Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+}
+"""How an attempt ended. One that was fenced is lost as its node was: it did not fail and nobody stopped it."""
+
+HEALTHS: dict[int, GpuHealth] = {
+    pb.GpuUse.OK: GpuHealth.OK,
+    pb.GpuUse.EXTERNAL: GpuHealth.EXTERNAL,
+    pb.GpuUse.OFFLINE: GpuHealth.OFFLINE,
+}
+
+
+def attempt_of(said: pb.Attempt | pb.Report | pb.Command | pb.Stray) -> AttemptRef:
+    """Which attempt a message speaks of."""
+    return AttemptRef(TaskId(said.task), said.attempt, said.origin)
+
+
+def outcome_of(outcome: int) -> Outcome:
+    """An end a newer agent invented is an end we can not tell the kind of: lost."""
+    return OUTCOMES.get(outcome, Outcome.LOST)
+
+
+def actual_of(ended: pb.Ended) -> Actual | None:
+    """What a node has measured of an attempt; none: nothing. What can not have been measured is left out."""
+    peak = ended.gpu_memory_peak_mib if ended.HasField("gpu_memory_peak_mib") else None
+    busy = ended.gpu_utilization if ended.HasField("gpu_utilization") else None
+    if peak is not None and peak > MOST_MIB:
+        peak = None
+    if busy is not None and not 0.0 <= busy <= MOST_PERCENT:
+        busy = None
+    return None if peak is None and busy is None else Actual(peak, busy)
+
+
+def health_of(health: int) -> GpuHealth:
+    """A state a newer agent invented is not one in which we would give the GPU away."""
+    return HEALTHS.get(health, GpuHealth.OFFLINE)
+
+
+def node_spec_of(node: pb.Node) -> NodeSpec:
+    """What an agent says its node has; a sentence if that can not be."""
+    if not _NODE_NAME.fullmatch(node.id):
+        message = (
+            f"The node id {node.id[:60]!r} can not be used; agent.id takes 1 to 128 letters, digits, dots, dashes and "
+            "underscores and begins with a letter or digit."
+        )
+        raise WrongRequest("WrongNode", message, "node.id")
+    if len(node.gpus) > MOST_GPUS_IN_A_NODE:
+        message = f"Node {node.id} reports {len(node.gpus)} GPUs; {MOST_GPUS_IN_A_NODE} is the most a node can have."
+        raise WrongRequest("WrongNode", message, "node.gpus")
+    for index, card in enumerate(node.gpus):
+        if not card.model.strip() or not card.memory_mib:
+            message = f"GPU {index} of node {node.id} has no model or no memory; look at it with nvidia-smi."
+            raise WrongRequest("WrongNode", message, f"node.gpus[{index}]")
+    gpus = tuple(
+        Gpu(
+            model=card.model,
+            memory_mib=card.memory_mib,
+            uuid=card.uuid,
+            numa=card.numa,
+            nvlink=card.nvlink if card.HasField("nvlink") else None,
+            virtual=card.virtual,
+        )
+        for card in node.gpus
+    )
+    return NodeSpec(NodeId(node.id), gpus, node.cpus, node.memory_mib, tuple(sorted(node.labels.items())))
+
+
+def node_of(spec: NodeSpec) -> pb.Node:
+    """The same the other way round, for agents."""
+    cards = [
+        pb.Gpu(
+            model=gpu.model,
+            memory_mib=gpu.memory_mib,
+            uuid=gpu.uuid,
+            numa=gpu.numa,
+            nvlink=gpu.nvlink,
+            virtual=gpu.virtual,
+        )
+        for gpu in spec.gpus
+    ]
+    return pb.Node(id=spec.id, gpus=cards, cpus=spec.cpus, memory_mib=spec.memory_mib, labels=dict(spec.labels))
+
+
+def heartbeat_of(beat: pb.Heartbeat) -> pb.Heartbeat:
+    """A heartbeat with numbers that can be: whatever is not finite, or not of this world, is left out or 0."""
+    if not 0.0 <= beat.at <= MOST_SECONDS:
+        beat.at = 0.0
+    host = beat.host
+    if not 0.0 <= host.cpu_percent <= MOST_PERCENT * MOST_GPUS_IN_A_NODE:
+        host.cpu_percent = 0.0
+    if not 0.0 <= host.load <= MOST_MIB:
+        host.load = 0.0
+    for name in ("memory_used_mib", "memory_mib", "disk_free_mib"):
+        if getattr(host, name) > MOST_MIB:
+            setattr(host, name, 0)
+    for use in beat.gpus:
+        for name in _MEASURED:
+            if use.HasField(name) and not -MOST_MIB <= getattr(use, name) <= MOST_MIB:
+                use.ClearField(name)
+    return beat

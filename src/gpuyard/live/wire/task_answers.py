@@ -1,0 +1,221 @@
+"""What /api/v1 tells of a task: all that was asked for, where it is, and what came of it."""
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.task import TaskRange, TaskSpec
+from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus
+from gpuyard.live.wire.limits import Instant, instant_of
+from gpuyard.live.wire.tasks import LEAST_RANGE, WorkRequest, spoken_priority, spoken_task_id
+
+
+class ForecastAnswer(Struct, frozen=True, kw_only=True):
+    """What work is foreseen to take on one model of GPU, each with a band that four of five stay in."""
+
+    gpu_model: str
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+    memory_mib: float | None
+    """On each GPU, with what CUDA itself takes."""
+    memory_low_mib: float | None
+    memory_high_mib: float | None
+    utilization: float | None
+    """In percent."""
+    by: str = ""
+    """Which model said so."""
+
+
+class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
+    """A task as /api/v1 tells it. Some things have two names, because 003's documents and its code did."""
+
+    task_id: str
+    id: str
+    status: TaskStatus
+    priority: str | int
+    task_class: TaskClass = field(name="class")
+    gpu_count: int
+    """Whole GPUs on each node; 0 for a share, see `gpu_fraction`."""
+    command: str | list[str] | None
+    created_at: Instant
+    started_at: Instant | None
+    finished_at: Instant | None
+    exit_code: int | None
+    signal: int | None
+    attempts: int
+    origins: list[list[int]]
+    """Pairs of an attempt and a number that the scheduler drew that placed it and those after it: a task number that was
+    given out twice, by a restored copy for example, is told apart by it."""
+    allocated_gpus: list[str]
+    """As `NODE/INDEX`, the ids of GET /gpus; they stay listed after the end."""
+    assigned_gpus: list[str]
+    node_id: str | None
+    node_ids: list[str]
+    reason: str | None
+    """Why it waits or how it ended, in one sentence."""
+    reason_code: str | None
+    tenant_id: str
+    user: str
+    project: str
+    name: str
+    description: str
+    created_by: str
+    env: dict[str, str]
+    secrets: list[str]
+    """Their names only."""
+    work_dir: str | None
+    labels: dict[str, str]
+    gpu_model: str | list[str] | None
+    gpu_speeds: dict[str, float] | None
+    gpu_memory_mb: int | None
+    gpu_fraction: float | None
+    cpu_count: int
+    memory_mb: int
+    nodes: int
+    link: Link
+    retries: int
+    timeout: float | None
+    depends_on: list[str]
+    after_any: list[str]
+    array_index: int | None
+    preemption: Preemption
+    on_lost: OnLost
+    estimated_seconds: float | None
+    """How long it is likely to run: said with it, or predicted."""
+    model: str | None
+    require_fit: bool
+    estimated_low_seconds: float | None = None
+    estimated_high_seconds: float | None = None
+    """A band that nine of ten stay in."""
+    predicted_from: int | None = None
+    """From how many runs of its kind the estimate was predicted; null: it was said, or there is none."""
+    run_seconds: float | None = None
+    """How long it ran, without time it was suspended; null: it has not ended."""
+    gpu_memory_peak_mib: int | None = None
+    """The most its last attempt was seen to have on one of its GPUs, once that is over; null: nobody has measured it."""
+    gpu_utilization: float | None = None
+    """How busy that attempt kept its GPUs, in percent, on average."""
+    ran_on: str | None = None
+    """The GPU model it has, or had last."""
+    work: WorkRequest | None = None
+    forecasts: list[ForecastAnswer] = []
+    """What its work was foreseen to take on each GPU model of the yard that fits, when it came."""
+
+
+class BatchAnswer(Struct, frozen=True):
+    """The tasks of a batch, in the order in which they were sent; an array stands as all its tasks."""
+
+    tasks: list[TaskAnswer]
+
+
+def answer_of(
+    id: TaskId,  # noqa: A002 - the field has this name
+    spec: TaskSpec,
+    *,
+    status: TaskStatus,
+    priority: int,
+    submitted_at: float,
+    started_at: float | None,
+    finished_at: float | None,
+    exit_code: int | None,
+    signal: int | None,
+    attempts: int,
+    origins: tuple[tuple[int, int], ...] = (),
+    placement: Placement | None,
+    reason: str | None,
+    reason_code: str | None,
+    created_by: str,
+    run_seconds: float | None = None,
+    actual: Actual | None = None,
+    ran_on: str | None = None,
+) -> TaskAnswer:
+    """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
+    ask, name = spec.resources, spoken_task_id(id)
+    gpus = gpu_ids(placement)
+    nodes = [str(part.node) for part in placement.slices] if placement else []
+    share, estimate = ask.share, spec.estimate
+    models = list(ask.models)
+    return TaskAnswer(
+        task_id=name,
+        id=name,
+        status=status,
+        priority=spoken_priority(spec.task_class, priority, spec.priority_in_words),
+        task_class=spec.task_class,
+        gpu_count=ask.gpus,
+        command=list(spec.command) if isinstance(spec.command, tuple) else spec.command,
+        created_at=instant_of(submitted_at),
+        started_at=None if started_at is None else instant_of(started_at),
+        finished_at=None if finished_at is None else instant_of(finished_at),
+        exit_code=exit_code,
+        signal=signal,
+        attempts=attempts,
+        origins=[list(pair) for pair in origins],
+        allocated_gpus=gpus,
+        assigned_gpus=gpus,
+        node_id=nodes[0] if nodes else None,
+        node_ids=nodes,
+        reason=reason,
+        reason_code=reason_code,
+        tenant_id=spec.tenant,
+        user=spec.user,
+        project=spec.project,
+        name=spec.name,
+        description=spec.description,
+        created_by=created_by,
+        env=dict(spec.env),
+        secrets=list(spec.secrets),
+        work_dir=spec.work_dir or None,
+        labels=dict(ask.labels),
+        gpu_model=models[0] if len(models) == 1 else models or None,
+        gpu_speeds=dict(ask.speeds) or None,
+        gpu_memory_mb=ask.gpu_memory_asked_mib or None,
+        gpu_fraction=share.fraction_milli / MILLI if share else None,
+        cpu_count=ask.cpus,
+        memory_mb=ask.memory_mib,
+        nodes=ask.nodes,
+        link=ask.link,
+        retries=spec.retries,
+        timeout=spec.timeout_seconds,
+        depends_on=_spoken_dependencies(spec.after_success, spec.after_success_ranges),
+        after_any=_spoken_dependencies(spec.after_any, spec.after_any_ranges),
+        array_index=spec.array_index,
+        preemption=spec.preemption,
+        on_lost=spec.on_lost,
+        estimated_seconds=estimate.seconds if estimate else None,
+        estimated_low_seconds=estimate.low_seconds if estimate else None,
+        estimated_high_seconds=estimate.high_seconds if estimate else None,
+        predicted_from=(estimate.runs or None) if estimate else None,
+        run_seconds=run_seconds,
+        gpu_memory_peak_mib=actual.gpu_memory_peak_mib if actual else None,
+        gpu_utilization=actual.gpu_utilization if actual else None,
+        ran_on=ran_on,
+        work=WorkRequest(**asdict(spec.work)) if spec.work else None,
+        forecasts=[ForecastAnswer(**asdict(one)) for one in spec.forecasts],
+        model=spec.model_name or None,
+        require_fit=spec.require_fit,
+    )
+
+
+def _spoken_dependencies(tasks: tuple[TaskId, ...], ranges: tuple[TaskRange, ...]) -> list[str]:
+    """`task-7`, and `task-1..task-2000` for a long range: an answer never lists the tasks of a large array one by one."""
+    spoken = [spoken_task_id(task) for task in tasks]
+    for first, last in ranges:
+        if last - first + 1 < LEAST_RANGE:
+            spoken += [spoken_task_id(TaskId(task)) for task in range(first, last + 1)]
+        else:
+            spoken.append(f"{spoken_task_id(first)}..{spoken_task_id(last)}")
+    return spoken
+
+
+def gpu_ids(placement: Placement | None) -> list[str]:
+    """`NODE/INDEX` of every GPU in a placement."""
+    if placement is None:
+        return []
+    return [f"{part.node}/{index}" for part in placement.slices for index in part.gpus]
+
+
+def origin_of(told: TaskAnswer, attempt: int) -> int:
+    """Of the scheduler that placed an attempt of a task."""
+    return next((origin for first, origin in reversed(told.origins) if first <= attempt), 0)

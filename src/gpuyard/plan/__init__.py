@@ -1,0 +1,1 @@
+"""Plans: offline workflows of model calls, planned, executed and served by workers."""

@@ -1,0 +1,585 @@
+"""The executor: what each event means, and what is to be done then.
+
+It follows the assignment and the order of a plan, not its times: a call begins when it is ready, its turn has come and
+its GPUs hold its model. A GPU whose next call needs another model unloads and loads at once, so that loading happens
+while the call still waits. What idle GPUs take from others is in `choosing`.
+
+What is left is planned again when GPUs go or come, and when calls take other times than planned; whoever drives the
+executor does that (`PlanAgain`, `Planned`), and the old plan is followed meanwhile.
+
+A group of GPUs that holds a wide model lives and dies with each of its GPUs: one worker holds the model, so if one GPU
+is lost or given back, that worker is stopped, and what it did begins anew elsewhere.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from gpuyard.plan.executor.choosing import own, theft
+from gpuyard.plan.executor.floor import NOWHERE, Deed, Fate, Floor, GpuState, Operation
+from gpuyard.plan.executor.messages import (
+    Back,
+    Call,
+    Command,
+    Done,
+    Event,
+    Failed,
+    Forget,
+    GiveBack,
+    Load,
+    Lost,
+    PlanAgain,
+    Planned,
+    Reclaimed,
+    Stop,
+    Tick,
+    Unload,
+)
+from gpuyard.plan.executor.work import Assignment, Remaining, Work
+
+QUIET: Final = 0.25
+"""An idle GPU that found nothing to steal does not look again for this part of the mean call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a plan is followed."""
+
+    retries: int = 2
+    """A call that fails is run again so often."""
+    losses: int = 5
+    """A call whose worker is lost under it is run again so often: it may be what kills them."""
+    load_failures: int = 3
+    """A group that failed to load a model so often is not asked for it any more."""
+    steals: bool = True
+    plans_again: bool = True
+    drift: float = 0.03
+    """Calls took so much more or less than planned, on the mean, before what is left is planned again …"""
+    stretch: float = 0.15
+    """… and this part of what was left then has been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A call that was run, where and when."""
+
+    call: int
+    gpu: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened, counted."""
+
+    switches: int = 0
+    """Loads onto a GPU that held another model before."""
+    switch_time_s: float = 0.0
+    """GPU-seconds of loading and unloading."""
+    stolen: int = 0
+    planned_again: int = 0
+    retries: int = 0
+    moved: int = 0
+    """Calls that had begun on a GPU that was lost or taken, and began anew."""
+    lost: int = 0
+    reclaimed: int = 0
+    ignored: int = 0
+    """Answers that came too late."""
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Since what is left was planned: how much that was, how much is done, how far it was off."""
+
+    left_s: float
+    done_s: float = 0.0
+    off_s: float = 0.0
+
+
+class Executor:
+    """Follows a plan. All instants are handed in and never go back."""
+
+    def __init__(self, work: Work, assignment: Assignment, rules: Rules | None = None) -> None:
+        self.rules: Final = rules or Rules()
+        self.floor = Floor(work)
+        self.tally = Tally()
+        self.runs: list[Run] = []
+        self.given_up: dict[int, str] = {}
+        """Calls that will not be done, and why."""
+        self._work = work
+        self._results: dict[int, object] = {}
+        self._operations: dict[int, Operation] = {}
+        self._numbers = 0
+        self._attempts = [0] * len(work)
+        self._failures = [0] * len(work)
+        self._losses = [0] * len(work)
+        self._load_failures: dict[tuple[int, int], int] = {}
+        self._load_troubles: dict[int, str] = {}
+        """What was said last when a model could not be loaded."""
+        self._commands: list[Command] = []
+        self._restless: set[int] = set()
+        self._widest = max(work.width, default=1)
+        self._last_held = [NOWHERE] * len(work.speed)
+        self._arrivals = sorted(
+            (call for call in range(len(work)) if work.earliest_s[call] > 0),
+            key=lambda call: work.earliest_s[call],
+            reverse=True,
+        )
+        self._look_again_s = [0.0] * len(work.speed)
+        """When an idle GPU that found nothing to steal may look again."""
+        self._quiet_s = QUIET * sum(work.seconds) / max(1, len(work))
+        self._wants_plan = False
+        self._plan_pending = False
+        self._open = len(work)
+        self._stretch = _Stretch(sum(work.seconds))
+        self._expected_s = list(work.seconds)
+        """What each call was to take when it was planned last."""
+        self._follow(assignment)
+
+    # --- what can be asked ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Every call is done or given up."""
+        return self._open == 0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Nothing is under way and nothing will be, unless GPUs come back."""
+        return not (self.is_over or self._operations or self._plan_pending or self.next_wakeup() < inf)
+
+    @property
+    def done(self) -> int:
+        """Calls that are done."""
+        return len(self.runs)
+
+    def why_not(self, call: int) -> str:
+        """Why a call was not done."""
+        trouble = self._load_troubles.get(self._work.model[call])
+        left = "no GPU that could run it was left" if trouble is None else f"its model could not be loaded: {trouble}"
+        return self.given_up.get(call, left)
+
+    def next_wakeup(self) -> float:
+        """When there is something to do although nothing happened; `inf` where there is no such instant."""
+        arrival = self._work.earliest_s[self._arrivals[-1]] if self._arrivals else inf
+        return min(arrival, *(state.leaves_s for state in self.floor.gpus if state.present), inf)
+
+    # --- what happens ---------------------------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Command]:
+        """All GPUs that are there have a worker that is ready."""
+        self._restless.update(range(len(self.floor.gpus)))
+        return self.handle(Tick(), now)
+
+    def absent(self, gpu: int) -> None:
+        """Before the beginning: a GPU that is not there yet. `Back` says when it is."""
+        self._remove(gpu)
+        self._commands.clear()
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """What is to be done because of an event."""
+        self.floor.now = max(self.floor.now, now)
+        match event:
+            case Done():
+                self._done(event)
+            case Failed():
+                self._failed(event)
+            case Lost(gpu):
+                if self.floor.gpus[gpu].present:
+                    self.tally.lost += 1
+                    self._remove(gpu)
+            case Back(gpu):
+                self._back(gpu)
+            case Reclaimed(gpu, deadline):
+                self._reclaimed(gpu, deadline)
+            case Planned(assignment):
+                self._planned(assignment)
+            case Tick():
+                pass
+        if not isinstance(event, Done):
+            self._restless.update(gpu for gpu, state in enumerate(self.floor.gpus) if state.idle)
+        self._pass_time()
+        self._settle()
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _done(self, event: Done) -> None:
+        operation = self._operations.pop(event.operation, None)
+        if operation is None:
+            self.tally.ignored += 1
+            return
+        self._free(operation)
+        states = [self.floor.gpus[gpu] for gpu in operation.gpus]
+        match operation.deed:
+            case Deed.LOAD:
+                for gpu, state in zip(operation.gpus, states, strict=True):
+                    state.holds[operation.model] = operation.gpus[0]
+                    self._last_held[gpu] = operation.model
+                self._charge(operation)
+            case Deed.UNLOAD:
+                for state in states:
+                    state.holds.pop(operation.model, None)
+                self._charge(operation)
+            case Deed.CALL:
+                for state in states:
+                    state.holds[operation.model] = state.holds.pop(operation.model)
+                self._ended(operation, event)
+        for gpu in operation.gpus:
+            if self.floor.gpus[gpu].leaves_s < inf:
+                self._give_back(gpu)
+
+    def _ended(self, operation: Operation, event: Done) -> None:
+        call, first = operation.call, operation.gpus[0]
+        floor, work = self.floor, self._work
+        floor.fate[call] = Fate.DONE
+        del floor.running_until[call]
+        self._open -= 1
+        self.runs.append(Run(call, first, operation.began_s, floor.now))
+        self._results[call] = event.result
+        for later in work.after[call]:
+            floor.missing[later] -= 1
+            if not floor.missing[later] and floor.home[later] != NOWHERE:
+                self._restless.update(work.group(work.model[later], floor.home[later]))
+        for one in (call, *work.before[call]):
+            self._forget_result_of(one)
+        actual = event.seconds * work.pace(operation.model, first)
+        expected = self._expected_s[call]
+        floor.estimates.ended(call, actual)
+        stretch = self._stretch
+        stretch.done_s += expected
+        stretch.off_s += abs(actual - expected)
+        if stretch.done_s >= self.rules.stretch * stretch.left_s and stretch.off_s > self.rules.drift * stretch.done_s:
+            self._wants_plan = True
+        self._restless.update(
+            gpu for gpu, state in enumerate(floor.gpus) if state.idle and self._look_again_s[gpu] <= floor.now
+        )
+
+    def _forget_result_of(self, call: int) -> None:
+        ended = {Fate.DONE, Fate.GIVEN_UP}
+        if call in self._results and all(self.floor.fate[later] in ended for later in self._work.after[call]):
+            self._commands.append(Forget(call, self._results.pop(call)))
+
+    def _failed(self, event: Failed) -> None:
+        operation = self._operations.pop(event.operation, None)
+        if operation is None:
+            self.tally.ignored += 1
+            return
+        self._free(operation)
+        first, model, call = operation.gpus[0], operation.model, operation.call
+        match operation.deed:
+            case Deed.UNLOAD:
+                self._stop(first)
+            case Deed.LOAD:
+                self._load_troubles[model] = event.why
+                self._load_failed(model, first)
+            case Deed.CALL:
+                self._failures[call] += 1
+                if self._failures[call] > self.rules.retries:
+                    self._give_up(call, event.why)
+                else:
+                    self.tally.retries += 1
+                    self._wait_again(call)
+                    if self.floor.allowed(model, first):
+                        self.floor.enqueue(call, first, at_head=True)
+        for gpu in operation.gpus:
+            if self.floor.gpus[gpu].leaves_s < inf:
+                self._give_back(gpu)
+
+    def _load_failed(self, model: int, first: int) -> None:
+        count = self._load_failures[model, first] = self._load_failures.get((model, first), 0) + 1
+        if count < self.rules.load_failures:
+            return
+        self.floor.banned.add((model, first))
+        for call in list(self.floor.gpus[first].queue):
+            if self._work.model[call] == model and self.floor.home[call] == first:
+                self.floor.orphan(call)
+        self._wants_plan = True
+
+    def _back(self, gpu: int) -> None:
+        state = self.floor.gpus[gpu]
+        if state.present and state.leaves_s == inf:
+            return
+        if state.present:  # it was to be given back, and is not wanted elsewhere any more
+            state.leaves_s = inf
+        else:
+            self.floor.gpus[gpu] = GpuState()
+            self._last_held[gpu] = NOWHERE
+        self.floor.banned = {
+            (model, first) for model, first in self.floor.banned if gpu not in self._work.group(model, first)
+        }
+        self._load_failures = {key: n for key, n in self._load_failures.items() if gpu not in self._work.group(*key)}
+        self._restless.add(gpu)
+        self._wants_plan = True
+
+    def _reclaimed(self, gpu: int, deadline: float) -> None:
+        state = self.floor.gpus[gpu]
+        if not state.present:
+            return
+        self.tally.reclaimed += 1
+        state.leaves_s = min(state.leaves_s, deadline)
+        self._orphan_queue(gpu)
+        self._wants_plan = True
+        doing = state.doing
+        if doing is None or doing.deed is not Deed.CALL or doing.ends_s > deadline:
+            self._give_back(gpu)
+
+    def _planned(self, assignment: Assignment | None) -> None:
+        self._plan_pending = False
+        if assignment is not None:
+            self.tally.planned_again += 1
+            self._follow(assignment)
+
+    # --- what follows ---------------------------------------------------------------------------------------------------
+
+    def _follow(self, assignment: Assignment) -> None:
+        """Queue what waits as a plan says; what it does not say, or can not be any more, is an orphan."""
+        floor = self.floor
+        for state in floor.gpus:
+            for call in list(state.queue):
+                floor.orphan(call)
+        columns = zip(assignment.call, assignment.gpu, assignment.start_s, assignment.end_s, strict=True)
+        for call, first, start_s, end_s in columns:
+            if floor.fate[call] is Fate.WAITS and floor.allowed(self._work.model[call], first):
+                floor.enqueue(call, first)
+                floor.due_start[call], floor.due_end[call] = start_s, end_s
+        self._restless.update(range(len(floor.gpus)))
+
+    def _pass_time(self) -> None:
+        floor = self.floor
+        while self._arrivals and self._work.earliest_s[self._arrivals[-1]] <= floor.now:
+            self._arrivals.pop()
+            self._restless.update(range(len(floor.gpus)))
+        for gpu, state in enumerate(floor.gpus):
+            if state.present and state.leaves_s <= floor.now:
+                self._give_back(gpu)
+
+    def _settle(self) -> None:
+        """Look at all GPUs that something happened to, until nothing more begins."""
+        while self._restless:
+            gpu = min(self._restless)
+            self._restless.remove(gpu)
+            if self.floor.gpus[gpu].idle:
+                self._look(gpu)
+        if not self._operations and self.floor.orphans:
+            self._take_orphans()
+        if self._wants_plan and not self._plan_pending and self.rules.plans_again and not self.is_over:
+            self._wants_plan = False
+            remaining = self._remaining()
+            self._stretch = _Stretch(sum(remaining.seconds))
+            for call, seconds in zip(remaining.call, remaining.seconds, strict=True):
+                self._expected_s[call] = seconds
+            if remaining.call:
+                self._plan_pending = True
+                self._commands.append(PlanAgain(remaining))
+
+    def _look(self, gpu: int) -> None:
+        floor = self.floor
+        call = own(floor, gpu)
+        if call is not None and floor.is_ready(call):
+            self._advance(call, floor.home[call])
+        if floor.gpus[gpu].idle and self.rules.steals and self._look_again_s[gpu] <= floor.now:
+            stolen = theft(floor, gpu, at_any_price=False)
+            if stolen is not None:
+                self._take(*stolen)
+                return
+            self._look_again_s[gpu] = floor.now + self._quiet_s
+        if floor.gpus[gpu].idle and call is not None and floor.home[call] != NOWHERE:
+            self._advance(call, floor.home[call])
+
+    def _take_orphans(self) -> None:
+        """Nothing is under way: somebody takes up what nobody has, whatever it delays."""
+        for gpu, state in enumerate(self.floor.gpus):
+            if state.idle:
+                found = theft(self.floor, gpu, at_any_price=True)
+                if found is not None:
+                    self._take(*found)
+                    return
+
+    def _take(self, call: int, first: int) -> None:
+        """Put a call first in the queues of a group that is idle, and go on with it."""
+        if self.floor.home[call] != NOWHERE:
+            self.tally.stolen += 1
+        self.floor.dequeue(call)
+        self.floor.enqueue(call, first, at_head=True)
+        self._advance(call, first)
+
+    def _advance(self, call: int, first: int) -> None:
+        """Bring a queued call one step further: make room, load, call."""
+        floor, work = self.floor, self._work
+        model = work.model[call]
+        group = work.group(model, first)
+        if floor.is_ready(call) and floor.has_loaded(model, first) and all(floor.gpus[gpu].idle for gpu in group):
+            self._call(call, first)
+            return
+        here = [gpu for gpu in group if floor.gpus[gpu].idle and floor.gpus[gpu].queue[0] == call]
+        crowded = [gpu for gpu in here if self._make_room(gpu, model, first)]
+        if crowded or len(here) < len(group):
+            return
+        if not floor.has_loaded(model, first):
+            for gpu in group:
+                self.tally.switches += self._last_held[gpu] not in {NOWHERE, model}
+            self._begin(Deed.LOAD, model, group, work.load_s[model])
+
+    def _make_room(self, gpu: int, model: int, first: int) -> bool:
+        """Unload what is in the way of a model, if anything is."""
+        floor = self.floor
+        dropped = floor.in_the_way(gpu, model, first)
+        if dropped is None:
+            return False
+        if floor.gpus[gpu].idle:  # it may have been freed together with a neighbour just now
+            group = self._work.group(dropped, floor.gpus[gpu].holds[dropped])
+            if all(floor.gpus[other].doing is None for other in group):
+                self._begin(Deed.UNLOAD, dropped, group, self._work.unload_s[dropped])
+        return True
+
+    def _call(self, call: int, first: int) -> None:
+        floor, work = self.floor, self._work
+        model = work.model[call]
+        seconds = floor.seconds(call, first)
+        floor.dequeue(call)
+        floor.home[call] = first
+        floor.fate[call] = Fate.RUNS
+        floor.running_until[call] = floor.now + seconds
+        self._attempts[call] += 1
+        self._begin(Deed.CALL, model, work.group(model, first), seconds, call)
+
+    def _begin(self, deed: Deed, model: int, group: range, seconds: float, call: int = NOWHERE) -> None:
+        self._numbers += 1
+        now = self.floor.now
+        operation = Operation(self._numbers, deed, model, group, now, now + seconds, call)
+        self._operations[operation.number] = operation
+        for gpu in group:
+            self.floor.does(gpu, operation)
+        match deed:
+            case Deed.LOAD:
+                self._commands.append(Load(operation.number, model, group, seconds))
+            case Deed.UNLOAD:
+                self._commands.append(Unload(operation.number, model, group, seconds))
+            case Deed.CALL:
+                results = {earlier: self._results.get(earlier) for earlier in self._work.before[call]}
+                planned = self._work.seconds[call] / self._work.pace(model, group[0])
+                self._commands.append(
+                    Call(operation.number, model, group, planned, call, self._attempts[call], results)
+                )
+
+    def _charge(self, operation: Operation) -> None:
+        self.tally.switch_time_s += (self.floor.now - operation.began_s) * len(operation.gpus)
+
+    def _free(self, operation: Operation) -> None:
+        for gpu in operation.gpus:
+            self.floor.does(gpu, None)
+        low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
+        self._restless.update(range(max(0, low), min(len(self.floor.gpus), high + 1)))
+
+    # --- what goes ------------------------------------------------------------------------------------------------------
+
+    def _give_back(self, gpu: int) -> None:
+        if self.floor.gpus[gpu].present:
+            self._remove(gpu)
+            self._commands.append(GiveBack(gpu))
+
+    def _stop(self, gpu: int) -> None:
+        """Give up a worker that can not be used any more."""
+        if self.floor.gpus[gpu].present:
+            self._remove(gpu)
+            self._commands.append(Stop(gpu))
+
+    def _remove(self, gpu: int) -> None:
+        """A GPU is not there any more, and neither is what its worker held and did."""
+        floor = self.floor
+        state = floor.gpus[gpu]
+        state.present = False
+        self._orphan_queue(gpu)
+        self._wants_plan = True
+        workers = {first for first in state.holds.values() if first != gpu}
+        if state.doing is not None:
+            workers |= {state.doing.gpus[0]} - {gpu}
+            self._abandon(state.doing)
+        for other in floor.gpus[max(0, gpu - self._widest + 1) : gpu + self._widest]:
+            other.holds = {model: first for model, first in other.holds.items() if first != gpu}
+        state.holds = {}
+        for worker in sorted(workers):
+            self._stop_or_give_back(worker)
+
+    def _stop_or_give_back(self, gpu: int) -> None:
+        if self.floor.gpus[gpu].leaves_s < inf:
+            self._give_back(gpu)
+        else:
+            self._stop(gpu)
+
+    def _abandon(self, operation: Operation) -> None:
+        del self._operations[operation.number]
+        self._free(operation)
+        call = operation.call
+        if call == NOWHERE:
+            return
+        self.tally.moved += 1
+        self._losses[call] += 1
+        if self._losses[call] > self.rules.losses:
+            self._give_up(call, f"its worker was lost {self._losses[call]} times while it ran")
+        else:
+            self._wait_again(call)
+
+    def _wait_again(self, call: int) -> None:
+        self.floor.fate[call] = Fate.WAITS
+        self.floor.home[call] = NOWHERE
+        self.floor.running_until.pop(call, None)
+        self.floor.orphans[call] = None
+
+    def _orphan_queue(self, gpu: int) -> None:
+        for call in list(self.floor.gpus[gpu].queue):
+            self.floor.orphan(call)
+
+    def _give_up(self, call: int, why: str) -> None:
+        """A call will not be done, nor will any that waits for it."""
+        floor = self.floor
+        waiting = [call]
+        while waiting:
+            one = waiting.pop()
+            if floor.fate[one] is Fate.GIVEN_UP:
+                continue
+            floor.running_until.pop(one, None)
+            if floor.fate[one] is Fate.RUNS:
+                floor.home[one] = NOWHERE
+            floor.dequeue(one)
+            floor.fate[one] = Fate.GIVEN_UP
+            self._open -= 1
+            self.given_up[one] = why if one == call else f"it waited for a call that failed: {why}"
+            waiting.extend(self._work.after[one])
+        for earlier in self._work.before[call]:
+            self._forget_result_of(earlier)
+        self._restless.update(gpu for gpu, state in enumerate(floor.gpus) if state.idle)
+
+    def _remaining(self) -> Remaining:
+        floor, work = self.floor, self._work
+        waiting = [call for call in range(len(work)) if floor.fate[call] is Fate.WAITS]
+        runnable = {
+            model: any(floor.allowed(model, first) for first in work.firsts[model]) for model in range(len(work.width))
+        }
+        left_out: set[int] = set()
+        for call in waiting:
+            if not runnable[work.model[call]]:
+                left_out.add(call)
+        grown = list(left_out)
+        while grown:
+            for later in work.after[grown.pop()]:
+                if later not in left_out:
+                    left_out.add(later)
+                    grown.append(later)
+        calls = [call for call in waiting if call not in left_out]
+        order = sorted(range(len(calls)), key=lambda i: (floor.due_start[calls[i]], work.rank[calls[i]]))
+        return Remaining(
+            floor.now,
+            calls,
+            [floor.estimates.seconds(call) for call in calls],
+            [
+                max([work.earliest_s[call], *(floor.running_until.get(p, 0.0) for p in work.before[call])])
+                for call in calls
+            ],
+            [floor.home[call] for call in calls],
+            order,
+            [state.usable for state in floor.gpus],
+            [floor.will_hold(gpu) for gpu in range(len(floor.gpus))],
+            [floor.free_at(gpu) for gpu in range(len(floor.gpus))],
+        )

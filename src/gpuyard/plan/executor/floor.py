@@ -1,0 +1,235 @@
+"""What is known at an instant: what every GPU holds, does and has queued, and how far every call is.
+
+A call stands in the queues of all GPUs of its group. All queues follow one order in which nothing comes before what it
+waits for (calls that were put first are ready), so the first of them can always go on: no two groups wait for each other.
+A call that no queue has is an *orphan*: its GPU is gone, or the plan knew no place for it. Who is idle takes it.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from math import inf
+
+from gpuyard.plan.executor.estimates import Estimates
+from gpuyard.plan.executor.work import Work
+
+NOWHERE = -1
+DEPTH = 12
+"""So far back is asked when a call will be ready."""
+
+
+class Deed(Enum):
+    """What can be under way on a GPU."""
+
+    LOAD = auto()
+    UNLOAD = auto()
+    CALL = auto()
+
+
+class Fate(Enum):
+    """How far a call is."""
+
+    WAITS = auto()
+    RUNS = auto()
+    DONE = auto()
+    GIVEN_UP = auto()
+
+
+@dataclass(slots=True)
+class Operation:
+    """Something under way on a group of GPUs."""
+
+    number: int
+    deed: Deed
+    model: int
+    gpus: range
+    began_s: float
+    ends_s: float
+    """As it is expected."""
+    call: int = NOWHERE
+
+
+@dataclass(slots=True)
+class GpuState:
+    """One GPU."""
+
+    present: bool = True
+    leaves_s: float = inf
+    """Others need it: nothing new begins, and it goes at this instant at the latest."""
+    holds: dict[int, int] = field(default_factory=dict)
+    """Models and the first GPU of the group that each is held by; the least recently used one first."""
+    doing: Operation | None = None
+    queue: list[int] = field(default_factory=list)
+
+    @property
+    def usable(self) -> bool:
+        """Whether something new may begin here."""
+        return self.present and self.leaves_s == inf
+
+    @property
+    def idle(self) -> bool:
+        """Whether something could begin here now."""
+        return self.doing is None and self.present and self.leaves_s == inf
+
+
+class Floor:
+    """The state that the executor keeps."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.now = 0.0
+        self.gpus = [GpuState() for _ in work.speed]
+        self.fate = [Fate.WAITS] * len(work)
+        self.missing = [len(before) for before in work.before]
+        self.home = [NOWHERE] * len(work)
+        self.due_end = [inf] * len(work)
+        self.due_start = [inf] * len(work)
+        self.running_until: dict[int, float] = {}
+        self.orphans: dict[int, None] = dict.fromkeys(range(len(work)))
+        self.banned: set[tuple[int, int]] = set()
+        """Models and groups that failed to load them too often."""
+        self.estimates = Estimates(work)
+        self._queued_s: dict[int, float] = {}
+
+    # --- queues ---------------------------------------------------------------------------------------------------------
+
+    def allowed(self, model: int, first: int) -> bool:
+        """Whether a group could be used for a model now or when it is free."""
+        return (
+            first in self.work.firsts[model]
+            and (model, first) not in self.banned
+            and all(self.gpus[gpu].usable for gpu in self.work.group(model, first))
+        )
+
+    def enqueue(self, call: int, first: int, *, at_head: bool = False) -> None:
+        """Put a waiting call into the queues of a group."""
+        self.orphans.pop(call, None)
+        self.home[call] = first
+        for gpu in self.work.group(self.work.model[call], first):
+            queue = self.gpus[gpu].queue
+            queue.insert(0 if at_head else len(queue), call)
+            self._queued_s.pop(gpu, None)
+
+    def dequeue(self, call: int) -> None:
+        """Take a call out of all queues; it begins, or nobody has it."""
+        first = self.home[call]
+        self.orphans.pop(call, None)
+        if first == NOWHERE:
+            return
+        for gpu in self.work.group(self.work.model[call], first):
+            queue = self.gpus[gpu].queue
+            if call in queue:
+                queue.remove(call)
+            self._queued_s.pop(gpu, None)
+        self.home[call] = NOWHERE
+
+    def orphan(self, call: int) -> None:
+        """No queue has it."""
+        self.dequeue(call)
+        self.orphans[call] = None
+
+    # --- when -----------------------------------------------------------------------------------------------------------
+
+    def is_ready(self, call: int) -> bool:
+        """Whether it could begin at once if it had its GPUs."""
+        return self.missing[call] == 0 and self.work.earliest_s[call] <= self.now and self.fate[call] is Fate.WAITS
+
+    def ready_at(self, call: int, depth: int = DEPTH) -> float:
+        """When what it waits for will be done; `inf` where nobody has that in a queue."""
+        at = max(self.now, self.work.earliest_s[call])
+        if not self.missing[call]:
+            return at
+        for earlier in self.work.before[call]:
+            fate = self.fate[earlier]
+            if fate is Fate.RUNS:
+                at = max(at, self.running_until[earlier])
+            elif fate is Fate.WAITS:
+                if self.home[earlier] == NOWHERE:
+                    return inf
+                at = max(at, self.due_end[earlier])
+                if depth:
+                    at = max(at, self.ready_at(earlier, depth - 1) + self.seconds(earlier, self.home[earlier]))
+        return at
+
+    def can_begin_at(self, call: int) -> float:
+        """When a queued call will be ready and all its GPUs free."""
+        at = self.ready_at(call)
+        model = self.work.model[call]
+        for gpu in self.work.group(model, self.home[call]) if self.work.width[model] > 1 else ():
+            state = self.gpus[gpu]
+            if state.doing is not None:
+                at = max(at, state.doing.ends_s)
+            if state.queue and state.queue[0] != call:
+                at = max(at, self.due_start[call])
+        return at
+
+    def seconds(self, call: int, first: int) -> float:
+        """How long it is expected to take on a group."""
+        return self.estimates.seconds(call) / self.work.pace(self.work.model[call], first)
+
+    def does(self, gpu: int, operation: Operation | None) -> None:
+        """Something begins on a GPU, or is over."""
+        self.gpus[gpu].doing = operation
+        self._queued_s.pop(gpu, None)
+
+    def free_at(self, gpu: int) -> float:
+        """When what a GPU does now is expected to be over."""
+        doing = self.gpus[gpu].doing
+        return self.now if doing is None else max(self.now, doing.ends_s)
+
+    def queued_until(self, gpu: int) -> float:
+        """When a GPU is expected to have done all it has queued, if it never waits."""
+        queued = self._queued_s.get(gpu)
+        if queued is None:
+            queued = self._queued_s[gpu] = self._length(gpu)
+        return self.free_at(gpu) + queued
+
+    def will_hold(self, gpu: int) -> int:
+        """The model that a GPU will have used or loaded last when it is free; `NOWHERE` for none."""
+        state = self.gpus[gpu]
+        if state.doing is None:
+            return next(reversed(state.holds), NOWHERE)
+        if state.doing.deed is Deed.UNLOAD:
+            return next((model for model in reversed(state.holds) if model != state.doing.model), NOWHERE)
+        return state.doing.model
+
+    def _length(self, gpu: int) -> float:
+        state, work = self.gpus[gpu], self.work
+        last = self.will_hold(gpu)
+        total = 0.0
+        for call in state.queue:
+            model = work.model[call]
+            if model != last and not (work.many_residents and model in state.holds):
+                total += work.load_s[model] + (work.unload_s[last] if last != NOWHERE else 0.0)
+            last = model
+            total += self.seconds(call, self.home[call])
+        return total
+
+    # --- models ---------------------------------------------------------------------------------------------------------
+
+    def in_the_way(self, gpu: int, model: int, first: int) -> int | None:
+        """A model that has to go before this one can be loaded here, if any."""
+        holds = self.gpus[gpu].holds
+        if model in holds:
+            return model if holds[model] != first else None
+        if not holds:
+            return None
+        room = self.work.gpu_memory_gb[gpu] - sum(self.work.memory_gb[held] for held in holds)
+        if self.work.many_residents and room >= self.work.memory_gb[model]:
+            return None
+        return next(iter(holds))
+
+    def switch_s(self, model: int, first: int) -> float:
+        """What it takes until a group that is free holds a model."""
+        slowest = 0.0
+        for gpu in self.work.group(model, first):
+            state = self.gpus[gpu]
+            if state.holds.get(model) == first:
+                continue
+            dropped = self.in_the_way(gpu, model, first)
+            freed = 0.0 if dropped is None else self.work.unload_s[dropped]
+            slowest = max(slowest, freed + self.work.load_s[model])
+        return slowest
+
+    def has_loaded(self, model: int, first: int) -> bool:
+        """Whether a group holds a model, as a group."""
+        return all(self.gpus[gpu].holds.get(model) == first for gpu in self.work.group(model, first))

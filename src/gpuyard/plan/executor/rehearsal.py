@@ -1,0 +1,80 @@
+"""A world that obeys, under a virtual clock: what a plan comes to when calls take the times they are told to take.
+
+    outcome = rehearse(executor, seconds=lambda call, first: …, plan=again)
+
+Property tests lose workers in it, benchmarks give calls other durations than planned; no process and no second passes.
+"""
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from gpuyard.plan.executor.executor import Executor
+from gpuyard.plan.executor.messages import (
+    Back,
+    Call,
+    Command,
+    Done,
+    Event,
+    Forget,
+    GiveBack,
+    Load,
+    PlanAgain,
+    Planned,
+    Stop,
+    Tick,
+    Unload,
+)
+from gpuyard.plan.executor.work import Assignment, Remaining
+
+Happening = tuple[float, int, Event]
+
+
+def rehearse(
+    executor: Executor,
+    seconds: Callable[[Call], float] = lambda call: call.seconds,
+    plan: Callable[[Remaining], Assignment | None] = lambda _remaining: None,
+    happens: Iterable[tuple[float, Event]] = (),
+    watch: Callable[[float, Command], Event | None] = lambda _now, _command: None,
+    hears: Callable[[float, Event], Event] = lambda _now, event: event,
+    restart_s: float = 1.0,
+) -> float:
+    """Play until all is over or nothing more can happen; the instant of the last end is returned.
+
+    `happens` are events from outside; `watch` sees each command and may answer it in the world's place (a failure); `hears`
+    sees each event on its way to the executor, and may put something into it (a result).
+    Workers that were stopped are back after `restart_s`.
+    """
+    numbers = iter(range(10**12))
+    heap: list[Happening] = [(at, next(numbers), event) for at, event in happens]
+    heapify(heap)
+    now = 0.0
+
+    def obey(command: Command) -> None:
+        said = watch(now, command)
+        match command:
+            case Load(operation, _, _, takes) | Unload(operation, _, _, takes):
+                heappush(heap, (now + takes, next(numbers), said or Done(operation, takes)))
+            case Call(operation):
+                takes = seconds(command)
+                heappush(heap, (now + takes, next(numbers), said or Done(operation, takes)))
+            case Stop(gpu):
+                heappush(heap, (now + restart_s, next(numbers), Back(gpu)))
+            case GiveBack() | Forget():
+                pass
+            case PlanAgain(remaining):
+                heappush(heap, (now, next(numbers), Planned(plan(remaining))))
+
+    for command in executor.begin(now):
+        obey(command)
+    while not executor.is_over:
+        wakeup = executor.next_wakeup()
+        if not heap and wakeup == inf:
+            break
+        if heap and heap[0][0] <= wakeup:
+            now, _, event = heappop(heap)
+        else:
+            now, event = max(now, wakeup), Tick()
+        for command in executor.handle(hears(now, event), now):
+            obey(command)
+    return max((run.end_s for run in executor.runs), default=0.0)

@@ -1,0 +1,223 @@
+"""The independent checker: does a plan keep every rule, to a millionth of a second?
+
+It shares no code with the strategies, the measures or the bounds: it reads the problem as it was written (models, GPUs,
+dependencies) and looks at the times of the plan alone. The rules:
+
+1. Every call runs once, on neighbouring GPUs that exist and have the memory its model asks for.
+2. It takes its time, over the speed of the slowest GPU of the group at the power level it is run with.
+3. It begins not before its request comes, and not before every call it depends on has ended.
+4. A GPU runs one call at a time. Before a call of a model that it does not hold, it has been free for as long as it takes
+   to unload what has to go and to load the model; the first load counts, unless the problem says what the GPU holds. With `many_residents` a GPU keeps models while
+   its memory lasts; those that were not used for longest go first.
+
+All columns at once: a million calls take seconds.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import EMPTY, Flags, Floats, Ints, Level, Problem
+
+TOLERANCE_S: Final = 1e-6
+TOLERANCE_GB: Final = 1e-9
+
+
+def check(problem: Problem, plan: Plan, *, at_most: int = 5) -> list[str]:
+    """What is wrong with the plan: a sentence for each of the first few faults, and one that counts the others. Empty: nothing."""
+    said = _Sentences(problem, at_most)
+    count = len(problem.calls)
+    if {len(plan.gpu), len(plan.start), len(plan.end)} | {len(plan.level) if plan.level is not None else count} != {
+        count
+    }:
+        return [f"The plan has {len(plan.gpu)} calls, the problem {count}."]
+    if not count:
+        return []
+    width = np.array([model.gpus for model in problem.models])[problem.calls.model]
+    _finite(said, plan)
+    if said.count or not _on_gpus(said, problem, plan, width):
+        return said.all()
+    _memory(said, problem, plan, width)
+    _lasts(said, problem, plan, width)
+    _after_what_it_needs(said, problem, plan)
+    _one_at_a_time(said, problem, plan, width)
+    return said.all()
+
+
+class _Sentences:
+    """The first few faults in words, and how many there are."""
+
+    def __init__(self, problem: Problem, at_most: int) -> None:
+        self.count = 0
+        self._problem, self._at_most = problem, at_most
+        self._said: list[str] = []
+
+    def add(self, calls: Ints, sentence: Callable[[int, int], str]) -> None:
+        """Faults of these calls; `sentence` is given the place in the list and the call, and says it without its name."""
+        for place in range(min(len(calls), self._at_most - len(self._said))):
+            call = int(calls[place])
+            self._said.append(f"{self._problem.name_of(call)} {sentence(place, call)}")
+        self.count += len(calls)
+
+    def all(self) -> list[str]:
+        more = self.count - len(self._said)
+        return [*self._said, f"And {more:,} more."] if more else self._said
+
+
+def _finite(said: _Sentences, plan: Plan) -> None:
+    wrong = ~(np.isfinite(plan.start) & np.isfinite(plan.end))
+    said.add(_where(wrong), lambda _, call: f"runs from {plan.start[call]} to {plan.end[call]} s.")
+
+
+def _on_gpus(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> bool:
+    wrong = (plan.gpu < 0) | (plan.gpu + width > len(problem.gpus))
+    said.add(
+        _where(wrong),
+        lambda _, call: (
+            f"is to run on {width[call]} GPUs from number {plan.gpu[call]} on; there are {len(problem.gpus)}."
+        ),
+    )
+    return not wrong.any()
+
+
+def _least_of_groups(of_gpus: Floats, width: int) -> Floats:
+    """For each GPU the least of it and its `width - 1` neighbours; NaN where the row of GPUs ends before."""
+    least = np.full(len(of_gpus), np.nan)
+    if width <= len(of_gpus):
+        groups = np.lib.stride_tricks.sliding_window_view(of_gpus, width)
+        least[: len(groups)] = groups.min(axis=1)
+    return least
+
+
+def _per_call(of_gpus: Floats, plan: Plan, width: Ints) -> Floats:
+    """The least over the group of each call."""
+    least = np.empty(len(width))
+    for size in np.unique(width).tolist():
+        chosen = width == size
+        least[chosen] = _least_of_groups(of_gpus, size)[plan.gpu[chosen]]
+    return least
+
+
+def _memory(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
+    has = _per_call(np.array([gpu.memory_gb for gpu in problem.gpus]), plan, width)
+    needs = np.array([model.memory_gb for model in problem.models])[problem.calls.model]
+    said.add(
+        _where(has < needs),
+        lambda _, call: (
+            f"needs {needs[call]:g} GB on each GPU; GPU {plan.gpu[call]} or one beside it has {has[call]:g} GB."
+        ),
+    )
+
+
+def _lasts(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
+    level = plan.level if plan.level is not None else np.zeros(len(width), dtype=np.int32)
+    speed = np.full(len(width), np.nan)
+    for number in np.unique(level).tolist():
+        of_gpus = [gpu.speed * _level_speed(gpu.levels, number) for gpu in problem.gpus]
+        chosen = level == number
+        # The slowest is a NaN where one GPU of the group does not have the level.
+        speed[chosen] = _per_call(np.array(of_gpus), plan, width)[chosen]
+    said.add(
+        _where(np.isnan(speed)),
+        lambda _, call: (
+            f"is to run at power level {level[call]}, which GPU {plan.gpu[call]} or one beside it does not have."
+        ),
+    )
+    should = problem.calls.seconds / speed
+    said.add(
+        _where(np.abs(plan.end - plan.start - should) > TOLERANCE_S),
+        lambda _, call: (
+            f"takes {should[call]:.6f} s there, and is planned for {plan.end[call] - plan.start[call]:.6f} s."
+        ),
+    )
+
+
+def _level_speed(levels: tuple[Level, ...], number: int) -> float:
+    if not levels and number == 0:
+        return 1.0
+    return levels[number].speed if 0 <= number < len(levels) else np.nan
+
+
+def _after_what_it_needs(said: _Sentences, problem: Problem, plan: Plan) -> None:
+    earliest = np.maximum(problem.calls.earliest_s, 0.0)
+    said.add(
+        _where(plan.start < earliest - TOLERANCE_S),
+        lambda _, call: f"begins at {plan.start[call]:.6f} s, before its request comes at {earliest[call]:.6f} s.",
+    )
+    later = np.repeat(np.arange(len(plan.start)), np.diff(problem.calls.before_at))
+    earlier = problem.calls.before
+    broken = _where(plan.start[later] < plan.end[earlier] - TOLERANCE_S)
+    said.add(
+        later[broken].astype(np.int32),
+        lambda place, call: (
+            f"begins at {plan.start[call]:.6f} s, before {problem.name_of(int(earlier[broken[place]]))} "
+            f"has ended at {plan.end[earlier[broken[place]]]:.6f} s."
+        ),
+    )
+
+
+def _one_at_a_time(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
+    """Every GPU's calls by start: how long is it free before each, and how long should it be?"""
+    call = np.repeat(np.arange(len(width)), width)
+    begins = np.concatenate(([0], np.cumsum(width)[:-1]))
+    gpu = plan.gpu[call] + np.arange(len(call)) - begins[call]
+    order = np.lexsort((plan.end[call], plan.start[call], gpu))
+    call, gpu = call[order], gpu[order]
+    first = np.concatenate(([True], gpu[1:] != gpu[:-1]))
+    previous = np.concatenate(([0], call[:-1]))
+    busy = problem.busy_until_s if problem.busy_until_s is not None else np.zeros(len(problem.gpus))
+    free_from = np.where(first, busy[gpu], plan.end[previous])
+    model = problem.calls.model[call]
+    if problem.many_residents:
+        needs = _changes_with_many(problem, gpu, model, first)
+    else:
+        needs = _changes(problem, gpu, model, first)
+    late = _where(plan.start[call] < free_from + needs - TOLERANCE_S)
+
+    def sentence(place: int, of: int) -> str:
+        at = late[place]
+        earlier = "it is free" if first[at] else f"{problem.name_of(int(previous[at]))} ends"
+        until = f"{earlier} at {free_from[at]:.6f} s"
+        load = f" and {needs[at]:.6f} s to change the model" if needs[at] else ""
+        return f"begins at {plan.start[of]:.6f} s on GPU {gpu[at]}, before {until}{load}."
+
+    said.add(call[late].astype(np.int32), sentence)
+
+
+def _changes(problem: Problem, gpu: Ints, model: Ints, first: Flags) -> Floats:
+    """Seconds to change the model before each call, one model on a GPU."""
+    load = np.array([m.load_s for m in problem.models])
+    unload = np.array([*(m.unload_s for m in problem.models), 0.0])  # the last is for a GPU that is empty
+    at_first = problem.holding if problem.holding is not None else np.full(len(problem.gpus), EMPTY)
+    held = np.where(first, at_first[gpu], np.concatenate(([EMPTY], model[:-1])))
+    return np.where(held == model, 0.0, unload[held] + load[model])
+
+
+def _changes_with_many(problem: Problem, gpu: Ints, model: Ints, first: Flags) -> Floats:
+    """The same where a GPU keeps models while its memory lasts. Only calls that change the model are looked at."""
+    needs = np.zeros(len(model))
+    changes = first | np.concatenate(([True], model[1:] != model[:-1]))
+    held: dict[int, float] = {}
+    """Models on the GPU and their memory; the one that was used last is last."""
+    for at in _where(changes).tolist():
+        if first[at]:
+            begins_with = EMPTY if problem.holding is None else int(problem.holding[gpu[at]])
+            held = {} if begins_with == EMPTY else {begins_with: problem.models[begins_with].memory_gb}
+        number = int(model[at])
+        if number in held:
+            held[number] = held.pop(number)
+            continue
+        new, memory = problem.models[number], problem.gpus[gpu[at]].memory_gb
+        while held and sum(held.values()) + new.memory_gb > memory + TOLERANCE_GB:
+            oldest = next(iter(held))
+            del held[oldest]
+            needs[at] += problem.models[oldest].unload_s
+        needs[at] += new.load_s
+        held[number] = new.memory_gb
+    return needs
+
+
+def _where(wrong: Flags) -> Ints:
+    return np.flatnonzero(wrong).astype(np.int32)

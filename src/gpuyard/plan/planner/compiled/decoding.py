@@ -1,0 +1,452 @@
+"""From an order of calls to a plan: a clock, GPUs that become free, and calls that wait in a line for their model.
+
+Time goes from event to event: a call ends, a model is loaded, a request comes. Between them nothing has to be decided.
+
+    a call may begin    on an idle GPU that holds its model, else it waits in the line of its model, the most urgent first
+    a GPU is free       it goes on with the line of the model it holds; if nobody waits there it rests
+    GPUs rest           each asks whether another model wants it more than its own will; if so it changes the model
+
+So a GPU keeps its model while that has work (affinity), and what is left to decide is who changes, when, and to what.
+For a model let `ready` be the seconds of work in its line, `soon` those of calls whose dependencies all run, `later` all
+the others, and `groups` how many hold or load it. Both sides are measured in seconds of work a group:
+
+    going to b      (ready + soon × `soon` + later × `later`) / (groups + 1)  −  `cost` × the change
+    waiting for a   `wait` × (soon × `soon` + later × `later`) / groups
+
+A model on no GPU counts `first` times. Nobody goes where the groups that are there will be done before the change is
+(`least`). Near the end of the plan what remains after a call counts, not the work of its line: where the way behind the
+most urgent call is longer than `calm` × what is left to do on each GPU, the excess counts `urgent` times.
+
+Settings with `later` near 1 give every model its share of the GPUs for the whole plan, which is right where loading is
+slow; with `later` 0 GPUs follow the work. Nothing grows with the backlog but the two sides together, so that the same
+settings serve a hundred calls and a million.
+
+A model that spans GPUs takes neighbours at multiples of its width. Its group is *claimed* when it is chosen: members that
+rest begin to load, the others when their call ends, and nobody else gets them meanwhile. A group that loses a member
+falls apart.
+
+Cost: log N for the lines and the clock and one look at every model, for each call. Everybody makes progress: a model that
+was loaded for nobody is only given up for one that somebody waits for, and a GPU that loads is never claimed, so that
+after finitely many loads a call begins.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.compiled.world import (
+    CARD,
+    CELL,
+    EVENT,
+    JOB,
+    LINE,
+    NOBODY,
+    TALLY,
+    World,
+    pop_event,
+    pop_ready,
+    push_event,
+    push_ready,
+    rest,
+    rouse,
+)
+from gpuyard.plan.planner.problem import Floats, Ints
+
+
+class Settings(NamedTuple):
+    """What the decisions weigh; see the head of the file, and for the last four that of `list_scheduler`."""
+
+    wait: float = 0.25
+    cost: float = 1.0
+    soon: float = 0.5
+    later: float = 0.0
+    first: float = 8.0
+    urgent: float = 0.5
+    calm: float = 0.8
+    least: float = 0.5
+    flow: float = 0.0
+    level: float = 0.0
+    loads: float = 0.0
+    backwards: bool = False
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+@borrowing
+def _begin(w: Any, call: Any, g: Any, now: float) -> None:
+    """Run a call on a free group that holds its model."""
+    jobs = w.jobs
+    m = jobs[call].model
+    width = w.lines[m].width
+    end = now + jobs[call].seconds / w.group_speed[m, g]
+    w.gpu[call] = g
+    w.start[call] = now
+    w.cards[g].running = call
+    w.cards[g].fresh = 0
+    for j in range(g, g + width):
+        w.cards[j].free_at = end
+    w.tally[0].left -= jobs[call].seconds * width
+    w.tally[0].a_gpu = w.tally[0].left / len(w.cards)
+    push_event(w, end, g)
+    for e in range(w.after_at[call], w.after_at[call + 1]):
+        n = w.after[e]
+        jobs[n].unstarted -= 1
+        if jobs[n].unstarted == 0:
+            line = w.lines[jobs[n].model]
+            line.later -= jobs[n].seconds
+            line.soon += jobs[n].seconds
+
+
+@borrowing
+def _end(w: Any, call: Any, now: float) -> None:
+    """Whoever waited for nothing else may begin."""
+    for e in range(w.after_at[call], w.after_at[call + 1]):
+        n = np.int64(w.after[e])
+        w.jobs[n].unended -= 1
+        if w.jobs[n].unended == 0:
+            _come(w, n, now)
+
+
+@borrowing
+def _come(w: Any, call: Any, now: float) -> None:
+    """All that a call depends on has ended: it begins on the fastest that rests and holds its model, or waits."""
+    if w.jobs[call].earliest > now:
+        push_event(w, w.jobs[call].earliest, -1 - call)
+        return
+    m = np.int64(w.jobs[call].model)
+    line = w.lines[m]
+    line.soon -= w.jobs[call].seconds
+    models, kinds = w.tally[0].models, w.tally[0].kinds
+    best = np.int64(NOBODY)
+    if line.width > 1:
+        best = w.cells[(models + 1) * kinds + m].first
+    else:
+        speed = 0.0
+        for cell in range(m * kinds, m * kinds + kinds):
+            g = w.cells[cell].first
+            if g != NOBODY and w.group_speed[m, g] > speed:
+                best = g
+                speed = w.group_speed[m, g]
+    if best == NOBODY:
+        push_ready(w, m, call)
+    else:
+        rouse(w, best)
+        _begin(w, call, best, now)
+
+
+# --- changes of models -----------------------------------------------------------------------------------------------
+
+
+@borrowing
+def _leave(w: Any, g: Any) -> None:
+    """A single GPU no longer counts for the model it holds."""
+    a = w.cards[g].hold
+    if a != NOBODY and w.lines[a].width == 1:
+        w.lines[a].groups -= 1
+
+
+@borrowing
+def _send(w: Any, g: Any, b: Any, now: float) -> None:
+    """A single GPU changes to a model of its own size."""
+    _leave(w, g)
+    card = w.cards[g]
+    w.lines[b].groups += 1
+    card.free_at = now + w.switch[card.hold, b]
+    card.hold = b
+    card.fresh = 1
+    push_event(w, card.free_at, g)
+
+
+@borrowing
+def _load_for_group(w: Any, g: Any, now: float) -> None:
+    """A claimed GPU is free and begins to load; with the last of them the group is made."""
+    card = w.cards[g]
+    lead = w.cards[card.claim]
+    m = lead.formed
+    first = card.claim
+    card.free_at = now + w.switch[card.hold, m]
+    card.hold = m
+    card.fresh = 1
+    lead.loaded_at = max(lead.loaded_at, card.free_at)
+    lead.waiting -= 1
+    if lead.waiting == 0:
+        for j in range(first, first + w.lines[m].width):
+            w.cards[j].claim = NOBODY
+            w.cards[j].session = first
+            w.cards[j].free_at = lead.loaded_at
+        push_event(w, lead.loaded_at, first)
+
+
+@borrowing
+def _fall_apart(w: Any, first: Any, now: float) -> None:
+    """The members of a wide group that is free load for those who claim them, or rest."""
+    m = w.cards[first].hold
+    fresh = w.cards[first].fresh
+    w.lines[m].groups -= 1
+    for j in range(first, first + w.lines[m].width):
+        w.cards[j].session = NOBODY
+        w.cards[j].fresh = fresh
+        if w.cards[j].claim == NOBODY:
+            rest(w, j)
+        else:
+            _load_for_group(w, j, now)
+
+
+@borrowing
+def _best_group(w: Any, b: Any, now: float) -> Any:
+    """The group that could hold a wide model soonest, counted over its members; NOBODY where all are spoken for."""
+    width = w.lines[b].width
+    step = 1 if len(w.cards) < 2 * width else width
+    best = np.inf
+    first = NOBODY
+    g = 0
+    while g + width <= len(w.cards):
+        if not w.may_begin[b, g]:
+            g += 1
+            continue
+        cost = 0.0
+        for j in range(g, g + width):
+            card = w.cards[j]
+            speaks = w.cards[card.session] if card.session != NOBODY else w.cards[j]
+            spoken_for = card.claim != NOBODY or (card.session != NOBODY and card.hold == b)
+            if spoken_for or (speaks.fresh == 1 and (speaks.idle == 0 or w.lines[b].many == 0)):
+                cost = np.inf
+                break
+            cost += max(0.0, card.free_at - now) + w.switch[card.hold, b]
+        if cost < best:
+            best = cost
+            first = g
+        g += step
+    return first
+
+
+@borrowing
+def _form(w: Any, b: Any, first: Any, now: float) -> None:
+    """Claim a group for a wide model: members that rest load at once, the others when their call ends."""
+    beyond = first + w.lines[b].width
+    w.lines[b].groups += 1
+    for j in range(first, beyond):
+        other = w.cards[j].session
+        if other != NOBODY and w.cards[other].idle == 1:
+            rouse(w, other)
+            _fall_apart(w, other, now)
+    w.cards[first].formed = b
+    w.cards[first].waiting = w.lines[b].width
+    w.cards[first].loaded_at = now
+    for j in range(first, beyond):
+        w.cards[j].claim = first
+    for j in range(first, beyond):
+        if w.cards[j].session != NOBODY:
+            continue  # it runs a call of another wide group, which falls apart with the end of that
+        if w.cards[j].idle == 1:
+            rouse(w, j)
+            _leave(w, j)
+            _load_for_group(w, j, now)
+        else:
+            _leave(w, j)
+
+
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+
+@borrowing
+def _worth_going(w: Any, of: Settings, a: Any, b: Any) -> Any:
+    """Seconds of work a group for one more that changes from a to b."""
+    line = w.lines[b]
+    change = w.switch[a, b]
+    near = line.ready + of.soon * line.soon
+    worth = near + of.later * line.later
+    if line.groups == 0:
+        worth *= of.first
+    elif near <= of.least * change * line.groups:
+        return -np.inf
+    else:
+        worth /= line.groups + 1
+    if line.many > 0:
+        late = w.jobs[w.heap[line.at]].rank + change - of.calm * w.tally[0].a_gpu
+        if late > 0.0:
+            worth += of.urgent * late
+    return worth - of.cost * change
+
+
+@borrowing
+def _worth_waiting(w: Any, of: Settings, a: Any, single: bool) -> Any:
+    """Seconds of work a group for those that hold a and rest."""
+    if a == NOBODY or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
+        return 0.0
+    line = w.lines[a]
+    return of.wait * (of.soon * line.soon + of.later * line.later) / line.groups
+
+
+@borrowing
+def _could_go(w: Any, of: Settings, g: Any, b: Any) -> Any:
+    """Whether somebody waits or may come for b, and g, alone or as first of a group, could hold it or help to."""
+    line = w.lines[b]
+    if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NOBODY):
+        return False
+    if line.many == 0:
+        coming = line.soon > 1e-9 or (of.later > 0.0 and line.later > 1e-9)
+        if w.tally[0].must == 1 or not coming or w.cards[g].fresh == 1:
+            return False
+    return line.width > 1 or w.may_begin[b, g]
+
+
+@borrowing
+def _change(w: Any, of: Settings, now: float) -> None:
+    """GPUs that rest change to models that want them more, whoever gains most first; if one must, one does in any case."""
+    must = w.tally[0].must == 1
+    models, kinds = w.tally[0].models, w.tally[0].kinds
+    singles = (models + 1) * kinds
+    while w.tally[0].idle > 0:
+        best = -np.inf if must else 0.0
+        nobody: Any = np.int64(NOBODY)
+        goes = to = group = nobody
+        for cell in range(len(w.cells)):
+            if w.cells[cell].many == 0:
+                continue
+            g = w.cells[cell].first
+            waiting = _worth_waiting(w, of, w.cards[g].hold, cell < singles)
+            for b in range(models):
+                if not _could_go(w, of, g, b):
+                    continue
+                gain = _worth_going(w, of, w.cards[g].hold, b) - waiting
+                if gain > best or (must and to == NOBODY):
+                    first = _best_group(w, b, now) if w.lines[b].width > 1 else g
+                    if first != NOBODY:
+                        best, goes, to, group = gain, g, b, first
+        if to == NOBODY:
+            return
+        if w.lines[to].width > 1:
+            _form(w, to, group, now)
+        else:
+            rouse(w, goes)
+            if w.cards[goes].session != NOBODY:
+                _fall_apart(w, goes, now)
+                rouse(w, goes)
+            _send(w, goes, to, now)
+        if must:
+            return
+
+
+# --- from the first event to the last --------------------------------------------------------------------------------
+
+
+@borrowing
+def _free(w: Any, g: Any, now: float) -> None:
+    """A GPU, or the wide group that it is the first of, has ended a call or a load."""
+    cards = w.cards
+    if cards[g].session != NOBODY:
+        for j in range(g, g + w.lines[cards[g].hold].width):
+            if cards[j].claim != NOBODY:
+                _fall_apart(w, g, now)
+                return
+    elif cards[g].claim != NOBODY:
+        _load_for_group(w, g, now)
+        return
+    elif cards[g].hold == NOBODY or w.lines[cards[g].hold].width > 1:
+        rest(w, g)
+        return
+    if w.lines[cards[g].hold].many > 0:
+        _begin(w, pop_ready(w, cards[g].hold), g, now)
+    else:
+        rest(w, g)
+
+
+@borrowing
+def _run(w: Any, of: Settings) -> None:
+    """From the first event to the last."""
+    now = 0.0
+    for call in range(len(w.jobs)):
+        if w.jobs[call].unended == 0:
+            line = w.lines[w.jobs[call].model]
+            line.later -= w.jobs[call].seconds
+            line.soon += w.jobs[call].seconds
+            _come(w, call, now)
+    ended = 0
+    _change(w, of, now)
+    while ended < len(w.jobs):
+        if w.tally[0].events == 0:
+            w.tally[0].must = 1
+            _change(w, of, now)
+            w.tally[0].must = 0
+        now, who = pop_event(w)
+        if who < 0:
+            _come(w, -1 - who, now)
+        else:
+            call = w.cards[who].running
+            if call != NOBODY:
+                w.cards[who].running = NOBODY
+                ended += 1
+                _end(w, call, now)
+            _free(w, who, now)
+        if w.tally[0].idle > 0:
+            _change(w, of, now)
+
+
+@compiled
+def decode(
+    model: Ints,
+    seconds: Floats,
+    earliest: Floats,
+    before_at: Ints,
+    after_at: Ints,
+    after: Ints,
+    width: Ints,
+    switch: Floats,
+    may_begin: Any,
+    group_speed: Floats,
+    kind: Any,
+    held_first: Ints,
+    free_first: Floats,
+    rank: Floats,
+    key: Floats,
+    of: Settings,
+) -> tuple[Ints, Floats]:
+    """GPU and start of every call."""
+    calls, gpus, models, kinds = len(model), len(kind), len(width), kind.max() + 1
+    jobs = np.zeros(calls, dtype=JOB)
+    cards = np.zeros(gpus, dtype=CARD)
+    lines = np.zeros(models, dtype=LINE)
+    cells = np.zeros((models + 1) * kinds + models, dtype=CELL)
+    heap = np.zeros(calls, dtype=np.int32)
+    events = np.zeros(calls + gpus, dtype=EVENT)
+    tally = np.zeros(1, dtype=TALLY)
+    gpu = np.zeros(calls, dtype=np.int32)
+    start = np.zeros(calls)
+    w = World(
+        after_at, after, switch, may_begin, group_speed, jobs, cards, lines, cells, heap, events, tally, gpu, start
+    )
+    tally[0].models = models
+    tally[0].kinds = kinds
+    for cell in range(len(cells)):
+        cells[cell].first = NOBODY
+    for m in range(models):
+        lines[m].width = width[m]
+    for call in range(calls):
+        job, line = jobs[call], lines[model[call]]
+        job.key, job.rank, job.seconds, job.earliest = key[call], rank[call], seconds[call], earliest[call]
+        job.model = model[call]
+        job.unstarted = before_at[call + 1] - before_at[call]
+        job.unended = job.unstarted
+        line.later += seconds[call]
+        line.at += 1
+        tally[0].left += seconds[call] * line.width
+    tally[0].a_gpu = tally[0].left / gpus
+    beyond = 0
+    for m in range(models):
+        beyond += lines[m].at
+        lines[m].at = beyond - lines[m].at
+    for g in range(gpus - 1, -1, -1):
+        card = cards[g]
+        card.hold, card.kind, card.free_at = held_first[g], kind[g], free_first[g]
+        card.session, card.claim, card.running = NOBODY, NOBODY, NOBODY
+        if card.hold != NOBODY and lines[card.hold].width == 1:
+            lines[card.hold].groups += 1
+        if card.free_at > 0.0:
+            push_event(w, card.free_at, g)
+        else:
+            rest(w, g)
+    _run(w, of)
+    return gpu, start

@@ -1,0 +1,50 @@
+"""Slack of a plan whose order is fixed, and who uses it: one pass forward, one pass back, each a step a call and edge."""
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.jit import compiled
+from gpuyard.plan.planner.problem import Floats, Ints
+
+
+@compiled
+def earliest_starts(order: Ints, at_least: Floats, at: Ints, before: Ints, lag: Floats, took: Floats) -> Floats:
+    """When each call can begin, if all take as long as said."""
+    start = at_least.copy()
+    for call in order:
+        for edge in range(at[call], at[call + 1]):
+            start[call] = max(start[call], start[before[edge]] + took[before[edge]] + lag[edge])
+    return start
+
+
+@compiled
+def ease(
+    order: Ints,
+    at_least: Floats,
+    at: Ints,
+    before: Ints,
+    lag: Floats,
+    seconds: Floats,
+    joules: Floats,
+    until: float,
+    lowest: int,
+    level: Ints,
+) -> None:
+    """Give calls the level that needs least, down to the lowest allowed, as far as all can still end in time.
+
+    From the last call back: what comes after a call has chosen already and says how late it may end; what comes before
+    counts with the level it has now. So keeping one's level is always possible.
+    """
+    took = np.empty(len(order))
+    for call in range(len(order)):
+        took[call] = seconds[call, level[call]]
+    start = earliest_starts(order, at_least, at, before, lag, took)
+    latest = np.full(len(order), until)
+    for turn in range(len(order) - 1, -1, -1):
+        call = order[turn]
+        for choice in range(lowest + 1):
+            fits = latest[call] - seconds[call, choice] >= start[call]
+            if fits and joules[call, choice] < joules[call, level[call]]:
+                level[call] = choice
+        begins = latest[call] - seconds[call, level[call]]
+        for edge in range(at[call], at[call + 1]):
+            latest[before[edge]] = min(latest[before[edge]], begins - lag[edge])

@@ -1,0 +1,149 @@
+"""The list scheduler: calls in the order in which they are due, and whoever is free takes the next (`decoding`).
+
+Calls go by their due time less the longest way from them to the end of their request (upward rank), in which loads count
+`loads` times. Requests are due together at the end of the plan, sooner with priority, at the latest at their deadline;
+`flow` lets them come in one after another instead of all at once, `level` puts calls at the same depth together.
+
+`backwards` plans from the end to the beginning: what depends on a call is before it, a change from b to a costs what one
+from a to b does, and the first model of a GPU, its last, costs nothing. Then only the order is kept, and timed from the
+beginning on. What GPUs do at the beginning is easy, since everything waits; what they do at the end is hard, since nothing
+does. Backwards it is the other way round, which is often better by more than all other settings together.
+"""
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.decoding import Settings, decode
+from gpuyard.plan.planner.compiled.jit import compiled
+from gpuyard.plan.planner.compiled.timing import order_of, timed
+from gpuyard.plan.planner.compiled.world import NOBODY
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Floats, Ints, Problem
+
+
+class ListScheduler:
+    """Makes plans of one problem, as many as there are settings to try."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        kinds: dict[tuple[float, float], int] = {}
+        self._kind = np.array([kinds.setdefault((g.speed, g.memory_gb), len(kinds)) for g in problem.gpus])
+        self._ranks: dict[tuple[float, bool], Floats] = {}
+
+    def plan(self, settings: Settings, nudge: Floats | None = None) -> Plan:
+        """The plan by these settings; `nudge`: calls are due so much later each."""
+        made = self._backwards(settings, nudge) if settings.backwards else self._forwards(settings, nudge)
+        again = settings.backwards or self.problem.many_residents
+        return timed(self.problem, made.gpu, order_of(self.problem, made)) if again else made
+
+    def _forwards(self, settings: Settings, nudge: Floats | None) -> Plan:
+        problem, calls = self.problem, self.problem.calls
+        rank = self.rank(settings.loads)
+        key = self._due(settings, rank) - rank
+        gpu, start = decode(
+            calls.model,
+            calls.seconds,
+            calls.earliest_s,
+            calls.before_at,
+            calls.after_at,
+            calls.after,
+            problem.width,
+            problem.switch,
+            problem.may_begin,
+            problem.group_speed,
+            self._kind,
+            problem.held_first,
+            problem.free_first,
+            rank,
+            key if nudge is None else key + nudge,
+            settings,
+        )
+        return Plan(gpu, start, start + calls.seconds / problem.group_speed[calls.model, gpu])
+
+    def _backwards(self, settings: Settings, nudge: Floats | None) -> Plan:
+        """In time that goes back from the last end; when anything comes, and what GPUs hold at first, is not looked at."""
+        problem, calls = self.problem, self.problem.calls
+        models, gpus = len(problem.models), len(problem.gpus)
+        switch = np.zeros((models + 1, models))
+        switch[:models] = problem.switch[:models].T
+        rank = self.rank(settings.loads, backwards=True)
+        key = self._due(settings, rank) - rank
+        gpu, start = decode(
+            calls.model,
+            calls.seconds,
+            np.zeros(len(calls)),
+            calls.after_at,
+            calls.before_at,
+            calls.before,
+            problem.width,
+            switch,
+            problem.may_begin,
+            problem.group_speed,
+            self._kind,
+            np.full(gpus, NOBODY, dtype=np.int32),
+            np.zeros(gpus),
+            rank,
+            key if nudge is None else key - nudge,
+            settings,
+        )
+        end = start + calls.seconds / problem.group_speed[calls.model, gpu]
+        last = end.max(initial=0.0)
+        return Plan(gpu, last - end, last - start)
+
+    def rank(self, loads: float, *, backwards: bool = False) -> Floats:
+        """The longest way from each call to the end of its request, itself and `loads` × the loads on it included.
+
+        Backwards: to the beginning.
+        """
+        if (loads, backwards) not in self._ranks:
+            calls, load = self.problem.calls, self.problem.load
+            before, after = (calls.before_at, calls.before), (calls.after_at, calls.after)
+            (behind_at, _), ahead = (before, after) if backwards else (after, before)
+            self._ranks[loads, backwards] = _upward_rank(calls.model, calls.seconds, *ahead, behind_at, load, loads)
+        return self._ranks[loads, backwards]
+
+    def _due(self, settings: Settings, rank: Floats) -> Floats:
+        """When the request of each call should have ended, where only differences matter."""
+        problem, of = self.problem, self.problem.requests
+        if not len(rank):
+            return rank
+        length = max(problem.work_s / len(problem.gpus), float(rank.max()))
+        due = np.minimum(length * (1.5 - of.priority / 100), of.deadline_s)
+        if settings.backwards:
+            due = -due
+        if settings.flow:
+            due += settings.flow * length * np.arange(len(due)) / len(due)
+        if settings.level:
+            longest = np.zeros(len(due))
+            np.maximum.at(longest, problem.calls.request, rank)
+            due += settings.level * longest
+        return due[problem.calls.request]
+
+
+@compiled
+def _upward_rank(
+    model: Ints, seconds: Floats, before_at: Ints, before: Ints, after_at: Ints, load: Floats, loads: float
+) -> Floats:
+    """From the ends of the requests back: whoever has all that follow behind him is next."""
+    calls = len(model)
+    rank = np.zeros(calls)
+    follow = after_at[1:] - after_at[:-1]
+    queue = np.zeros(calls, dtype=np.int32)
+    many = 0
+    for call in range(calls - 1, -1, -1):
+        if follow[call] == 0:
+            queue[many] = call
+            many += 1
+    for turn in range(calls):
+        call = queue[turn]
+        rank[call] += seconds[call]
+        for e in range(before_at[call], before_at[call + 1]):
+            earlier = before[e]
+            way = rank[call]
+            if model[earlier] != model[call]:
+                way += loads * load[model[call]]
+            rank[earlier] = max(rank[earlier], way)
+            follow[earlier] -= 1
+            if follow[earlier] == 0:
+                queue[many] = earlier
+                many += 1
+    return rank

@@ -1,0 +1,206 @@
+"""Timing a plan on the desk again after a change, only as far as the change reaches; and what the plan is worth then.
+
+Only those calls are timed again whose lane or dependencies changed, and, going up the order, those whose reasons ended
+at another time: a bit for each place in the order says who is to be looked at. What is too bad is noticed on the way: a
+call that ends so late that what follows it (`TAIL`, the longest way from its end to the end of the plan, looked up in a
+table that is renewed now and then) would go far past the limit stops the timing.
+
+How good a plan is: the mean over GPUs of (end / scale)^32, about how many GPUs end at the very last, each counting the
+less the sooner it ends. That has a slope where the makespan alone has none.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.desk import (
+    AFTER,
+    BEFORE,
+    EARLIEST,
+    END,
+    GPU,
+    HERE,
+    LANE,
+    LAST,
+    MODEL,
+    NEXT,
+    NOBODY,
+    POS,
+    PREV,
+    START,
+    TAIL,
+    WIDTH,
+    Desk,
+)
+from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.compiled.timing import starts
+from gpuyard.plan.planner.problem import Floats, Ints
+
+
+@borrowing
+def _mark(dirty: Any, place: int) -> None:
+    dirty[place >> 6] |= np.uint64(1) << np.uint64(place & 63)
+
+
+@borrowing
+def _lowest_bit(bits: Any) -> int:
+    """The number of the lowest bit that is set."""
+    place = 0
+    for half in (32, 16, 8, 4, 2, 1):
+        if bits & ((np.uint64(1) << np.uint64(half)) - np.uint64(1)) == 0:
+            bits >>= np.uint64(half)
+            place += half
+    return place
+
+
+@compiled
+def retime(
+    whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, held_first: Ints, free_first: Floats,
+    switch: Floats, dirty: Any, touched: Ints, many: int, log: Ints, log_real: Any, limit: float,
+) -> tuple[int, bool]:  # fmt: skip
+    """Time what was touched and whoever begins otherwise because of it. How many did, and whether it went on to the end."""
+    lowest, highest = len(order), 0
+    for i in range(many):
+        place = whole[touched[i], POS]
+        lowest, highest = min(lowest, place), max(highest, place)
+        _mark(dirty, place)
+    changed = 0
+    word = lowest >> 6
+    while word <= highest >> 6:
+        bits = dirty[word]
+        if bits == 0:
+            word += 1
+            continue
+        place = (word << 6) + _lowest_bit(bits)
+        dirty[word] = bits & (bits - np.uint64(1))
+        call = order[place]
+        model, lane_at = whole[call, MODEL], whole[call, LANE]
+        start = real[call, EARLIEST]
+        for edge in range(whole[call, BEFORE], whole[call + 1, BEFORE]):
+            start = max(start, real[before[edge], END])
+        for lane in range(whole[call, WIDTH]):
+            prev = links[lane_at + lane, PREV]
+            if prev == NOBODY:
+                gpu = whole[call, GPU] + lane
+                start = max(start, free_first[gpu] + switch[held_first[gpu], model])
+            else:
+                start = max(start, real[prev, END] + switch[whole[prev, MODEL], model])
+        end = start + real[call, HERE]
+        if end == real[call, END] and start == real[call, START]:
+            continue
+        log[changed] = call
+        log_real[changed, 0] = real[call, START]
+        log_real[changed, 1] = real[call, END]
+        changed += 1
+        if end > real[call, END] and end + real[call, TAIL] > limit:
+            real[call, START] = start
+            real[call, END] = end
+            for i in range(word, (highest >> 6) + 1):
+                dirty[i] = 0
+            return changed, False
+        real[call, START] = start
+        real[call, END] = end
+        for edge in range(whole[call, AFTER], whole[call + 1, AFTER]):
+            place = whole[after[edge], POS]
+            highest = max(highest, place)
+            _mark(dirty, place)
+        for lane in range(whole[call, WIDTH]):
+            follows = links[lane_at + lane, NEXT]
+            if follows != NOBODY:
+                place = whole[follows, POS]
+                highest = max(highest, place)
+                _mark(dirty, place)
+    return changed, True
+
+
+@compiled
+def retime_all(desk: Desk) -> int:
+    """Time everything, where GPUs hold many models: what a GPU holds depends on all that ran there before."""
+    whole, real = desk.whole, desk.real
+    full = starts(
+        desk.order, whole[: len(real), GPU], real[:, HERE], whole[: len(real), MODEL], real[:, EARLIEST],
+        whole[:, BEFORE], desk.before, desk.held_first, desk.free_first, *desk.rules,
+    )  # fmt: skip
+    changed = 0
+    for call in range(len(full)):
+        end = full[call] + real[call, HERE]
+        if full[call] != real[call, START] or end != real[call, END]:
+            desk.log[changed] = call
+            desk.log_real[changed, 0] = real[call, START]
+            desk.log_real[changed, 1] = real[call, END]
+            real[call, START] = full[call]
+            real[call, END] = end
+            changed += 1
+    return changed
+
+
+@compiled
+def note_tails(whole: Any, real: Any, after: Ints, order: Ints, links: Any, switch: Floats) -> None:
+    """For each call the longest way from its end to the end of the plan."""
+    for place in range(len(order) - 1, -1, -1):
+        call = order[place]
+        tail = 0.0
+        for edge in range(whole[call, AFTER], whole[call + 1, AFTER]):
+            tail = max(tail, real[after[edge], HERE] + real[after[edge], TAIL])
+        for lane in range(whole[call, WIDTH]):
+            follows = links[whole[call, LANE] + lane, NEXT]
+            if follows != NOBODY:
+                change = switch[whole[call, MODEL], whole[follows, MODEL]]
+                tail = max(tail, change + real[follows, HERE] + real[follows, TAIL])
+        real[call, TAIL] = tail
+
+
+@compiled
+def sort(whole: Any, real: Any, order: Ints) -> None:
+    """By start again. It nearly is already, and calls that begin together stay as they are."""
+    for place in range(1, len(order)):
+        call = order[place]
+        start = real[call, START]
+        i = place - 1
+        while i >= 0 and real[order[i], START] > start:
+            order[i + 1] = order[i]
+            whole[order[i], POS] = i + 1
+            i -= 1
+        order[i + 1] = call
+        whole[call, POS] = i + 1
+
+
+# --- how good it is --------------------------------------------------------------------------------------------------
+
+
+@borrowing
+def span_of(real: Any, ends: Any) -> float:
+    """The makespan."""
+    span = 0.0
+    for gpu in range(len(ends)):
+        if ends[gpu, LAST] != NOBODY:
+            span = max(span, real[ends[gpu, LAST], END])
+    return span
+
+
+@borrowing
+def cost_of(real: Any, ends: Any, scale: float) -> float:
+    """The mean over GPUs of (end / scale)^32."""
+    total = 0.0
+    for gpu in range(len(ends)):
+        if ends[gpu, LAST] != NOBODY:
+            part = real[ends[gpu, LAST], END] / scale
+            part *= part
+            part *= part
+            part *= part
+            part *= part
+            total += part * part
+    return total / len(ends)
+
+
+@compiled
+def lateness(real: Any, late_at: Ints, late_calls: Ints, deadline: Floats, late_weight: Floats, scale: float) -> float:
+    """Requests that end after their deadline, by weight; and a little for how late they are, at most as much again."""
+    total = 0.0
+    for i in range(len(deadline)):
+        end = 0.0
+        for j in range(late_at[i], late_at[i + 1]):
+            end = max(end, real[late_calls[j], END])
+        if end > deadline[i]:
+            total += late_weight[i] * (1.0 + 0.01 * min(1.0, (end - deadline[i]) / scale))
+    return total

@@ -1,0 +1,263 @@
+"""The search for better lists of sessions.
+
+A plan of thousands of calls has dozens or hundreds of sessions (`hall`), and most of what a plan is worth is decided by
+them. The search changes the list (a few calls go from one session to another; a session moves, splits, changes places
+with another; two GPUs exchange all that follows) or the taste for the calls of one node of one workflow, plays it
+through, and keeps what is good enough, as in `moves`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.draws import below, patience
+from gpuyard.plan.planner.compiled.hall import BEGUN, GPU, MODEL, NOBODY, QUOTA, Hall, play
+from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.problem import Floats, Ints, Problem
+
+# Figures of a search.
+SCALE, CURRENT, BEST, WARM = range(4)
+
+
+def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
+    """How many sessions a plan has at most, of which the calls are given by start."""
+    width = problem.width[problem.calls.model[order]]
+    lane = np.repeat(gpu[order] - np.cumsum(width) + width, width) + np.arange(int(width.sum()))
+    model = np.repeat(problem.calls.model[order], width)
+    by_gpu = np.argsort(lane, kind="stable")
+    changes = (lane[by_gpu][1:] != lane[by_gpu][:-1]) | (model[by_gpu][1:] != model[by_gpu][:-1])
+    return int(changes.sum()) + 1
+
+
+def first_figures(hall: Hall, sessions: Any, count: int, taste: Floats, makespan_s: float) -> Floats:
+    """Play the list for the first time: scale, how good it is, the best makespan, and a place for the temperature."""
+    span = play(hall, sessions, count, taste)
+    return np.array([makespan_s, _value(hall.free, makespan_s), span, 0.0])
+
+
+@compiled
+def listed(hall: Hall, order: Ints, gpu: Ints, sessions: Any) -> int:
+    """The sessions of a plan, of which the calls are given by start. Returns how many; no more are written than fit."""
+    last = np.full(len(hall.free), NOBODY, dtype=np.int32)
+    count = 0
+    for i in range(len(order)):
+        call = order[i]
+        m, first = hall.model[call], gpu[order[i]]
+        s = last[first]
+        same = s != NOBODY and sessions[s, MODEL] == m and sessions[s, GPU] == first
+        for g in range(first, first + hall.width[m]):
+            same = same and last[g] == s
+        if not same:
+            s = count
+            if s == len(sessions):
+                return count
+            count += 1
+            sessions[s, MODEL] = m
+            sessions[s, GPU] = first
+            sessions[s, QUOTA] = 0
+            for g in range(first, first + hall.width[m]):
+                last[g] = s
+        sessions[s, QUOTA] += 1
+    return count
+
+
+@compiled
+def _value(free: Floats, scale: float) -> float:
+    """The mean over GPUs of (end / scale)^32, as in `moves`."""
+    total = 0.0
+    for g in range(len(free)):
+        part = free[g] / scale
+        part *= part
+        part *= part
+        part *= part
+        part *= part
+        total += part * part
+    return total / len(free)
+
+
+@borrowing
+def _put(sessions: Any, count: int, place: int, model: int, gpu: int, quota: int) -> None:
+    for i in range(count, place, -1):
+        sessions[i, MODEL] = sessions[i - 1, MODEL]
+        sessions[i, GPU] = sessions[i - 1, GPU]
+        sessions[i, QUOTA] = sessions[i - 1, QUOTA]
+    sessions[place, MODEL] = model
+    sessions[place, GPU] = gpu
+    sessions[place, QUOTA] = quota
+
+
+@borrowing
+def _drop(sessions: Any, count: int, place: int) -> None:
+    for i in range(place, count - 1):
+        sessions[i, MODEL] = sessions[i + 1, MODEL]
+        sessions[i, GPU] = sessions[i + 1, GPU]
+        sessions[i, QUOTA] = sessions[i + 1, QUOTA]
+
+
+@borrowing
+def _group(may_begin: Any, model: int, source: Any) -> int:
+    for _ in range(16):
+        g = below(source, may_begin.shape[1])
+        if may_begin[model, g]:
+            return g
+    return NOBODY
+
+
+@borrowing
+def _other(sessions: Any, count: int, s: int, source: Any) -> int:
+    """Another session of the same model."""
+    place = below(source, count)
+    for _ in range(count):
+        if place != s and sessions[place, MODEL] == sessions[s, MODEL]:
+            return place
+        place += 1
+        if place == count:
+            place = 0
+    return NOBODY
+
+
+@borrowing
+def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
+    """A session gives all its calls, some, or a few to another one; how many sessions there are then."""
+    other = _other(sessions, count, s, source)
+    if other == NOBODY:
+        return count
+    quota = sessions[s, QUOTA]
+    how = below(source, 3)
+    many = quota
+    if how == 0:
+        many = 1 + below(source, quota)
+    elif how == 1:
+        many = 1 + below(source, min(quota, 4))
+    sessions[other, QUOTA] += many
+    sessions[s, QUOTA] -= many
+    if many == quota:
+        _drop(sessions, count, s)
+        return count - 1
+    return count
+
+
+@borrowing
+def _exchange(sessions: Any, count: int, s: int, width: Ints, may_begin: Any, other: int) -> None:
+    """The GPUs of a session and as many others exchange all that follows, if nothing there reaches over an edge."""
+    first, wide = sessions[s, GPU], width[sessions[s, MODEL]]
+    apart = other >= first + wide or first >= other + wide
+    for i in range(s, count):
+        a = sessions[i, GPU]
+        b = a + width[sessions[i, MODEL]]
+        if a < first + wide and first < b:
+            apart = apart and a >= first and b <= first + wide and may_begin[sessions[i, MODEL], a + other - first]
+        if a < other + wide and other < b:
+            apart = apart and a >= other and b <= other + wide and may_begin[sessions[i, MODEL], a + first - other]
+    if not apart:
+        return
+    for i in range(s, count):
+        a = sessions[i, GPU]
+        if a >= first and a < first + wide:
+            sessions[i, GPU] = a + other - first
+        elif a >= other and a < other + wide:
+            sessions[i, GPU] = a + first - other
+
+
+@compiled
+def _change(
+    sessions: Any, count: int, most: int, width: Ints, may_begin: Any, taste: Floats, reach_s: float, weights: Any,
+    source: Any,
+) -> int:  # fmt: skip
+    """Change the list or the taste; how many sessions there are then."""
+    gpus = may_begin.shape[1]
+    chosen = below(source, weights[-1])
+    kind = 0
+    while chosen >= weights[kind]:
+        kind += 1
+    s = below(source, count)
+    m, first, quota = sessions[s, MODEL], sessions[s, GPU], sessions[s, QUOTA]
+    reach = min(count, 2 * gpus + 4)
+    near = max(0, min(count - 1, s + below(source, 2 * reach + 1) - reach))
+    if kind == 0:  # calls go from one session to another
+        return _hand_over(sessions, count, s, source)
+    if kind == 1:  # to another group at the same time
+        g = _group(may_begin, m, source)
+        if g != NOBODY:
+            sessions[s, GPU] = g
+    elif kind == 2:  # to another time, perhaps to another group
+        g = first
+        if below(source, 2) == 0:
+            g = _group(may_begin, m, source)
+        if g != NOBODY:
+            _drop(sessions, count, s)
+            _put(sessions, count - 1, near, m, g, quota)
+    elif kind == 3:  # one becomes two
+        g = _group(may_begin, m, source)
+        if g != NOBODY and quota > 1 and count < most:
+            many = 1 + below(source, quota - 1)
+            sessions[s, QUOTA] -= many
+            _put(sessions, count, near, m, g, many)
+            return count + 1
+    elif kind == 4:  # two change places
+        other = near
+        n = sessions[other, MODEL]
+        if width[n] == width[m] and may_begin[m, sessions[other, GPU]] and may_begin[n, first]:
+            sessions[s, MODEL] = n
+            sessions[s, QUOTA] = sessions[other, QUOTA]
+            sessions[other, MODEL] = m
+            sessions[other, QUOTA] = quota
+    elif kind == 5:  # two blocks of GPUs exchange all that follows
+        _exchange(sessions, count, s, width, may_begin, below(source, gpus - width[m] + 1))
+    elif below(source, 8) > 0:
+        taste[below(source, len(taste) - 1)] += (below(source, 2001) - 1000) / 1000.0 * reach_s
+    else:
+        taste[-1] = 0.25 * (1 << below(source, 7))
+    return count
+
+
+@compiled
+def _sort(sessions: Any, count: int, when: Any) -> None:
+    """By when they began; those that never did come last."""
+    for place in range(1, count):
+        m, g, quota, begun = sessions[place, MODEL], sessions[place, GPU], sessions[place, QUOTA], when[place, BEGUN]
+        i = place - 1
+        while i >= 0 and when[i, BEGUN] > begun:
+            sessions[i + 1, MODEL] = sessions[i, MODEL]
+            sessions[i + 1, GPU] = sessions[i, GPU]
+            sessions[i + 1, QUOTA] = sessions[i, QUOTA]
+            when[i + 1, BEGUN] = when[i, BEGUN]
+            i -= 1
+        sessions[i + 1, MODEL] = m
+        sessions[i + 1, GPU] = g
+        sessions[i + 1, QUOTA] = quota
+        when[i + 1, BEGUN] = begun
+
+
+@compiled
+def rearrange(
+    hall: Hall, sessions: Any, trial: Any, count: int, most: int, taste: Floats, reach_s: float, rounds: int,
+    weights: Any, figures: Floats, best_start: Floats, best_gpu: Ints, source: Any,
+) -> int:  # fmt: skip
+    """Change the list so many times, play it, keep what is good enough. How many sessions there are then."""
+    tasted = taste.copy()
+    for _ in range(rounds):
+        for s in range(count):
+            trial[s, MODEL] = sessions[s, MODEL]
+            trial[s, GPU] = sessions[s, GPU]
+            trial[s, QUOTA] = sessions[s, QUOTA]
+        tasted[:] = taste
+        many = count
+        for _ in range(1 + (below(source, 3) == 0)):
+            many = _change(trial, many, most, hall.width, hall.may_begin, tasted, reach_s, weights, source)
+        span = play(hall, trial, many, tasted)
+        cost = _value(hall.free, figures[SCALE])
+        if span < np.inf and cost <= figures[CURRENT] + figures[WARM] * patience(source) * 32.0 / len(hall.free):
+            figures[CURRENT] = cost
+            count = many
+            _sort(trial, count, hall.when)
+            for s in range(count):
+                sessions[s, MODEL] = trial[s, MODEL]
+                sessions[s, GPU] = trial[s, GPU]
+                sessions[s, QUOTA] = trial[s, QUOTA]
+            taste[:] = tasted
+            if span < figures[BEST]:
+                figures[BEST] = span
+                best_start[:] = hall.start
+                best_gpu[:] = hall.gpu
+    return count

@@ -1,0 +1,161 @@
+"""When everything happens: an assignment and an order become a plan, as early as the rules allow.
+
+This is the one place that times. Calls are taken in a given order in which no call stands before one it waits for; on
+each GPU they run in that order. A call begins when three things are there:
+
+    its request          earliest_s
+    its dependencies     the last of their ends
+    its GPUs             each: the end of the call before it there, then the switch if the model is not on it;
+                         at the beginning it may be busy for a while, and hold a model
+
+so a switch runs while the call still waits for its dependencies (preloading). Nobody could begin earlier without
+changing the order or the assignment. Cost: one step a call, edge and GPU of a group.
+
+What a GPU holds is a stamp a model: when it was last used there, 0 if it is not on the GPU. With one resident model
+there is one stamp; with many (`Problem.many_residents`) models stay while the memory lasts, and the one whose stamp is
+oldest goes first when room is needed: each costs its `unload_s`, then the new one its `load_s`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.jit import compiled
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Floats, Ints, Problem
+
+
+def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = None) -> Plan:
+    """The plan in which call i runs on the group that begins at `gpu[i]`, in the order given.
+
+    `seconds`: how long each call takes where it is; None: as long as it takes at full speed.
+    """
+    calls = problem.calls
+    took = seconds_on(problem, gpu) if seconds is None else seconds
+    start = starts(
+        np.ascontiguousarray(order, dtype=np.int32),
+        np.ascontiguousarray(gpu, dtype=np.int32),
+        took,
+        calls.model,
+        calls.earliest_s,
+        calls.before_at,
+        calls.before,
+        problem.held_first,
+        problem.free_first,
+        *switching(problem),
+    )
+    return Plan(np.array(gpu, dtype=np.int32), start, start + took)
+
+
+def seconds_on(problem: Problem, gpu: Ints) -> Floats:
+    """How long each call takes on its group, at full speed."""
+    seconds: Floats = problem.calls.seconds / problem.group_speed[problem.calls.model, gpu]
+    return seconds
+
+
+def order_of(problem: Problem, plan: Plan) -> Ints:
+    """The calls of a plan by start; of those that begin together, the one that others wait for comes first."""
+    calls = problem.calls
+    rank = ranks(calls.before_at, calls.after_at, calls.after)
+    return np.lexsort((rank, plan.start)).astype(np.int32)
+
+
+@compiled
+def ranks(before_at: Ints, after_at: Ints, after: Ints) -> Ints:
+    """Numbers the calls so that each one's is above those of the calls it waits for."""
+    waits_for = before_at[1:] - before_at[:-1]
+    rank = np.zeros(len(waits_for), dtype=np.int32)
+    ready = np.empty(len(waits_for), dtype=np.int32)
+    known = 0
+    for call in range(len(waits_for)):
+        if waits_for[call] == 0:
+            ready[known] = call
+            known += 1
+    turn = 0
+    while turn < known:
+        call = ready[turn]
+        rank[call] = turn
+        turn += 1
+        for edge in range(after_at[call], after_at[call + 1]):
+            waits_for[after[edge]] -= 1
+            if waits_for[after[edge]] == 0:
+                ready[known] = after[edge]
+                known += 1
+    return rank
+
+
+def switching(problem: Problem) -> tuple[Any, ...]:
+    """What the compiled loops know about models and GPUs: widths, loads, unloads, sizes, room, one or many residents."""
+    return (
+        problem.width,
+        problem.load,
+        np.array([m.unload_s for m in problem.models], dtype=np.float64),
+        np.array([m.memory_gb for m in problem.models], dtype=np.float64),
+        np.array([g.memory_gb for g in problem.gpus], dtype=np.float64),
+        problem.many_residents,
+    )
+
+
+@compiled
+def starts(
+    order: Ints,
+    gpu: Ints,
+    seconds: Floats,
+    model: Ints,
+    earliest: Floats,
+    before_at: Ints,
+    before: Ints,
+    held: Ints,
+    free_first: Floats,
+    width: Ints,
+    load: Floats,
+    unload: Floats,
+    size: Floats,
+    room: Floats,
+    many: bool,
+) -> Floats:
+    """When each call begins."""
+    start = np.zeros(len(order))
+    end = np.zeros(len(order))
+    free = free_first.copy()
+    stamp = np.zeros((len(room), len(width)), dtype=np.int64)
+    for g in range(len(room)):
+        if held[g] >= 0:
+            stamp[g, held[g]] = 1
+    for turn in range(len(order)):
+        call = order[turn]
+        m = model[call]
+        first, beyond = gpu[call], gpu[call] + width[m]
+        at = earliest[call]
+        for edge in range(before_at[call], before_at[call + 1]):
+            at = max(at, end[before[edge]])
+        for g in range(first, beyond):
+            at = max(at, free[g] + _make_ready(stamp[g], m, load, unload, size, room[g], many))
+            stamp[g, m] = turn + 2
+        start[call] = at
+        end[call] = at + seconds[call]
+        for g in range(first, beyond):
+            free[g] = end[call]
+    return start
+
+
+@compiled
+def _make_ready(stamp: Any, model: int, load: Floats, unload: Floats, size: Floats, room: float, many: bool) -> float:
+    """Drop from the GPU what has to go; the seconds until the model is on it."""
+    if stamp[model] > 0:
+        return 0.0
+    taken = size[model]
+    for other in range(len(stamp)):
+        if stamp[other] > 0:
+            taken += size[other]
+    seconds: float = load[model]
+    while True:
+        oldest = -1
+        for other in range(len(stamp)):
+            if stamp[other] > 0 and (oldest < 0 or stamp[other] < stamp[oldest]):
+                oldest = other
+        if oldest < 0 or (many and taken <= room + 1e-9):
+            return seconds
+        seconds += unload[oldest]
+        taken -= size[oldest]
+        stamp[oldest] = 0

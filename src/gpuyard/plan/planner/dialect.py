@@ -1,0 +1,247 @@
+"""The words of the design document's users (001), turned into those of `planner-instance/1`.
+
+    models:    {chat: {memory_gb: 16, gpus_required: 1, load_time_seconds: 3}}          or a list with names
+    workflows: {w: {nodes: [{node_id: a, model_name: chat, estimated_time: 4}, …],      or a list with ids
+                    edges: [[a, b], {from: b, to: c}]}}
+    requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10}]
+    gpus:      4                                                                        or a list, or {count, memory_gb}
+
+Every thing has one name in an instance and may have others here; a word that is no name of anything is refused, with the
+one that is most like it. Paths of complaints are those of the file.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpuyard.live.wire.strict import nearest, spoken_path
+from gpuyard.plan.planner.instance import (
+    Instance,
+    WrittenGpu,
+    WrittenModel,
+    WrittenNode,
+    WrittenRequest,
+    WrittenWorkflow,
+)
+from gpuyard.plan.planner.places import AsSaid, Misplaced, Path
+
+
+class _Words:
+    """Of one kind of thing: our names, each with the others that it may have here, and words for people."""
+
+    def __init__(self, kind: type[msgspec.Struct] | None, others: Mapping[str, str], more: str = "") -> None:
+        fields = kind.__struct_fields__ if kind is not None else ()
+        names = {**dict.fromkeys(others, ""), **dict.fromkeys((*fields, *more.split()), ""), **others}
+        self.ours = {word: name for name, words in names.items() for word in (*words.split(), name)}
+        self.ids = {word for word, name in self.ours.items() if name == "id"} - {"name"}
+        self.usual = [(words.split() or [name])[0] for name, words in names.items()]
+        """One word for each thing, as users of 001 write it."""
+
+    def unknown(self, word: Any, path: Path) -> Misplaced:
+        """The complaint."""
+        near = nearest(str(word), self.ours)
+        hint = f'did you mean "{near}"?' if near else f"known are {', '.join(self.usual)}."
+        where = spoken_path(path) if path else "the file"
+        return AsSaid((*path, word), f'There is no "{word}" in {where}; {hint}')
+
+
+_TOP: Final = _Words(
+    Instance,
+    {
+        "gpus": "num_gpus gpu_count",
+        "pcie_gb_s": "pcie_bandwidth_gb_s pcie_bandwidth",
+        "switch_overhead_s": "switch_overhead_seconds switch_overhead",
+    },
+    "gpu_memory_gb",
+)
+_MODEL: Final = _Words(
+    WrittenModel,
+    {"id": "model_name name", "gpus": "gpus_required", "load_time_s": "load_time_seconds load_time"},
+)
+_GPU: Final = _Words(WrittenGpu, {"id": "gpu_id", "type": "gpu_type"})
+_LIKE: Final = _Words(WrittenGpu, {"type": "gpu_type"}, "count")
+_WORKFLOW: Final = _Words(WrittenWorkflow, {"id": "workflow_id name"}, "edges")
+_NODE: Final = _Words(
+    WrittenNode,
+    {
+        "id": "node_id name",
+        "model": "model_name",
+        "exec_time": "estimated_time execution_time execution_time_seconds estimated_time_seconds exec_time_s",
+        "deps": "dependencies depends_on",
+    },
+)
+_REQUEST: Final = _Words(
+    WrittenRequest,
+    {
+        "id": "request_id",
+        "workflow": "workflow_id",
+        "exec_times": "node_execution_times execution_times",
+        "arrival_s": "arrival_time arrival_time_seconds arrival",
+        "deadline_s": "deadline deadline_seconds",
+    },
+)
+_ENDS: Final = _Words(None, {"from": "source", "to": "target"})
+
+
+def in_our_words(said: Mapping[str, Any], spelled: dict[Path, Path]) -> dict[str, Any]:
+    """The same as an instance is written; `spelled` gets the path in the file for each path in there."""
+    ours = _renamed(said, _TOP, (), (), spelled)
+    memory = ours.pop("gpu_memory_gb", None)
+    ours["models"] = _by_name(ours, "models", _MODEL, spelled)
+    ours["workflows"] = _by_name(ours, "workflows", _WORKFLOW, spelled)
+    for name, workflow in ours["workflows"].items():
+        ours["workflows"][name] = _workflow(workflow, ("workflows", name), spelled)
+    ours["requests"] = _requests(ours, spelled)
+    ours["gpus"] = _gpus(ours.get("gpus", []), memory, spelled)
+    return ours
+
+
+def _renamed(
+    said: Mapping[str, Any],
+    words: _Words,
+    path: Path,
+    theirs: Path,
+    spelled: dict[Path, Path],
+    *,
+    has_name: bool = False,
+) -> dict[str, Any]:
+    """Our words for theirs. A description is for people, and so is a name where there is an id."""
+    skipped = {"description", "name"} if has_name or not words.ids.isdisjoint(said) else {"description"}
+    ours: dict[str, Any] = {}
+    for word, value in said.items():
+        if word in skipped:
+            continue
+        name = words.ours.get(word)
+        if name is None:
+            raise words.unknown(word, theirs)
+        if name in ours:
+            raise Misplaced((*theirs, word), f"this and {spelled[(*path, name)][-1]!r} say the same; keep one of them.")
+        ours[name] = value
+        spelled[(*path, name)] = (*theirs, word)
+    return ours
+
+
+def _objects(said: Any, path: Path, *, named: bool = False) -> list[Mapping[str, Any]]:
+    """A list of objects. `named`: it may be a mapping from their ids, too."""
+    if named and isinstance(said, Mapping):
+        said = [{"id": name, **item} if isinstance(item, Mapping) else item for name, item in said.items()]
+    if not isinstance(said, list):
+        raise Misplaced(path, "this must be a list.")
+    for place, item in enumerate(said):
+        if not isinstance(item, Mapping):
+            raise Misplaced((*path, place), f"this is {item!r}; it must be an object.")
+    return said
+
+
+def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[Path, Path]) -> dict[str, Any]:
+    """A mapping by name, which may have been a list of things that say their name."""
+    said = ours.get(key, {})
+    made: dict[str, Any] = {}
+    if isinstance(said, Mapping):
+        for name, item in said.items():
+            if not isinstance(item, Mapping):
+                raise Misplaced((key, name), f"this is {item!r}; it must be an object.")
+            made[_name(name, (key,))] = _renamed(item, words, (key, str(name)), (key, name), spelled, has_name=True)
+        return made
+    for place, item in enumerate(_objects(said, (key,))):
+        name = _name(_renamed(item, words, (), (key, place), {}).get("id"), (key, place))
+        if name in made:
+            raise Misplaced((key, place), f"{name!r} is the name of another one as well.")
+        spelled[(key, name)] = (key, place)
+        made[name] = _renamed(item, words, (key, name), (key, place), spelled)
+        del made[name]["id"]
+    return made
+
+
+def _workflow(said: dict[str, Any], path: Path, spelled: dict[Path, Path]) -> dict[str, Any]:
+    """Nodes with what they wait for; edges say the same from outside."""
+    theirs = spelled.get(path, path)
+    nodes: dict[str, dict[str, Any]] = {}
+    made = []
+    for place, node in enumerate(_objects(said.get("nodes"), (*theirs, "nodes"), named=True)):
+        at = (*theirs, "nodes", place)
+        one = _renamed(node, _NODE, (*path, "nodes", place), at, spelled)
+        one["id"] = _name(one.get("id"), at)
+        if not isinstance(one.setdefault("deps", []), list):
+            raise Misplaced(spelled[(*path, "nodes", place, "deps")], "this must be a list of nodes.")
+        one["deps"] = [_name(other, at) for other in one["deps"]]
+        nodes[one["id"]] = one
+        made.append(one)
+    edges = said.pop("edges", [])
+    if not isinstance(edges, list):
+        raise Misplaced((*theirs, "edges"), "this must be a list of pairs.")
+    for place, edge in enumerate(edges):
+        first, then = _ends(edge, (*theirs, "edges", place))
+        for end in (first, then):
+            if end not in nodes:
+                raise Misplaced((*theirs, "edges", place), f"the workflow has no node {end!r}.")
+        nodes[then]["deps"].append(first)
+    return {**said, "nodes": made}
+
+
+def _ends(edge: Any, path: Path) -> tuple[str, str]:
+    if isinstance(edge, Mapping):
+        edge = _renamed(edge, _ENDS, (), path, {})
+        edge = [edge["from"], edge["to"]] if edge.keys() == {"from", "to"} else None
+    if not isinstance(edge, list) or len(edge) != 2:
+        raise Misplaced(path, "an edge is a pair of nodes, [a, b] or {from: a, to: b}.")
+    return _name(edge[0], path), _name(edge[1], path)
+
+
+def _requests(ours: dict[str, Any], spelled: dict[Path, Path]) -> list[dict[str, Any]]:
+    made = []
+    for place, request in enumerate(_objects(ours.get("requests", []), ("requests",), named=True)):
+        path: Path = ("requests", place)
+        one = _renamed(request, _REQUEST, path, path, spelled)
+        one |= {word: _name(one[word], spelled[(*path, word)]) for word in ("id", "workflow") if word in one}
+        if isinstance(one.get("exec_times"), Mapping):
+            one["exec_times"] = _times(ours["workflows"], one, spelled[(*path, "exec_times")])
+        made.append(one)
+    return made
+
+
+def _times(workflows: dict[str, Any], request: dict[str, Any], path: Path) -> Any:
+    """Times by node, as a list in the order of the workflow's nodes; what is not said is the node's own."""
+    workflow = workflows.get(request.get("workflow", ""))
+    if workflow is None:
+        return None  # the complaint is that there is no such workflow
+    times = {_name(node, path): seconds for node, seconds in request["exec_times"].items()}
+    usual = {node["id"]: node.get("exec_time") for node in workflow["nodes"]}
+    for node in times:
+        if node not in usual:
+            raise Misplaced((*path, node), f"the workflow {request['workflow']!r} has no such node.")
+    for node, seconds in usual.items():
+        if times.get(node, seconds) is None:
+            raise Misplaced(path, f"there is no time for node {node!r}, and the workflow says none either.")
+    return [times.get(node, seconds) for node, seconds in usual.items()]
+
+
+def _gpus(said: Any, memory_gb: Any, spelled: dict[Path, Path]) -> Any:
+    """A count, a count with what they are like, or a list of GPUs or of their ids."""
+    theirs = spelled.get(("gpus",), ("gpus",))
+    like: dict[str, Any] = {} if memory_gb is None else {"memory_gb": memory_gb}
+    if isinstance(said, Mapping):
+        like |= _renamed(said, _LIKE, (), theirs, {})
+        said = like.pop("count", None)
+    if isinstance(said, int) and not isinstance(said, bool):
+        if not 0 <= said <= 1_000_000:
+            raise Misplaced(theirs, f"this is {said}; there can be 1 to 1,000,000 GPUs.")
+        return [{"id": number, **like} for number in range(said)]
+    if not isinstance(said, list):
+        raise Misplaced(theirs, "this must be a number of GPUs, or a list of them.")
+    return [
+        {**like, **_renamed(gpu, _GPU, ("gpus", place), (*theirs, place), spelled)}
+        if isinstance(gpu, Mapping)
+        else {"id": gpu, **like}
+        for place, gpu in enumerate(said)
+    ]
+
+
+def _name(said: Any, path: Path) -> str:
+    """Names may be written as numbers."""
+    if isinstance(said, int) and not isinstance(said, bool):
+        return str(said)
+    if not isinstance(said, str):
+        raise Misplaced(path, "it has no name." if said is None else f"{said!r} is no name; a name is text.")
+    return said

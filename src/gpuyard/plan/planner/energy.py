@@ -1,0 +1,145 @@
+"""What a plan draws, and power levels as a choice of the plan.
+
+    energy  =  what all GPUs draw idle, until the last end
+             + for each call and GPU of its group: (what the level draws - idle) × how long the call takes at the level
+
+A GPU that loads a model is counted as idle: it waits for the bus.
+
+**Levels.** At a lower level a call takes longer and mostly needs less energy. Calls that nobody waits for can take their
+time: the plan keeps its GPUs and its order, and every call gets the level with the least energy that its slack allows.
+With `slower` the whole plan may take that much longer, which is slack for everybody; as all GPUs draw their idle watts
+until the last end, it is not taken where it would cost more than it saves.
+
+What is known about GPUs is in the file (`idle_watts`, `levels`), or by their type in `domain.board_power`, which knows
+one level.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from gpuyard.core.domain.board_power import IDLE_PART, known_watts
+from gpuyard.plan.planner.compiled.easing import earliest_starts, ease
+from gpuyard.plan.planner.compiled.timing import order_of
+from gpuyard.plan.planner.plan import Plan, in_order, loads
+from gpuyard.plan.planner.problem import Floats, Gpu, Ints, Level, Problem
+
+JOULES_A_KWH: Final = 3.6e6
+STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Which parts of the time that a plan may be slower are tried."""
+
+
+class Source(StrEnum):
+    """Where watts come from."""
+
+    FILE = "file"
+    DATA_SHEETS = "data sheets"
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What the GPUs of a problem draw and how fast they are, at each of their levels; NaN where one has fewer."""
+
+    idle: Floats
+    watts: Floats
+    """`watts[g, level]`."""
+    speed: Floats
+    """`speed[g, level]`, the GPU's own speed included."""
+    source: Source
+
+
+def power_of(problem: Problem) -> Power | None:
+    """None: nobody said what some of the GPUs draw, and their type is not known."""
+    known = [_known(gpu) for gpu in problem.gpus]
+    if not known or None in known:
+        return None
+    levels = [levels for one in known if one is not None for levels in (one[1],)]
+    watts = np.full((len(known), max(map(len, levels))), np.nan)
+    speed = watts.copy()
+    for g, of_gpu in enumerate(levels):
+        watts[g, : len(of_gpu)] = [level.watts for level in of_gpu]
+        speed[g, : len(of_gpu)] = [level.speed * problem.gpus[g].speed for level in of_gpu]
+    said = all(gpu.levels for gpu in problem.gpus)
+    idle = np.array([one[0] for one in known if one is not None])
+    return Power(idle, watts, speed, Source.FILE if said else Source.DATA_SHEETS)
+
+
+def energy_kwh(problem: Problem, plan: Plan, power: Power) -> float:
+    """Of all GPUs, until the last end."""
+    _, joules = _choices(problem, plan, power)
+    level = plan.level if plan.level is not None else np.zeros(len(plan.gpu), dtype=np.int32)
+    at_work = float(joules[np.arange(len(level)), level].sum())
+    return (float(power.idle.sum()) * plan.makespan_s + at_work) / JOULES_A_KWH
+
+
+def eased(problem: Problem, plan: Plan, power: Power, slower: float = 0.0) -> Plan:
+    """The plan with power levels: as short, or at most so much longer (0.05: 5 %), and with less energy."""
+    seconds, joules = _choices(problem, plan, power)
+    graph = _graph(problem, plan)
+    best, least = plan, energy_kwh(problem, plan, power)
+    for until in sorted({plan.makespan_s * (1 + slower * part) for part in STEPS}):
+        level = _levels(graph, seconds, joules, until)
+        took = seconds[np.arange(len(level)), level]
+        start = earliest_starts(*graph, took)
+        found = replace(plan, start=start, end=start + took, level=level)
+        needs = energy_kwh(problem, found, power)
+        if needs < least:
+            best, least = found, needs
+    return best
+
+
+def _known(gpu: Gpu) -> tuple[float, tuple[Level, ...]] | None:
+    """Idle watts and levels."""
+    if gpu.levels:
+        return gpu.idle_watts, gpu.levels
+    watts = known_watts(gpu.type)
+    return None if watts is None else (gpu.idle_watts or watts * IDLE_PART, (Level(1.0, watts),))
+
+
+def _choices(problem: Problem, plan: Plan, power: Power) -> tuple[Floats, Floats]:
+    """Of each call at each level: how long it takes, and what it draws beyond idling; infinite where there is no such level."""
+    width = problem.width[problem.calls.model]
+    slowest = np.full((len(plan.gpu), power.speed.shape[1]), np.inf)
+    extra = np.zeros_like(slowest)
+    for offset in range(int(width.max(initial=1))):
+        wide = np.flatnonzero(width > offset)
+        g = plan.gpu[wide] + offset
+        slowest[wide] = np.minimum(slowest[wide], power.speed[g])
+        extra[wide] += power.watts[g] - power.idle[g, None]
+    seconds = problem.calls.seconds[:, None] / slowest
+    joules = seconds * extra
+    return np.where(np.isnan(seconds), np.inf, seconds), np.where(np.isnan(joules), np.inf, joules)
+
+
+Graph = tuple[Ints, Floats, Ints, Ints, Floats]
+"""The calls by start, when each could begin alone, and whom it follows how much later (as `before_at`, `before`, lag)."""
+
+
+def _graph(problem: Problem, plan: Plan) -> Graph:
+    """What keeps calls waiting while nobody changes GPUs or order: dependencies, the call before on each GPU, loading."""
+    calls = problem.calls
+    at_least = np.maximum(calls.earliest_s, 0.0)
+    later: list[Ints] = [np.repeat(np.arange(len(calls), dtype=np.int32), np.diff(calls.before_at))]
+    earlier, lag = [calls.before], [np.zeros(len(calls.before))]
+    for g, lane in enumerate(in_order(problem, plan)):
+        if len(lane):
+            _, seconds = loads(problem, g, lane)
+            at_least[lane[0]] = max(at_least[lane[0]], problem.free_first[g] + seconds[0])
+            later.append(lane[1:])
+            earlier.append(lane[:-1])
+            lag.append(seconds[1:])
+    who = np.concatenate(later)
+    by_call = np.argsort(who, kind="stable")
+    at = np.searchsorted(who[by_call], np.arange(len(calls) + 1)).astype(np.int32)
+    whom = np.concatenate(earlier)[by_call].astype(np.int32)
+    return order_of(problem, plan), at_least, at, whom, np.concatenate(lag)[by_call]
+
+
+def _levels(graph: Graph, seconds: Floats, joules: Floats, until: float) -> Ints:
+    """First everybody may go down by one level, then by two, …: the first step down saves most, so slack is shared."""
+    level = np.zeros(len(seconds), dtype=np.int32)
+    for lowest in range(1, seconds.shape[1]):
+        ease(*graph, seconds, joules, until, lowest, level)
+    return level

@@ -1,0 +1,145 @@
+"""Plans as files, `planner-plan/1`, and back. Text comes in and goes out; opening files is somebody else's work."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.live.wire import strict
+from gpuyard.plan.planner.parse import parsed
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+
+FORMAT: Final = "planner-plan/1"
+ACTUAL: Final = "actual"
+"""Who made a plan that is none: it says what became of one."""
+
+
+class WrittenTask(msgspec.Struct, forbid_unknown_fields=True):
+    """One call of a plan."""
+
+    request: str
+    node: str
+    gpus: list[int]
+    start: float
+    end: float
+    level: int | UnsetType = UNSET
+    """The power level, where the plan chooses one."""
+
+
+class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
+    """All of it."""
+
+    format: str
+    instance: str
+    tasks: list[WrittenTask]
+    planner: str = ""
+    planning_s: float = 0.0
+    ended_by_hand: bool | UnsetType = UNSET
+    """What happened until somebody ended it; the rest is not there."""
+
+
+_STRICT: Final = strict.Strict(WrittenPlan, what="the plan")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A plan that was read, and what makes it invalid before anything is looked at: calls that are missing, or twice there."""
+
+    plan: Plan
+    planner: str
+    faults: tuple[str, ...]
+
+    @property
+    def is_actual(self) -> bool:
+        """Whether it says what happened, and not what should."""
+        return self.planner == ACTUAL
+
+
+def write_plan(problem: Problem, plan: Plan, planner: str, planning_s: float) -> bytes:
+    """As JSON, in the order of the calls."""
+    requests = [problem.requests.ids[r] for r in problem.calls.request.tolist()]
+    nodes = [
+        problem.workflows[w].nodes[p]
+        for w, p in zip(
+            problem.requests.workflow[problem.calls.request].tolist(), problem.calls.position.tolist(), strict=True
+        )
+    ]
+    width = problem.width[problem.calls.model].tolist()
+    groups: dict[tuple[int, int], list[int]] = {}
+    gpus = [groups.setdefault((g, w), list(range(g, g + w))) for g, w in zip(plan.gpu.tolist(), width, strict=True)]
+    levels = plan.level.tolist() if plan.level is not None else [UNSET] * len(gpus)
+    tasks = [
+        WrittenTask(*columns)
+        for columns in zip(requests, nodes, gpus, plan.start.tolist(), plan.end.tolist(), levels, strict=True)
+    ]
+    return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, planner, planning_s))
+
+
+def read_plan(text: bytes, problem: Problem) -> PlanFile:
+    """A plan for this problem. What no plan could be is refused; what a wrong plan could be is told as a fault."""
+    try:
+        said = msgspec.json.decode(text, type=WrittenPlan)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        said = _careful(text)
+    _is_a_plan(said.format)
+    if said.instance != problem.name:
+        raise WrongInput(f"The plan is for the problem {said.instance!r}, and this one is {problem.name!r}.")
+    return _plan(said, problem)
+
+
+def _is_a_plan(said: object) -> None:
+    if said != FORMAT:
+        raise WrongInput(f"format is {said!r}; plans are written as {FORMAT!r}.")
+
+
+def _careful(text: bytes) -> WrittenPlan:
+    """To say what is wrong."""
+    said = parsed(text)
+    if isinstance(said, dict) and "format" in said:
+        _is_a_plan(said["format"])
+    try:
+        return _STRICT.plain(said)
+    except strict.WrongRequest as error:
+        raise WrongInput(str(error)) from None
+
+
+def _plan(said: WrittenPlan, problem: Problem) -> PlanFile:
+    request_of = {name: i for i, name in enumerate(problem.requests.ids)}
+    nodes_of = [{name: i for i, name in enumerate(workflow.nodes)} for workflow in problem.workflows]
+    workflow_of, first = problem.requests.workflow.tolist(), problem.first_call.tolist()
+    position = problem.calls.position.tolist()
+    width = problem.width[problem.calls.model].tolist()
+    count = len(problem.calls)
+    gpu = [-1] * count
+    start, end, level = [0.0] * count, [0.0] * count, [0] * count
+    faults: list[str] = []
+    for place, task in enumerate(said.tasks):
+        request = request_of.get(task.request)
+        if request is None:
+            raise WrongInput(f"tasks[{place}].request: the problem has no request {task.request!r}.")
+        node = nodes_of[workflow_of[request]].get(task.node, -1)
+        call = bisect_left(position, node, first[request], first[request + 1])
+        if call == first[request + 1] or position[call] != node:
+            raise WrongInput(f"tasks[{place}].node: request {task.request!r} has no node {task.node!r}.")
+        if gpu[call] != -1:
+            faults.append(f"{task.request}/{task.node} stands twice in the plan, the second time at tasks[{place}].")
+            continue
+        group = task.gpus
+        if len(group) != width[call] or group != list(range(group[0], group[0] + width[call])):
+            faults.append(
+                f"{task.request}/{task.node} is to run on the GPUs {group}; "
+                f"it needs {width[call]} with neighbouring numbers."
+            )
+        gpu[call] = group[0] if group else 0
+        start[call], end[call] = task.start, task.end
+        level[call] = task.level if task.level is not UNSET else 0
+    missing = [call for call in range(count) if gpu[call] == -1]
+    faults += [f"{problem.name_of(call)} is not in the plan." for call in missing]
+    levels = np.array(level, dtype=np.int32) if any(task.level is not UNSET for task in said.tasks) else None
+    plan = Plan(np.array(gpu, dtype=np.int32), np.array(start), np.array(end), levels)
+    return PlanFile(plan, said.planner, tuple(faults))

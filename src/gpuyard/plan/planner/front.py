@@ -1,0 +1,207 @@
+"""The front: plans none of which is better than another in everything, and which of them to take.
+
+What counts is the makespan, the balance of the GPUs (the busiest less the idlest), the switches, and the energy where it
+is known. Which plan to take depends on how idle the GPUs are. Where many idle, nothing is gained by sparing them and the
+shortest plan is the best. Where none idles, every second of a GPU that is spent on switching is taken from somebody:
+
+    idle rate r           weight of      makespan    switches    balance    energy
+    0  (all at work)                     1/2         1/4         1/8        1/8
+    1  (all idle)                        1           0           0          0
+    between                              (1 + r)/2   (1 - r)/4   (1 - r)/8  (1 - r)/8      (no energy known: balance has both)
+
+    cost of a plan  =  w_makespan × (makespan / least - 1)
+                     + w_switches × (switch seconds of all GPUs - least) / (GPUs × least makespan)
+                     + w_balance  × (spread - least)
+                     + w_energy   × (energy / least - 1)
+
+where `least` is the least on the front. Every term is a part of something lost, so they can be added. The plan with the
+least cost is taken. The idle rate is that of the yard, if somebody says it; else that of the shortest plan itself: the
+part of the GPUs' time in which they neither run a call nor load a model.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from gpuyard.plan.planner.energy import Power, energy_kwh
+from gpuyard.plan.planner.plan import Measures, Plan, measure
+from gpuyard.plan.planner.problem import Problem
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT: Final = "planner-front/1"
+MOST_POINTS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A plan and what it is worth."""
+
+    plan: Plan
+    measures: Measures
+    energy_kwh: float | None
+
+    @property
+    def objectives(self) -> tuple[float, ...]:
+        """The less, the better: makespan, spread, switches, and energy where it is known."""
+        m = self.measures
+        energy = () if self.energy_kwh is None else (self.energy_kwh,)
+        return (m.makespan_s, m.utilisation_spread, float(m.switches), *energy)
+
+    def beats(self, other: "Point") -> bool:
+        """Nothing is worse here."""
+        return all(mine <= theirs for mine, theirs in zip(self.objectives, other.objectives, strict=True))
+
+    def figures(self) -> dict[str, Any]:
+        """For a file."""
+        m = self.measures
+        energy = {} if self.energy_kwh is None else {"energy_kwh": self.energy_kwh}
+        return {
+            "makespan_s": m.makespan_s,
+            "utilisation_spread": m.utilisation_spread,
+            "switches": m.switches,
+            "switch_time_s": m.switch_time_s,
+            "utilisation_mean": m.utilisation_mean,
+            **energy,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each objective counts; together 1."""
+
+    makespan: float
+    switches: float
+    balance: float
+    energy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The points by makespan, and the one that was chosen."""
+
+    points: tuple[Point, ...]
+    idle_rate: float
+    weights: Weights
+    chosen: int
+
+
+def point(problem: Problem, plan: Plan, power: Power | None) -> Point:
+    """Look at a plan."""
+    return Point(plan, measure(problem, plan), None if power is None else energy_kwh(problem, plan, power))
+
+
+def front(problem: Problem, points: Iterable[Point], idle_rate: float | None = None) -> Front:
+    """Who is beaten by nobody, and the choice among them; of very many, those that lie furthest apart."""
+    best = _spread_out(_unbeaten(list(points)))
+    rate = _idle_rate(problem, best[0]) if idle_rate is None else idle_rate
+    weights = weights_at(rate, energy_known=best[0].energy_kwh is not None)
+    costs = _costs(problem, best, weights)
+    return Front(tuple(best), rate, weights, int(np.argmin(costs)))
+
+
+def weights_at(idle_rate: float, *, energy_known: bool) -> Weights:
+    """The formula above."""
+    rest = (1 - idle_rate) / 8
+    return Weights((1 + idle_rate) / 2, 2 * rest, rest if energy_known else 2 * rest, rest if energy_known else 0.0)
+
+
+def write_front(problem: Problem, front: Front, planner: str, planning_s: float) -> bytes:
+    """As JSON."""
+    weights = {name: getattr(front.weights, name) for name in ("makespan", "switches", "balance", "energy")}
+    said = {
+        "format": FORMAT,
+        "instance": problem.name,
+        "planner": planner,
+        "planning_s": planning_s,
+        "idle_rate": front.idle_rate,
+        "weights": weights,
+        "chosen": front.chosen,
+        "points": [one.figures() for one in front.points],
+    }
+    return msgspec.json.format(msgspec.json.encode(said), indent=1)
+
+
+def front_figure(problem: Problem, front: Front, lower_bound_s: float | None = None) -> "Figure":
+    """Makespan against each of the others; the chosen plan is marked, the colour is the makespan everywhere."""
+    from matplotlib.figure import Figure
+
+    names = ["GPUs: busiest - idlest (%)", "switches", "energy (kWh)"]
+    values = np.array([one.objectives for one in front.points])
+    values[:, 1] *= 100
+    drawn = Figure(figsize=(4.2 * (values.shape[1] - 1), 4.0), layout="constrained")
+    drawn.suptitle(
+        f"{problem.name}: {len(front.points)} plans, none better than another in everything", fontsize="medium"
+    )
+    for place, name in enumerate(names[: values.shape[1] - 1]):
+        axes = drawn.add_subplot(1, values.shape[1] - 1, place + 1)
+        axes.scatter(values[:, 0], values[:, place + 1], c=values[:, 0], cmap="viridis", s=26)
+        axes.scatter(
+            values[front.chosen, 0], values[front.chosen, place + 1], marker="o", s=150,
+            facecolors="none", edgecolors="#c00000", linewidths=1.8, label=f"chosen, idle rate {front.idle_rate:.0%}",
+        )  # fmt: skip
+        if lower_bound_s is not None:
+            axes.axvline(lower_bound_s, color="#c00000", linestyle="--", linewidth=1.0, label="lower bound")
+        axes.set_xlabel("makespan (s)")
+        axes.set_ylabel(name)
+        axes.grid(alpha=0.3)
+        if not place:
+            axes.legend(fontsize="small")
+    return drawn
+
+
+def _unbeaten(points: list[Point]) -> list[Point]:
+    """By makespan, without those that another point equals or beats in everything."""
+    points.sort(key=lambda one: one.objectives)
+    kept: list[Point] = []
+    for one in points:
+        if not any(other.beats(one) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _spread_out(points: list[Point]) -> list[Point]:
+    """At most `MOST_POINTS`: while there are more, one of the two that lie nearest to each other goes. The best of each stay."""
+    values = np.array([one.objectives for one in points])
+    span = np.ptp(values, axis=0)
+    scaled = (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)
+    stay = set(values.argmin(axis=0).tolist())
+    kept = list(range(len(points)))
+    while len(kept) > MOST_POINTS:
+        gaps = np.abs(scaled[kept][:, None] - scaled[kept][None]).sum(axis=2)
+        gaps[np.arange(len(kept)), np.arange(len(kept))] = np.inf
+        nearest = gaps.min(axis=1)
+        nearest[[place for place, one in enumerate(kept) if one in stay]] = np.inf
+        del kept[int(nearest.argmin())]
+    return [points[one] for one in kept]
+
+
+def _idle_rate(problem: Problem, shortest: Point) -> float:
+    m = shortest.measures
+    whole = m.makespan_s * len(problem.gpus)
+    return min(1.0, max(0.0, 1 - m.utilisation_mean - m.switch_time_s / whole)) if whole else 1.0
+
+
+def _costs(problem: Problem, points: Sequence[Point], weights: Weights) -> Any:
+    def column(of: Any) -> Any:
+        return np.array([of(one) for one in points])
+
+    def above(values: Any) -> Any:
+        least = values.min()
+        return values / least - 1 if least > 0 else values * 0.0
+
+    makespan = column(lambda one: one.measures.makespan_s)
+    switching = column(lambda one: one.measures.switch_time_s)
+    spread = column(lambda one: one.measures.utilisation_spread)
+    energy = column(lambda one: one.energy_kwh or 0.0)
+    whole = len(problem.gpus) * makespan.min() or 1.0
+    return (
+        weights.makespan * above(makespan)
+        + weights.switches * (switching - switching.min()) / whole
+        + weights.balance * (spread - spread.min())
+        + weights.energy * above(energy)
+    )

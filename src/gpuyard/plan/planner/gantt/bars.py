@@ -1,0 +1,225 @@
+"""What is to be seen of a plan: bars, few enough to be drawn, and the critical path.
+
+A plan has a bar for each call and each switch on each GPU it needs. Where that is too much to draw, calls of one model
+that follow each other become one bar (a *session*); where even those are too many, bars that begin within one `tick` of
+their lane become one, of the longest's colour. The tick is doubled until few enough are left: at the scale of the whole
+picture nothing changes, as a tick is less than a dot.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gpuyard.plan.planner.plan import Measures, Plan, in_order, loads, measure
+from gpuyard.plan.planner.problem import Flags, Floats, Ints, Problem
+
+MOST_BARS: Final = 40_000
+FIRST_TICK: Final = 1 / 4000
+"""As part of the picture's width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Columns, by GPU and then by time."""
+
+    gpu: Ints
+    begin: Floats
+    end: Floats
+    model: Ints
+    switch: Flags
+    """The model is loaded here; else it is called."""
+    level: Ints
+    calls: Ints
+    """How many calls are in this bar."""
+    first: Ints
+    """The first of them."""
+
+    def __len__(self) -> int:
+        return len(self.gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A piece of the critical path: these GPUs could not have been quicker from here to there."""
+
+    gpu: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plan in a picture."""
+
+    name: str
+    measures: Measures
+    bars: Bars
+    path: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One or several plans of one problem, on one axis of time."""
+
+    problem: Problem
+    panels: tuple[Panel, ...]
+    lower_bound_s: float | None
+
+    @property
+    def until(self) -> float:
+        """The end of the axis."""
+        ends = [panel.measures.makespan_s for panel in self.panels]
+        return max([*ends, self.lower_bound_s or 0.0, 1e-9])
+
+    def title(self, panel: Panel) -> str:
+        """What a plan is called, and its figures."""
+        m = panel.measures
+        return (
+            f"{panel.name}: {m.makespan_s:,.1f} s{self._gap(m.makespan_s)}, {m.switches:,} switches, "
+            f"GPUs at work {m.utilisation_mean:.0%} (spread {m.utilisation_spread:.0%})"
+        )
+
+    def _gap(self, makespan_s: float) -> str:
+        if not self.lower_bound_s:
+            return ""
+        return f" ({makespan_s / self.lower_bound_s - 1:.1%} above the bound)"
+
+
+def picture(
+    problem: Problem, plans: Sequence[tuple[str, Plan]], lower_bound_s: float | None = None, most: int = MOST_BARS
+) -> Picture:
+    """Draw plans of one problem, each with its name, below each other."""
+    return Picture(
+        problem,
+        tuple(
+            Panel(name, measure(problem, plan), bars(problem, plan, most), path(problem, plan)) for name, plan in plans
+        ),
+        lower_bound_s,
+    )
+
+
+def bars(problem: Problem, plan: Plan, most: int = MOST_BARS) -> Bars:
+    """Calls and switches, at most about as many as asked for."""
+    every = _every(problem, plan)
+    if len(every) <= most:
+        return every
+    tick = plan.makespan_s * FIRST_TICK
+    fewer = _joined(every, _same_session(every, tick))
+    while len(fewer) > most:
+        fewer = _joined(fewer, _same_tick(fewer, tick))
+        fewer = _joined(fewer, _same_session(fewer, tick))
+        tick *= 2
+    return fewer
+
+
+def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
+    """The critical path, from the beginning: who could not begin before whom, until the last end."""
+    if not len(plan.end):
+        return ()
+    lanes = in_order(problem, plan)
+    ready = [loads(problem, g, lane)[1] for g, lane in enumerate(lanes)]
+    call: int | None = int(plan.end.argmax())
+    until = float(plan.end.max())
+    steps: list[Step] = []
+    seen: set[int] = set()
+    while call is not None and call not in seen:
+        seen.add(call)
+        before, lane, since = _waited_for(problem, plan, lanes, ready, call)
+        start = float(plan.start[call])
+        steps.append(Step(int(plan.gpu[call]), start, until))
+        if since < start and (lane is not None or before is not None):
+            steps.append(Step(int(plan.gpu[call]) if lane is None else lane, since, start))
+        call, until = before, since
+    return _end_to_end(list(reversed(steps)))
+
+
+def _waited_for(
+    problem: Problem, plan: Plan, lanes: list[Ints], ready: list[Floats], call: int
+) -> tuple[int | None, int | None, float]:
+    """The call that ended last among those this one waited for, the GPU that was got ready if that took longest, since when."""
+    calls = problem.calls
+    best: tuple[float, int | None, int | None, float] = (float(calls.earliest_s[call]), None, None, 0.0)
+    for d in calls.before[calls.before_at[call] : calls.before_at[call + 1]]:
+        end = float(plan.end[d])
+        if end > best[0]:
+            best = end, int(d), None, end
+    for g in range(plan.gpu[call], plan.gpu[call] + problem.models[calls.model[call]].gpus):
+        at = int(np.flatnonzero(lanes[g] == call)[0])
+        before = int(lanes[g][at - 1]) if at else None
+        free = float(plan.end[before]) if before is not None else float(problem.free_first[g])
+        if free + ready[g][at] > best[0]:
+            best = free + float(ready[g][at]), before, int(g), free
+    return best[1:]
+
+
+def _end_to_end(steps: list[Step]) -> tuple[Step, ...]:
+    """Pieces on one GPU that touch become one."""
+    joined: list[Step] = []
+    for step in steps:
+        if joined and joined[-1].gpu == step.gpu and step.begin <= joined[-1].end:
+            joined[-1] = Step(step.gpu, joined[-1].begin, step.end)
+        else:
+            joined.append(step)
+    return tuple(joined)
+
+
+def _every(problem: Problem, plan: Plan) -> Bars:
+    """A bar for each call, and one for each switch; a GPU gets its next model as soon as it is free."""
+    parts: list[tuple[Any, ...]] = []
+    for g, lane in enumerate(in_order(problem, plan)):
+        _, seconds = loads(problem, g, lane)
+        free = np.concatenate((problem.free_first[g : g + 1], plan.end[lane][:-1]))[: len(lane)]
+        paid = np.flatnonzero(seconds > 0)
+        level = plan.level[lane] if plan.level is not None else np.zeros(len(lane), dtype=np.int32)
+        parts.append(
+            _lane(g, problem, lane[paid], free[paid], free[paid] + seconds[paid], np.zeros_like(level[paid]), 1)
+        )
+        parts.append(_lane(g, problem, lane, plan.start[lane], plan.end[lane], level, 0))
+    gpu, begin, end, model, switch, level, calls, first = (np.concatenate(c) for c in zip(*parts, strict=True))
+    by_time = np.lexsort((end, begin, gpu))
+    return Bars(
+        gpu[by_time], begin[by_time], end[by_time], model[by_time],
+        switch[by_time].astype(np.bool_), level[by_time], calls[by_time], first[by_time],
+    )  # fmt: skip
+
+
+def _lane(
+    g: int, problem: Problem, lane: Ints, begin: Floats, end: Floats, level: Ints, switch: int
+) -> tuple[Any, ...]:
+    def all_of(value: int) -> Ints:
+        return np.full(len(lane), value, dtype=np.int32)
+
+    return all_of(g), begin, end, problem.calls.model[lane], all_of(switch), level, all_of(1 - switch), lane
+
+
+def _same_session(b: Bars, tick: float) -> Flags:
+    """Which bars go on with what the bar before them does."""
+    go_on: Flags = (
+        (b.gpu[1:] == b.gpu[:-1])
+        & (b.model[1:] == b.model[:-1])
+        & (b.switch[1:] == b.switch[:-1])
+        & (b.level[1:] == b.level[:-1])
+        & (b.begin[1:] - b.end[:-1] < tick)
+    )
+    return go_on
+
+
+def _same_tick(b: Bars, tick: float) -> Flags:
+    """Which bars begin in the same tick as the one before them."""
+    at = np.floor(b.begin / tick)
+    same: Flags = (b.gpu[1:] == b.gpu[:-1]) & (at[1:] == at[:-1])
+    return same
+
+
+def _joined(b: Bars, go_on: Flags) -> Bars:
+    """Bars that go on belong to the one before; together they look like their longest."""
+    head = np.concatenate(([0], np.flatnonzero(~go_on) + 1))
+    group = np.repeat(np.arange(len(head)), np.diff([*head, len(b)]))
+    by_length = np.lexsort((-(b.end - b.begin), group))
+    look = by_length[head]
+    return Bars(
+        b.gpu[head], b.begin[head], np.maximum.reduceat(b.end, head), b.model[look], b.switch[look], b.level[look],
+        np.add.reduceat(b.calls, head), b.first[head],
+    )  # fmt: skip

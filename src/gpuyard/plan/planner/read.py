@@ -1,0 +1,231 @@
+"""Files of problems: `planner-instance/1` as JSON, and what users of the design document (001) have, as YAML or JSON.
+
+    text ─► quick: the JSON is an instance, to the letter ──────────────────────────┐
+         └► careful: parse, other people's words into ours (dialect), strictly read ┴► makes sense? ─► Problem
+
+Text comes in, a `Problem` or a `WrongInput` that names line, place and reason comes out; opening files is somebody else's
+work. A million calls take seconds: only what the quick reader refuses is read carefully, to say what is wrong with it.
+"""
+
+import json
+from collections.abc import Mapping
+from itertools import chain
+from math import isfinite
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.live.wire import strict
+from gpuyard.plan.planner.dialect import in_our_words
+from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
+from gpuyard.plan.planner.parse import parsed, without_doubles
+from gpuyard.plan.planner.places import AsSaid, Misplaced, Path, with_line
+from gpuyard.plan.planner.problem import Calls, Gpu, Level, Model, Problem, Requests, Workflow
+from gpuyard.plan.planner.sense import make_sense
+
+_STRICT: Final = strict.Strict(Instance, what="the file")
+_LARGEST_WITH_PAIRS: Final = 16_000_000
+"""In longer texts, which programs wrote, it is not looked whether a name stands twice."""
+
+
+def read_problem(text: bytes, *, gpus: int | None = None) -> Problem:
+    """A problem from its text. `gpus`: so many GPUs instead of those in the file, like them in turn."""
+    spelled: dict[Path, Path] = {}
+    """Paths as the file has them, where it has other words than we."""
+    try:
+        said = _quick(text) or _careful(text, spelled)
+        if gpus is not None:
+            said.gpus = [_like(said.gpus, number) for number in range(gpus)]
+        try:
+            make_sense(said)
+        except Misplaced as error:
+            raise Misplaced(_in_their_words(error.path, spelled), error.sentence) from None
+    except Misplaced as error:
+        raise with_line(error, text) from None
+    return problem_of(said)
+
+
+def _like(gpus: list[WrittenGpu], number: int) -> WrittenGpu:
+    return msgspec.structs.replace(gpus[number % len(gpus)], id=number) if gpus else WrittenGpu(number)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+class _Names(msgspec.Struct):
+    """What has names as keys, unread."""
+
+    models: Raw = Raw(b"{}")
+    workflows: Raw = Raw(b"{}")
+
+
+def _quick(text: bytes) -> Instance | None:
+    """None where the text has to be looked at carefully."""
+    try:
+        said = msgspec.json.decode(text, type=Instance)
+        names = msgspec.json.decode(text, type=_Names)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if said.format != FORMAT:
+        return None
+    named = (bytes(names.models), bytes(names.workflows))
+    twice = any(text.count(b'"%s"' % key) > 1 for key in (b"format", b"models", b"workflows", b"requests"))
+    for raw in (text,) if twice else named:
+        if len(raw) < _LARGEST_WITH_PAIRS:
+            json.loads(raw, object_pairs_hook=without_doubles)
+    return said
+
+
+def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
+    said = parsed(text)
+    if not isinstance(said, Mapping) or not said:
+        raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
+    _finite(said, ())
+    if "format" not in said:
+        said = {"format": FORMAT, **in_our_words(said, spelled)}
+    elif said["format"] != FORMAT:
+        raise Misplaced(
+            ("format",), f"this is {said['format']!r}; known is {FORMAT!r}, or no format for the words of 001."
+        )
+    try:
+        return _STRICT.plain(said)
+    except strict.WrongRequest as error:
+        theirs, sentence = _in_their_words(error.path, spelled), str(error)
+        for ours, at in (
+            (error.path, theirs),
+            (error.path[:-1], theirs[:-1]),
+        ):  # an unknown word is named with its place
+            if ours and strict.spoken_path(ours) in sentence:
+                sentence = sentence.replace(strict.spoken_path(ours), strict.spoken_path(at), 1)
+                break
+        raise AsSaid(theirs, sentence) from None
+
+
+def _in_their_words(ours: Path, spelled: Mapping[Path, Path]) -> Path:
+    """A path as the file has it."""
+    known = next((n for n in range(len(ours), 0, -1) if ours[:n] in spelled), 0)
+    return (*spelled[ours[:known]], *ours[known:]) if known else ours
+
+
+def _finite(said: Any, path: Path) -> None:
+    """YAML can write figures that are none."""
+    if isinstance(said, float) and not isfinite(said):
+        raise Misplaced(path, f"this is {said}; all figures must be finite.")
+    if isinstance(said, Mapping):
+        for key, value in said.items():
+            _finite(value, (*path, key))
+    elif isinstance(said, list):
+        for place, value in enumerate(said):
+            _finite(value, (*path, place))
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def problem_of(said: Instance) -> Problem:
+    """What strategies compute with."""
+    models = tuple(
+        Model(
+            name,
+            m.memory_gb,
+            m.gpus,
+            m.load_time_s if m.load_time_s is not UNSET else m.memory_gb / said.pcie_gb_s + said.switch_overhead_s,
+            m.memory_gb / said.pcie_gb_s,
+        )
+        for name, m in said.models.items()
+    )
+    gpus = tuple(
+        Gpu(g.id, g.type, g.memory_gb, g.speed, g.idle_watts, tuple(Level(x.speed, x.watts, x.mhz) for x in g.levels))
+        for g in said.gpus
+    )
+    number = {name: i for i, name in enumerate(said.models)}
+    workflows = tuple(_workflow(name, w, number) for name, w in said.workflows.items())
+    which = {w.name: i for i, w in enumerate(workflows)}
+    requests = Requests(
+        tuple(r.id for r in said.requests),
+        np.array([which[r.workflow] for r in said.requests], dtype=np.int32),
+        np.array([r.arrival_s for r in said.requests], dtype=np.float64),
+        np.array([r.priority for r in said.requests], dtype=np.int32),
+        np.array([r.deadline_s for r in said.requests], dtype=np.float64),
+    )
+    times = [
+        workflows[w].seconds if r.exec_times is None else r.exec_times
+        for r, w in zip(said.requests, requests.workflow.tolist(), strict=True)
+    ]
+    seconds = np.fromiter(chain.from_iterable(times), dtype=np.float64)
+    calls = calls_of(workflows, requests, seconds)
+    return Problem(
+        said.name, models, gpus, workflows, requests, calls, bool(said.many_residents), said.family, said.seed
+    )
+
+
+def _workflow(name: str, said: WrittenWorkflow, number: dict[str, int]) -> Workflow:
+    position = {node.id: i for i, node in enumerate(said.nodes)}
+    return Workflow(
+        name,
+        tuple(node.id for node in said.nodes),
+        tuple(number[node.model] for node in said.nodes),
+        tuple(node.exec_time if node.exec_time is not UNSET else 0.0 for node in said.nodes),
+        tuple(tuple(dict.fromkeys(position[d] for d in node.deps)) for node in said.nodes),
+    )
+
+
+def calls_of(workflows: tuple[Workflow, ...], requests: Requests, seconds: Any) -> Calls:
+    """The columns: each workflow's own columns are made once and laid out for all requests at a time."""
+    shapes = [_shape(w) for w in workflows]
+    which = requests.workflow
+    sizes = np.array([len(w.nodes) for w in workflows], dtype=np.int64)[which]
+    first = np.concatenate(([0], np.cumsum(sizes)))
+    of_request = np.repeat(np.arange(len(which)), sizes)
+
+    def laid(column: int) -> Any:
+        parts = [shape[column] for shape in shapes]
+        return _take(parts, which) if parts else np.zeros(0, dtype=np.int64)
+
+    def edges(counts: int, ends: int) -> tuple[Any, Any]:
+        at = np.concatenate(([0], np.cumsum(laid(counts))))
+        many = np.array([len(shape[ends]) for shape in shapes], dtype=np.int64)[which]
+        return at.astype(np.int32), (laid(ends) + np.repeat(first[:-1], many)).astype(np.int32)
+
+    before_at, before = edges(1, 2)
+    after_at, after = edges(3, 4)
+    position = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
+    return Calls(
+        of_request.astype(np.int32),
+        position.astype(np.int32),
+        laid(0).astype(np.int32),
+        np.ascontiguousarray(seconds, dtype=np.float64),
+        requests.arrival_s[of_request],
+        before_at,
+        before,
+        after_at,
+        after,
+    )
+
+
+def _shape(workflow: Workflow) -> tuple[Any, ...]:
+    """Models, then how many and which are before and after each node, end to end."""
+    after: list[list[int]] = [[] for _ in workflow.nodes]
+    for node, some in enumerate(workflow.before):
+        for earlier in some:
+            after[earlier].append(node)
+
+    def flat(lists: Any) -> tuple[Any, Any]:
+        return (
+            np.array([len(some) for some in lists], dtype=np.int64),
+            np.array([x for some in lists for x in some], dtype=np.int64),
+        )
+
+    return (np.array(workflow.models, dtype=np.int64), *flat(workflow.before), *flat(after))
+
+
+def _take(parts: list[Any], which: Any) -> Any:
+    """`parts[which[0]]`, `parts[which[1]]`, … end to end, without a loop over `which`."""
+    sizes = np.array([len(part) for part in parts], dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
+    chosen = sizes[which]
+    offsets = np.arange(chosen.sum()) - np.repeat(np.cumsum(chosen) - chosen, chosen)
+    return np.concatenate(parts)[np.repeat(starts[which], chosen) + offsets]

@@ -1,0 +1,118 @@
+"""Does an instance make sense as a whole? Names that are unique and known, graphs without cycles, models that fit."""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from msgspec import UNSET
+
+from gpuyard.live.wire.strict import nearest
+from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, WrittenWorkflow
+from gpuyard.plan.planner.places import Misplaced, Path
+
+
+def make_sense(said: Instance) -> None:
+    """Or `Misplaced`, with the first place that does not."""
+    if not said.gpus:
+        raise Misplaced(("gpus",), "there are none; name them in the file, or say how many with --gpus N.")
+    _unique((gpu.id for gpu in said.gpus), ("gpus",))
+    for place, gpu in enumerate(said.gpus):
+        if gpu.levels and gpu.levels[0].speed != 1:
+            raise Misplaced(
+                ("gpus", place, "levels", 0, "speed"),
+                f"this is {gpu.levels[0].speed:g}; the first power level is full speed, 1, and the others are parts of it.",
+            )
+    for name, workflow in said.workflows.items():
+        _workflow(said, workflow, ("workflows", name, "nodes"))
+    _unique((request.id for request in said.requests), ("requests",))
+    _requests(said)
+    called = {node.model for workflow in said.workflows.values() for node in workflow.nodes}
+    for name, model in said.models.items():
+        if name in called:
+            _fits(model, said.gpus, ("models", name))
+
+
+def _unique(ids: Iterable[object], path: Path) -> None:
+    seen: dict[object, int] = {}
+    for place, name in enumerate(ids):
+        first = seen.setdefault(name, place)
+        if first != place:
+            raise Misplaced((*path, place, "id"), f"{name!r} is the id of {path[-1]}[{first}] as well.")
+
+
+def _workflow(said: Instance, workflow: WrittenWorkflow, path: Path) -> None:
+    _unique((node.id for node in workflow.nodes), path)
+    known = {node.id for node in workflow.nodes}
+    for place, node in enumerate(workflow.nodes):
+        if node.model not in said.models:
+            raise Misplaced((*path, place, "model"), _no_such("model", node.model, said.models))
+        for other in node.deps:
+            if other not in known:
+                raise Misplaced((*path, place, "deps"), _no_such("node", other, known))
+    if cycle := _cycle(workflow):
+        place = next(i for i, node in enumerate(workflow.nodes) if node.id == cycle[0])
+        raise Misplaced((*path, place, "deps"), f"the nodes wait for each other in a circle: {' → '.join(cycle)}.")
+
+
+def _no_such(what: str, name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"there is no {what} {name!r}" + (f"; did you mean {near!r}?" if near else ".")
+
+
+def _cycle(workflow: WrittenWorkflow) -> list[str]:
+    """Nodes in the order in which they would have to run, the first again at the end; empty if there is no circle."""
+    waits = {node.id: len(set(node.deps)) for node in workflow.nodes}
+    after: dict[str, list[str]] = {node.id: [] for node in workflow.nodes}
+    for node in workflow.nodes:
+        for other in set(node.deps):
+            after[other].append(node.id)
+    ready = [name for name, count in waits.items() if not count]
+    for name in ready:
+        for later in after[name]:
+            waits[later] -= 1
+            if not waits[later]:
+                ready.append(later)
+    stuck = {name for name, count in waits.items() if count}
+    if not stuck:
+        return []
+    # Whoever is stuck waits for somebody who is stuck: going back from one to the next must come round.
+    before = {node.id: next(other for other in node.deps if other in stuck) for node in workflow.nodes if node.id in stuck}  # fmt: skip
+    name, seen = next(iter(before)), []
+    while name not in seen:
+        seen.append(name)
+        name = before[name]
+    circle = seen[seen.index(name) :]
+    return [name, *reversed(circle)]
+
+
+def _requests(said: Instance) -> None:
+    sizes = {name: len(workflow.nodes) for name, workflow in said.workflows.items()}
+    without = {
+        name: next((node.id for node in workflow.nodes if node.exec_time is UNSET), None)
+        for name, workflow in said.workflows.items()
+    }
+    for place, request in enumerate(said.requests):
+        size = sizes.get(request.workflow)
+        if size is None:
+            raise Misplaced(("requests", place, "workflow"), _no_such("workflow", request.workflow, sizes))
+        if request.exec_times is None:
+            if (node := without[request.workflow]) is not None:
+                raise Misplaced(
+                    ("requests", place),
+                    f"there is no time for node {node!r}: neither here nor in the workflow {request.workflow!r}.",
+                )
+        elif len(request.exec_times) != size:
+            raise Misplaced(
+                ("requests", place, "exec_times"),
+                f"there are {len(request.exec_times)} times, and {size} nodes in the workflow {request.workflow!r}.",
+            )
+
+
+def _fits(model: WrittenModel, gpus: list[WrittenGpu], path: Path) -> None:
+    largest = max(gpu.memory_gb for gpu in gpus)
+    if model.memory_gb > largest:
+        raise Misplaced(path, f"it needs {model.memory_gb:g} GB on a GPU, and the largest GPU has {largest:g} GB.")
+    runs = groupby(gpus, key=lambda gpu: gpu.memory_gb >= model.memory_gb)
+    longest = max(len(list(run)) for fits, run in runs if fits)
+    if model.gpus > longest:
+        enough = f" with {model.memory_gb:g} GB" if longest < len(gpus) else ""
+        raise Misplaced(path, f"it needs {model.gpus} GPUs beside each other{enough}, and there are {longest}.")

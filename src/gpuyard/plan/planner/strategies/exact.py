@@ -1,0 +1,329 @@
+"""The best plan there is, proven, for problems of about a dozen calls: OR-Tools CP-SAT.
+
+Choose it when a plan is small and made once, or to see how far other strategies are from the best. A dozen or two calls
+are mostly settled within seconds; up to 60 (`MOST_CALLS`) it still looks for a better plan than the one it begins with, and
+says how short any plan could be. Larger problems are refused.
+
+The programme: each call has a start and chooses a group of GPUs. On each GPU a round trip visits the calls that chose it
+and leaves out the others:
+
+    depot ── load(a) ──► call 3 ── 0 ──► call 1 ── switch(a, b) ──► call 7 ──► depot          call 2 ↺
+
+An edge from i to j says that j begins no sooner than i's end and the switch between their models. What
+follows from that is said besides, because the solver would be long to see it: calls on one GPU do not overlap; its work
+and its switches fit into the makespan; each model that it ever calls is loaded, and unloaded unless it is the last. Of
+plans that differ by names only, one is enough: where GPUs are all alike, the first is the one of the first call, and so
+on; and calls of one model that wait for the same and are waited for by the same follow each other in one order only.
+
+Times are whole numbers of ticks there, rounded down, so what is proven holds for the true ones. The order that was found
+is timed again with those.
+
+With `many_residents` the programme still counts a switch wherever the model changes: the plan is timed by the rule that
+holds, and nothing is proven.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from math import floor
+from typing import Any, Final
+
+import numpy as np
+
+from gpuyard.plan.planner.bounds import lower_bound
+from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
+from gpuyard.plan.planner.plan import Plan, in_order
+from gpuyard.plan.planner.problem import EMPTY, Problem
+from gpuyard.plan.planner.strategies import STRATEGIES, Budget, can_plan, strategy
+
+ROUND: Final = 0.01
+"""One round of a budget in the solver's own measure of effort, which is the same on every machine (about seconds)."""
+BEGIN_WITH: Final = ("batch", "dynamic", "heft_affinity", "search")
+FIRST_ROUNDS: Final = 100
+FOR_FIRST: Final = 0.2
+"""Which part of the time they may take."""
+FIRST_EFFORT: Final = 0.1
+WHOLE: Final = 1e-6
+"""A number so near to a whole one, in ticks, is that."""
+DEPOT: Final = 0
+
+
+def exact(problem: Problem, budget: Budget) -> Plan:
+    """The best plan, or the best one found in the time, and what no plan can beat."""
+    can_plan("exact", problem)
+    return improved(problem, _first(problem, budget), budget)
+
+
+def _first(problem: Problem, budget: Budget) -> Plan:
+    """The shortest plan of those who are quicker; whoever searches gets a part of the time."""
+    used = budget.used
+    some = replace(
+        budget,
+        rounds=FIRST_ROUNDS if used is None else None,
+        keep_going=lambda: budget.keep_going() and (used is None or used() < FOR_FIRST),
+        better=lambda _: None,
+    )
+    plans = [strategy(name)(problem, some) for name in BEGIN_WITH if name in STRATEGIES]
+    return min(plans, key=lambda plan: plan.makespan_s)
+
+
+def improved(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+    """A plan that is no longer than the one given; its `proven_s` says what no plan can beat."""
+    if not len(plan.end):
+        return plan
+    budget.better(plan)
+    ticks = _ticks_a_second(problem, plan)
+    best = plan if problem.many_residents else replace(plan, proven_s=lower_bound(problem).seconds)
+    for effort in _efforts(budget):
+        found, proven, settled = _attempt(problem, best, ticks, budget.seed, effort)
+        if found.makespan_s < best.makespan_s:
+            best = replace(found, proven_s=best.proven_s)
+            budget.better(best)
+        if not problem.many_residents:
+            best = replace(best, proven_s=max(best.proven_s, proven))
+        if settled:
+            break
+    return best
+
+
+def _efforts(budget: Budget) -> Iterator[float]:
+    """How much effort to spend on the next attempt, until the budget is spent; each begins with the best of the last.
+
+    With a clock, the first attempt is short and tells how much of the time an effort takes on this machine.
+    """
+    if budget.rounds is not None:
+        yield budget.rounds * ROUND
+        return
+    effort, spent, began = FIRST_EFFORT, 0.0, budget.used() if budget.used else 0.0
+    while budget.keep_going():
+        yield effort
+        spent += effort
+        effort *= 8 if budget.used else 2
+        if budget.used:
+            used = budget.used()
+            left = (1 - used) * spent / max(used - began, 1e-9)
+            effort = left if left < 2 * effort else effort
+            if left < FIRST_EFFORT / 10:
+                return
+
+
+def _ticks_a_second(problem: Problem, plan: Plan) -> int:
+    """As few as make all times whole numbers, or as many as the solver likes."""
+    took = problem.calls.seconds / np.unique(problem.group_speed)[:, None]
+    times = np.concatenate([took.ravel(), problem.switch.ravel(), problem.calls.earliest_s, problem.free_first])
+    ticks = 1
+    while plan.makespan_s * ticks < 1e7 and (np.abs(times * ticks - np.rint(times * ticks)) > WHOLE).any():
+        ticks *= 10
+    return ticks
+
+
+@dataclass(frozen=True, slots=True)
+class _Programme:
+    """What the solver is given, and how to read its answer."""
+
+    model: Any
+    start: list[Any]
+    takes: dict[tuple[int, int], Any]
+    """Whether a call takes the group that begins at a GPU."""
+    edge: dict[tuple[int, int, int], Any]
+    """Whether a GPU goes from one call to another; calls count from 1, the depot is 0."""
+    makespan: Any
+
+
+def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float) -> tuple[Plan, float, bool]:
+    """What was found from this plan on, what no plan can beat, and whether that is all there is to know."""
+    from ortools.sat.python import cp_model
+
+    plan = _twins_in_order(problem, _renamed(plan) if _alike(problem) else plan)
+    programme = _programme(problem, plan, ticks)
+    _hint(problem, plan, programme, ticks)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.interleave_search = True  # two searches by turns: one proves by propagation, one by relaxation
+    solver.parameters.subsolvers.extend(["no_lp", "max_lp"])
+    solver.parameters.random_seed = seed % 2**31
+    solver.parameters.max_deterministic_time = effort
+    status = solver.solve(programme.model)
+    proven = max(0.0, solver.best_objective_bound) / ticks
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+        return plan, proven, False
+    gpu = np.zeros(len(problem.calls), dtype=np.int32)
+    for (call, g), taken in programme.takes.items():
+        if solver.value(taken):
+            gpu[call] = g
+    start = np.array([solver.value(s) for s in programme.start]) / ticks
+    order = order_of(problem, Plan(gpu, start, start + seconds_on(problem, gpu)))
+    return timed(problem, gpu, order), proven, status == cp_model.OPTIMAL
+
+
+def _programme(problem: Problem, plan: Plan, ticks: int) -> _Programme:
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    calls, many, gpus = problem.calls, len(problem.calls), len(problem.gpus)
+    horizon = _whole(plan.makespan_s, ticks) + 1
+    makespan = model.new_int_var(0 if problem.many_residents else _whole(plan.proven_s, ticks), horizon, "")
+    start = [model.new_int_var(_whole(calls.earliest_s[i], ticks), horizon, "") for i in range(many)]
+    end = [model.new_int_var(0, horizon, "") for _ in range(many)]
+    takes: dict[tuple[int, int], Any] = {}
+    on: list[dict[int, Any]] = [{} for _ in range(gpus)]
+    """For each GPU, the calls it may run and whether it does."""
+    intervals: list[list[Any]] = [[] for _ in range(gpus)]
+    work: list[list[Any]] = [[] for _ in range(gpus)]
+    for i in range(many):
+        m = int(calls.model[i])
+        for g in np.flatnonzero(problem.may_begin[m]).tolist():
+            taken = takes[i, g] = model.new_bool_var("")
+            took = _whole(calls.seconds[i] / problem.group_speed[m, g], ticks)
+            here = model.new_optional_interval_var(start[i], took, end[i], taken, "")
+            for h in range(g, g + problem.models[m].gpus):
+                on[h].setdefault(i, []).append(taken)
+                intervals[h].append(here)
+                work[h].append(took * taken)
+        model.add_exactly_one(takes[i, g] for g in range(gpus) if (i, g) in takes)
+        model.add(end[i] <= makespan)
+        for j in calls.before[calls.before_at[i] : calls.before_at[i + 1]].tolist():
+            model.add(start[i] >= end[j])
+    edge: dict[tuple[int, int, int], Any] = {}
+    area: list[Any] = []
+    switch = np.vectorize(lambda s: _whole(s, ticks))(problem.switch)
+    for h in range(gpus):
+        free, used = _whole(problem.free_first[h], ticks), model.new_bool_var("")
+        paid = _trip(problem, model, h, on[h], start, end, edge, switch, free, used)
+        model.add_no_overlap(intervals[h])
+        busy = free * used  # a GPU that nobody needs may be busy beyond the end
+        model.add(busy + sum(work[h]) + sum(paid) <= makespan)
+        held = _held(problem, model, h, on[h], edge, ticks)
+        model.add(busy + sum(work[h]) + sum(held) <= makespan)
+        area += [busy, *work[h], *held]
+    model.add(sum(area) <= gpus * makespan)
+    if _alike(problem):
+        _name_in_order(model, takes, many, gpus)
+    model.minimize(makespan)
+    return _Programme(model, start, takes, edge, makespan)
+
+
+def _trip(
+    problem: Problem, model: Any, h: int, on: dict[int, Any], start: list[Any], end: list[Any],
+    edge: dict[tuple[int, int, int], Any], switch: Any, free: int, used: Any,
+) -> list[Any]:  # fmt: skip
+    """The round trip of GPU h, if it is used; what its switches take."""
+    before, twins = _ancestors(problem), _twins(problem)
+    arcs: list[Any] = []
+    paid: list[Any] = []
+    arcs.append((DEPOT, DEPOT, ~used))
+    for i, takes in on.items():
+        here = takes[0] if len(takes) == 1 else model.new_bool_var("")
+        if len(takes) > 1:
+            model.add(sum(takes) == here)
+        arcs.append((i + 1, i + 1, ~here))
+        model.add_implication(here, used)
+        first, last = model.new_bool_var(""), model.new_bool_var("")
+        arcs += [(DEPOT, i + 1, first), (i + 1, DEPOT, last)]
+        edge[h, DEPOT, i + 1], edge[h, i + 1, DEPOT] = first, last
+        load = int(switch[problem.held_first[h], problem.calls.model[i]])
+        model.add(start[i] >= free + load).only_enforce_if(first)
+        paid.append(load * first)
+        for j in on:
+            if j == i or j in before[i] or (j < i and twins[j] == twins[i]):
+                continue
+            follows = edge[h, i + 1, j + 1] = model.new_bool_var("")
+            arcs.append((i + 1, j + 1, follows))
+            takes_s = int(switch[problem.calls.model[i], problem.calls.model[j]])
+            model.add(start[j] >= end[i] + takes_s).only_enforce_if(follows)
+            paid.append(takes_s * follows)
+    model.add_circuit(arcs)
+    return paid
+
+
+def _held(problem: Problem, model: Any, h: int, on: dict[int, Any], edge: Any, ticks: int) -> list[Any]:
+    """What GPU h spends on switches at least: every model it ever calls is loaded, and unloaded unless it is the last."""
+    spent: list[Any] = []
+    for m in sorted({int(problem.calls.model[i]) for i in on}):
+        unload = _whole(problem.models[m].unload_s, ticks)
+        load = _whole(problem.models[m].load_s, ticks) if problem.held_first[h] != m else 0
+        held = model.new_bool_var("")
+        of_this = [i for i in on if problem.calls.model[i] == m]
+        for i in of_this:
+            for takes in on[i]:
+                model.add_implication(takes, held)
+        spent += [(load + unload) * held, *(-unload * edge[h, i + 1, DEPOT] for i in of_this)]
+    return spent
+
+
+def _ancestors(problem: Problem) -> list[set[int]]:
+    """Who has to end before each call begins, near or far."""
+    calls = problem.calls
+    found: list[set[int]] = [set() for _ in range(len(calls))]
+    for i in order_of(problem, Plan(calls.model, calls.earliest_s, calls.earliest_s)).tolist():
+        for j in calls.before[calls.before_at[i] : calls.before_at[i + 1]].tolist():
+            found[i] |= {j} | found[j]
+    return found
+
+
+def _twins(problem: Problem) -> list[Any]:
+    """What a call is like; two that are alike can change places when they follow each other on one GPU."""
+    calls = problem.calls
+    return [
+        (
+            int(calls.model[i]) if problem.width[calls.model[i]] == 1 else (i,),
+            float(calls.earliest_s[i]),
+            tuple(sorted(calls.before[calls.before_at[i] : calls.before_at[i + 1]].tolist())),
+            tuple(sorted(calls.after[calls.after_at[i] : calls.after_at[i + 1]].tolist())),
+        )
+        for i in range(len(calls))
+    ]
+
+
+def _twins_in_order(problem: Problem, plan: Plan) -> Plan:
+    """The same plan with calls that are alike and follow each other in the order of their numbers."""
+    twins, order = _twins(problem), order_of(problem, plan)
+    place = np.argsort(order)
+    for lane in in_order(problem, plan):
+        for _, run in groupby(lane.tolist(), key=lambda call: twins[call]):
+            some = list(run)
+            order[np.sort(place[some])] = sorted(some)
+    return timed(problem, plan.gpu, order)
+
+
+def _alike(problem: Problem) -> bool:
+    """Whether the GPUs could change their names and nobody would notice."""
+    one = problem.gpus[0]
+    return (
+        bool((problem.width == 1).all())
+        and all(g.speed == one.speed and g.memory_gb == one.memory_gb for g in problem.gpus)
+        and bool((problem.held_first == EMPTY).all() and (problem.free_first == 0).all())
+    )
+
+
+def _renamed(plan: Plan) -> Plan:
+    """The same plan on GPUs that are counted by their first calls."""
+    _, first, which = np.unique(plan.gpu, return_index=True, return_inverse=True)
+    return replace(plan, gpu=np.argsort(np.argsort(first))[which].astype(np.int32))
+
+
+def _name_in_order(model: Any, takes: dict[tuple[int, int], Any], many: int, gpus: int) -> None:
+    """A call takes a GPU only if one before it, in the order of numbers, took the GPU before that."""
+    for i in range(many):
+        for g in range(1, gpus):
+            model.add_bool_or([~takes[i, g], *(takes[j, g - 1] for j in range(i))])
+
+
+def _hint(problem: Problem, plan: Plan, programme: _Programme, ticks: int) -> None:
+    model = programme.model
+    for (i, g), taken in programme.takes.items():
+        model.add_hint(taken, int(plan.gpu[i]) == g)
+    used = {
+        (h, a, b)
+        for h, lane in enumerate(in_order(problem, plan))
+        for a, b in pairwise([DEPOT, *(lane + 1).tolist(), DEPOT])
+    }
+    for key, follows in programme.edge.items():
+        model.add_hint(follows, key in used)
+    for i, start in enumerate(programme.start):
+        model.add_hint(start, _whole(plan.start[i], ticks))
+    model.add_hint(programme.makespan, _whole(plan.makespan_s, ticks))
+
+
+def _whole(seconds: float, ticks: int) -> int:
+    return floor(seconds * ticks + WHOLE)

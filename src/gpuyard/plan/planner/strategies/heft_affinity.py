@@ -1,0 +1,79 @@
+"""`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of some thirty list schedules.
+
+A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
+much that takes, how far it looks ahead and which call goes first are settings (`compiled/decoding.py`). No settings
+are the best for every problem, and a schedule takes about a microsecond a call, so all of `PORTFOLIO` are tried. Very
+large problems get the first few of them only.
+
+Good at any size, alone where problems are so large that no search gets anywhere, and as the start of searches. The seed
+does nothing here; `rounds` is how many settings are tried.
+"""
+
+from typing import Final
+
+from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
+from gpuyard.plan.planner.compiled.timing import order_of, timed
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.strategies import Budget
+
+PORTFOLIO: Final = (
+    Settings(2.0, 1.5, 0.0, 0.03, 16.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.5),
+    Settings(0.0, 1.0, 0.0, 0.03, 8.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.5, backwards=True),
+    Settings(1.0, 0.5, 0.0, 1.0, 2.0, 0.0, 0.5, 0.0, 0.3, 0.5, 0.0),
+    Settings(1.0, 2.0, 0.5, 0.3, 16.0, 2.0, 0.5, 1.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(2.0, 1.5, 1.0, 0.3, 8.0, 1.0, 0.5, 1.0, 0.0, 0.0, 0.0),
+    Settings(0.25, 0.5, 1.0, 0.0, 4.0, 2.0, 0.5, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(0.5, 2.0, 0.5, 1.0, 1.0, 0.0, 0.5, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(2.0, 0.5, 0.5, 0.0, 16.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0),
+    Settings(2.0, 0.5, 0.5, 1.0, 4.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.5, backwards=True),
+    Settings(0.25, 0.5, 0.5, 0.0, 1.0, 1.0, 0.5, 2.0, 0.0, 0.5, 1.0, backwards=True),
+    Settings(1.0, 1.5, 0.0, 0.3, 8.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.5, backwards=True),
+    Settings(0.25, 1.5, 0.0, 0.03, 16.0, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, backwards=True),
+    Settings(1.0, 1.0, 0.5, 0.0, 2.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.5),
+    Settings(1.0, 1.5, 0.5, 0.1, 1.0, 1.0, 0.8, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(1.0, 2.0, 1.0, 0.3, 4.0, 0.5, 0.5, 0.5, 0.0, 0.5, 0.0),
+    Settings(2.0, 2.0, 0.0, 0.3, 2.0, 2.0, 0.5, 0.5, 0.0, 0.5, 0.0),
+    Settings(0.5, 0.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
+    Settings(0.0, 0.5, 1.0, 0.03, 8.0, 0.0, 1.0, 0.5, 0.7, 0.0, 1.0),
+    Settings(2.0, 0.5, 0.5, 0.0, 16.0, 0.5, 1.0, 0.5, 0.0, 0.0, 1.0),
+    Settings(2.0, 1.0, 0.0, 0.1, 8.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(2.0, 0.5, 0.0, 0.03, 8.0, 2.0, 1.0, 2.0, 0.3, 0.0, 1.0, backwards=True),
+    Settings(0.0, 1.0, 0.0, 0.03, 8.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.5),
+    Settings(2.0, 0.5, 0.0, 0.1, 4.0, 0.5, 0.5, 2.0, 0.7, 0.5, 1.0, backwards=True),
+    Settings(2.0, 1.5, 1.0, 0.0, 1.0, 0.0, 0.8, 2.0, 0.0, 0.0, 1.0, backwards=True),
+    Settings(0.5, 1.5, 1.0, 1.0, 8.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0),
+    Settings(1.0, 2.0, 0.5, 1.0, 8.0, 1.0, 0.5, 0.0, 0.7, 0.0, 0.0),
+    Settings(2.0, 1.5, 1.0, 0.0, 16.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.0),
+    Settings(0.5, 1.0, 1.0, 0.0, 8.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, backwards=True),
+    Settings(2.0, 2.0, 1.0, 0.3, 2.0, 2.0, 0.8, 2.0, 0.0, 0.0, 0.0, backwards=True),
+    Settings(0.0, 1.5, 0.5, 0.0, 4.0, 2.0, 0.8, 0.5, 0.7, 0.5, 1.0),
+    Settings(0.5, 1.5, 0.5, 0.3, 4.0, 0.0, 0.5, 2.0, 0.0, 0.0, 0.5, backwards=True),
+    Settings(1.0, 0.5, 0.5, 0.3, 1.0, 0.0, 0.5, 0.0, 0.3, 0.0, 0.5),
+)
+"""Each one the best addition to those before it, over problems of all families and many sizes."""
+
+MOST_CALLS: Final = 8_000_000
+"""So many calls are scheduled in all, though every call twice at least."""
+
+
+def schedules(calls: int) -> int:
+    """How many of the portfolio are tried."""
+    return min(len(PORTFOLIO), max(2, MOST_CALLS // max(1, calls)))
+
+
+def heft_affinity(problem: Problem, budget: Budget) -> Plan:
+    """The shortest plan of the portfolio."""
+    scheduler = ListScheduler(problem)
+    many = schedules(len(problem.calls)) if budget.rounds is None else budget.rounds
+    best: Plan | None = None
+    for settings in PORTFOLIO[:many]:
+        if best is not None and not budget.keep_going():
+            break
+        plan = scheduler.plan(settings)
+        if best is None or plan.makespan_s < best.makespan_s:
+            best = plan
+            budget.better(plan)
+    assert best is not None
+    return timed(problem, best.gpu, order_of(problem, best))

@@ -1,0 +1,253 @@
+"""Several aims at once: NSGA-II (Deb et al. 2002, by pymoo) for makespan, balance, switches and energy.
+
+Choose it to see what a shorter plan costs in switches or energy, or to have the choice follow how idle the GPUs are
+(`planner.front` says how). For the makespan alone `search` is better in the same time.
+
+What is bred: for each call its group and a *key*; calls are taken by their keys, and timed as early as the rules allow.
+So every plan of every other strategy can be a parent (key: when it begins there), and the front holds all of them that
+nothing beats. Besides them the first generation has plans of a list scheduler that is more or less reluctant to switch.
+Where GPUs have power levels, a further number says how much slower the plan may be for less energy.
+
+    a child takes from one parent some requests, or some models, or a stretch of time, and the rest from the other
+    then a run of calls moves to another group, or behind the last calls of its model there, or changes its place
+"""
+
+from dataclasses import replace
+from itertools import product
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled.keys import lifted, weighed
+from gpuyard.plan.planner.compiled.timing import ranks, timed
+from gpuyard.plan.planner.energy import eased, power_of
+from gpuyard.plan.planner.front import Front, Point, front, point
+from gpuyard.plan.planner.levels import levels
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Floats, Ints, Problem
+from gpuyard.plan.planner.strategies import STRATEGIES, Budget, can_plan, strategy
+
+PARENTS: Final = ("batch", "dynamic", "heft_affinity", "search")
+"""Whose plans are in the first generation, the quick ones first."""
+FOR_OTHERS: Final = 0.4
+"""Which part of the time the other strategies may take."""
+POPULATION: Final = 32
+GENERATIONS: Final = 200
+"""Without a clock or rounds."""
+RELUCTANCE: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+BALANCE: Final = (0.0, 0.1)
+MOST_STEPS: Final = 50_000_000
+"""Calls × GPUs: beyond, the list scheduler would take longer than people wait."""
+"""A generation of larger plans would not fit into memory beside its children."""
+SLOWEST: Final = 0.3
+
+Genes = Floats
+"""Groups, then keys, then by how much the plan may be slower."""
+
+
+def pareto(problem: Problem, budget: Budget) -> Plan:
+    """The plan of the front that the weights choose."""
+    found = pareto_front(problem, budget)
+    return found.points[found.chosen].plan
+
+
+def pareto_front(problem: Problem, budget: Budget, idle_rate: float | None = None) -> Front:
+    """All plans that none beats, and the choice among them at an idle rate (None: that of the shortest plan)."""
+    can_plan("pareto", problem)
+    farm = _Farm(problem, budget)
+    parents = _parents(problem, budget, farm)
+    if len(problem.calls):
+        _breed(farm, budget, [*(farm.genes_of(plan) for plan in parents), *_first_generation(farm, budget)])
+    return front(problem, farm.points, idle_rate)
+
+
+class _Farm:
+    """What was bred so far, and how plans become genes and genes plans."""
+
+    def __init__(self, problem: Problem, budget: Budget) -> None:
+        calls = problem.calls
+        self.problem = problem
+        self.points: list[Point] = []
+        self._better = budget.better
+        self._shortest = inf
+        self._power = power_of(problem)
+        self._has_levels = self._power is not None and self._power.watts.shape[1] > 1
+        self._rank = ranks(calls.before_at, calls.after_at, calls.after)
+
+    def look_at(self, plan: Plan) -> None:
+        """Keep it if nothing we have beats it."""
+        self._keep(point(self.problem, plan, self._power))
+
+    def _keep(self, new: Point) -> None:
+        if new.measures.makespan_s < self._shortest:
+            self._shortest = new.measures.makespan_s
+            self._better(new.plan)
+        if not any(old.beats(new) for old in self.points):
+            self.points = [old for old in self.points if not new.beats(old)]
+            self.points.append(new)
+
+    def genes_of(self, plan: Plan) -> Genes:
+        """What grows into this plan."""
+        return np.concatenate((plan.gpu, plan.start, [0.0]))
+
+    def grow(self, genes: Genes) -> tuple[float, ...]:
+        """The objectives of what grows from these genes."""
+        gpu, key = np.split(genes[:-1], 2)
+        plan = timed(self.problem, gpu.astype(np.int32), self._order(key))
+        if self._has_levels and self._power is not None:
+            plan = eased(self.problem, plan, self._power, float(genes[-1]))
+        grown = point(self.problem, plan, self._power)
+        self._keep(grown)
+        return grown.objectives
+
+    def _order(self, key: Floats) -> Ints:
+        calls = self.problem.calls
+        return np.lexsort((self._rank, lifted(self._rank, calls.before_at, calls.before, key))).astype(np.int32)
+
+
+def _parents(problem: Problem, budget: Budget, farm: _Farm) -> list[Plan]:
+    """Plans of the other strategies, the shortest first; those they find on the way are looked at, too."""
+    used, rounds = budget.used, budget.rounds
+    if rounds is None and used is None:
+        rounds = GENERATIONS
+
+    def part() -> bool:
+        return budget.keep_going() and (used is None or used() < FOR_OTHERS)
+
+    share = replace(budget, rounds=rounds, keep_going=part, better=farm.look_at)
+    plans: list[Plan] = []
+    for name in PARENTS:
+        if name in STRATEGIES and (not plans or part()):
+            plans.append(strategy(name)(problem, share))
+            farm.look_at(plans[-1])
+    return sorted(plans, key=lambda plan: plan.makespan_s)
+
+
+def _first_generation(farm: _Farm, budget: Budget) -> list[Genes]:
+    """Level after level, by model or as they come, on the groups that a more or less reluctant scheduler chooses."""
+    problem, calls = farm.problem, farm.problem.calls
+    if len(calls) * len(problem.gpus) > MOST_STEPS:
+        return []
+    of_level, found = levels(problem).astype(np.float64), []
+    for by_model, reluctance, balance in product((True, False), RELUCTANCE, BALANCE):
+        if not budget.keep_going():
+            break
+        key = of_level + (calls.model / len(problem.models) if by_model else 0.0)
+        order = np.argsort(key, kind="stable").astype(np.int32)
+        gpu = weighed(
+            order, calls.seconds, calls.model, calls.earliest_s, calls.before_at, calls.before,
+            problem.width, problem.may_begin, problem.group_speed, problem.switch, problem.held_first, problem.free_first,
+            reluctance, balance,
+        )  # fmt: skip
+        found.append(farm.genes_of(timed(problem, gpu, order)))
+    return found
+
+
+def _breed(farm: _Farm, budget: Budget, first: list[Genes]) -> None:
+    """Generation after generation, until the budget is spent."""
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.core.evaluator import Evaluator
+    from pymoo.core.problem import Problem as Search
+    from pymoo.core.termination import NoTermination
+    from pymoo.problems.static import StaticProblem
+
+    objectives = len(farm.points[0].objectives)
+    search = Search(n_var=len(first[0]), n_obj=objectives)
+    algorithm = NSGA2(
+        pop_size=POPULATION, sampling=_filled(first), eliminate_duplicates=True, **_operators(farm.problem, budget.seed)
+    )
+    algorithm.setup(search, termination=NoTermination(), seed=budget.seed % 2**32)
+    rounds = GENERATIONS if budget.rounds is None and budget.used is None else budget.rounds
+    generation = 0
+    while (rounds is None or generation < rounds) and budget.keep_going():
+        children = algorithm.ask()
+        values: list[tuple[float, ...]] = []
+        for genes in children.get("X"):
+            if values and not budget.keep_going():
+                return
+            values.append(farm.grow(genes))
+        Evaluator().eval(StaticProblem(search, F=np.array(values)), children)
+        algorithm.tell(infills=children)
+        generation += 1
+
+
+def _filled(first: list[Genes]) -> Any:
+    """As many as a generation has; where there are fewer, the first ones come again and differ from then on."""
+    return np.array([first[i % len(first)] for i in range(max(POPULATION, len(first)))])
+
+
+def _operators(problem: Problem, seed: int) -> dict[str, Any]:
+    """How genes are mixed and changed, as pymoo wants it; chance of our own, whatever pymoo draws."""
+    from pymoo.core.crossover import Crossover
+    from pymoo.core.mutation import Mutation
+
+    chance = np.random.default_rng(seed)
+
+    class Mix(Crossover):  # type: ignore[misc]
+        def _do(self, _search: object, parents: Any, *_: object, **__: object) -> Any:
+            children = parents.copy()
+            for pair in range(parents.shape[1]):
+                a, b = parents[:, pair]
+                which = _part(problem, a, chance)
+                children[0, pair, which], children[1, pair, which] = b[which], a[which]
+            return children
+
+    class Change(Mutation):  # type: ignore[misc]
+        def _do(self, _search: object, genes: Any, *_: object, **__: object) -> Any:
+            return np.array([_changed(problem, one, chance) for one in genes])
+
+    return {"crossover": Mix(2, 2), "mutation": Change()}
+
+
+def _part(problem: Problem, genes: Genes, chance: np.random.Generator) -> Any:
+    """Some genes: of some requests, of some models, or of a stretch of time; and perhaps how slow to be."""
+    calls = problem.calls
+    match chance.integers(3):
+        case 0:
+            which = (chance.random(len(problem.requests.ids)) < 0.5)[calls.request]
+        case 1:
+            which = (chance.random(len(problem.models)) < 0.5)[calls.model]
+        case _:
+            key = genes[len(calls) : -1]
+            low, high = np.sort(chance.choice(key, 2))
+            which = (key >= low) & (key <= high)
+    return np.concatenate((which, which, [chance.random() < 0.5]))
+
+
+def _changed(problem: Problem, genes: Genes, chance: np.random.Generator) -> Genes:
+    """A few runs of calls of one model on one group go elsewhere."""
+    genes = genes.copy()
+    gpu, key = genes[: len(problem.calls)], genes[len(problem.calls) : -1]
+    model = problem.calls.model
+    for _ in range(int(chance.integers(1, 4))):
+        call = int(chance.integers(len(model)))
+        m, g = int(model[call]), gpu[call]
+        run = _run(model, gpu, key, call)
+        match chance.integers(4):
+            case 0:
+                gpu[run] = chance.choice(np.flatnonzero(problem.may_begin[m]))
+            case 1:
+                gpu[run] = chance.choice(gpu[model == m])
+            case 2:
+                elsewhere = np.flatnonzero((model == m) & (gpu == g))
+                key[run] = key[chance.choice(elsewhere)]
+            case _:
+                key[run] += (chance.random() - 0.5) * np.ptp(key) * 0.1
+    genes[-1] = (
+        min(SLOWEST, max(0.0, genes[-1] + 0.05 * float(chance.standard_normal())))
+        if chance.random() < 0.3
+        else genes[-1]
+    )
+    return genes
+
+
+def _run(model: Ints, gpu: Floats, key: Floats, call: int) -> Ints:
+    """The calls around this one, by key, that are of its model and on its group, as far as nothing else is between them."""
+    here = np.flatnonzero(gpu == gpu[call])
+    here = here[np.argsort(key[here], kind="stable")]
+    at = int(np.flatnonzero(here == call)[0])
+    breaks = np.flatnonzero(model[here] != model[call])
+    low = int(breaks[breaks < at].max(initial=-1)) + 1
+    high = int(breaks[breaks > at].min(initial=len(here)))
+    return here[low:high].astype(np.int32)

@@ -1,0 +1,268 @@
+"""`search`: from good to nearly the best possible, in as much time as there is.
+
+Three searches, each beginning with the best plan so far, each asking another question:
+
+    lists      which settings, and which calls first?   changes the settings of the list scheduler and nudges requests and
+               nodes of workflows to and fro; good for the large outlines and for large problems
+    sessions   which GPU holds which model when?        changes the list of sessions (`compiled/sessions.py`); good where
+               loading takes as long as calling. Given up soon where it gets nowhere
+    moves      which call where, before which?          changes the plan call by call and session by session, timing
+               only what changes (`compiled/moves.py`); good for the last percent and for the tail
+
+Worse plans are accepted at first, ever less as the time runs out: the search cools down by `used` or by `rounds`. One
+round is one list, two lists of sessions or a hundred moves, about a millisecond at a thousand calls. Where
+requests have deadlines, the plan with the fewest late requests is the best (weighted by priority: one of priority 100
+counts as two of priority 0), and the makespan counts between plans that are equal in that.
+
+Good at any size up to some hundred thousand calls; beyond that only lists are tried.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from gpuyard.plan.planner.compiled import hall as halls
+from gpuyard.plan.planner.compiled import moves, sessions
+from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.desk import laid_out
+from gpuyard.plan.planner.compiled.draws import below, patience, source_of
+from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
+from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
+
+LISTS_UNTIL: Final = 0.35
+SESSIONS_UNTIL: Final = 0.65
+"""The searches take turns; these are the parts of the budget that are gone when the next one begins."""
+MOST_CALLS: Final = 200_000
+"""Beyond that a round of sessions or moves takes too long."""
+MOST_FOR_SESSIONS: Final = 20_000
+UNTIMED_ROUNDS: Final = 4_000
+"""How fast to cool down if nobody says how long there is."""
+
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "wait": (0.0, 0.25, 0.5, 1.0, 2.0),
+    "cost": (0.5, 1.0, 1.5, 2.0, 3.0),
+    "soon": (0.0, 0.5, 1.0),
+    "later": (0.0, 0.0, 0.02, 0.1, 0.3, 1.0),
+    "first": (1.0, 2.0, 4.0, 8.0),
+    "urgent": (0.0, 0.0, 0.5, 1.0, 2.0),
+    "calm": (0.5, 0.8, 1.0),
+    "least": (0.0, 0.5, 1.0, 1.5, 2.0),
+    "flow": (0.0, 0.0, 0.3, 0.7, 1.0),
+    "level": (0.0, 0.0, 0.5, 1.0),
+    "loads": (0.0, 0.5, 1.0),
+    "backwards": (False, True),
+}
+"""What the settings of the list scheduler may be, in their order."""
+
+# How often each change is tried, in the order in which `proposals` and `sessions` know them.
+MOVES: Final = np.cumsum([30, 5, 15, 10, 10, 5, 3, 5])
+SESSIONS: Final = np.cumsum([30, 10, 20, 10, 10, 5, 10])
+
+
+def search(problem: Problem, budget: Budget) -> Plan:
+    """The best plan that was found in the time there is."""
+    return improved(problem, budget, [])
+
+
+def improved(problem: Problem, budget: Budget, known: list[Plan]) -> Plan:
+    """As good as any of the plans that are known already, and mostly better."""
+    best = _Best(problem, budget)
+    for plan in known:
+        best.offer(plan)
+    clock = _Clock(budget)
+    _lists(problem, best, clock, source_of(3 * budget.seed))
+    if 0 < len(problem.calls) <= MOST_CALLS:
+        if len(problem.calls) <= MOST_FOR_SESSIONS and not (best.has_deadlines or problem.many_residents):
+            _sessions(problem, best, clock, source_of(3 * budget.seed + 1))
+        _moves(problem, best, clock, source_of(3 * budget.seed + 2))
+    return best.plan
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Worth:
+    """What plans are compared by; less is better."""
+
+    late: float
+    makespan_s: float
+
+
+def worth(problem: Problem, plan: Plan) -> Worth:
+    """How many requests are late, by weight, then the makespan."""
+    deadline = problem.requests.deadline_s
+    if not np.isfinite(deadline).any():
+        return Worth(0.0, plan.makespan_s)
+    end = np.zeros(len(deadline))
+    np.maximum.at(end, problem.calls.request, plan.end)
+    late = (end > deadline) * (1.0 + problem.requests.priority / 100.0)
+    return Worth(float(late.sum()), plan.makespan_s)
+
+
+class _Best:
+    """The best plan so far; whoever asked is told of each."""
+
+    def __init__(self, problem: Problem, budget: Budget) -> None:
+        self._problem, self._budget = problem, budget
+        self.has_deadlines = bool(np.isfinite(problem.requests.deadline_s).any())
+        self._plan: Plan | None = None
+        self.worth = Worth(np.inf, np.inf)
+
+    @property
+    def plan(self) -> Plan:
+        """There is always one, once the first was offered."""
+        assert self._plan is not None
+        return self._plan
+
+    def offer(self, plan: Plan) -> Worth:
+        """Take it if it is better; begin everything in it as early as possible then."""
+        said = worth(self._problem, plan)
+        if said < self.worth:
+            timely = timed(self._problem, plan.gpu, order_of(self._problem, plan))
+            self._plan, self.worth = min(((plan, said), (timely, worth(self._problem, timely))), key=lambda one: one[1])
+            self._budget.better(self._plan)
+        return said
+
+
+class _Clock:
+    """How far the search is, 0 to 1, by rounds or by time."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget, self._done = budget, 0
+        self._rounds = budget.rounds if budget.rounds is not None else UNTIMED_ROUNDS
+
+    def until(self, part: float) -> Iterator[float]:
+        """How far it is, again and again, until that part is reached or nobody wants to wait any longer."""
+        while self._budget.keep_going():
+            if self._budget.rounds is None and self._budget.used is not None:
+                at = self._budget.used()
+            else:
+                at = self._done / self._rounds
+            if at >= part:
+                return
+            yield at
+            self._done += 1
+
+
+def _cooled(hot: float, steps: float, cold_steps: int = 64) -> float:
+    """From hot to a hundredth of it in steps of 7 %: products only, which are the same on any machine."""
+    for _ in range(int(min(steps, 1.0) * cold_steps)):
+        hot *= 0.93
+    return hot
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
+    """First the portfolio and settings by chance; then small changes of the best."""
+    scheduler = ListScheduler(problem)
+    node = _nodes(problem)
+    requests, nodes = len(problem.requests.ids), int(node.max(initial=0)) + 1
+    reach = 0.1 * problem.work_s / max(1, requests)
+    current, current_worth = (PORTFOLIO[0], np.zeros(requests), np.zeros(nodes)), Worth(np.inf, np.inf)
+    tried = 0
+    for at in clock.until(LISTS_UNTIL):
+        part = at / LISTS_UNTIL
+        settings, of_request, of_node = current
+        if tried < len(PORTFOLIO):
+            settings = PORTFOLIO[tried]
+        elif part < 0.3:
+            settings = Settings(*[some[below(source, len(some))] for some in CHOICES.values()])
+        elif below(source, 5) < 2:
+            settings = _another(settings, source)
+        elif below(source, 2) == 0:
+            of_node = of_node.copy()
+            of_node[below(source, nodes)] += _between(source) * reach
+        else:
+            of_request = of_request.copy()
+            share = (50, 10, 3)[below(source, 3)]
+            for _ in range(max(1, requests // share)):
+                of_request[below(source, requests)] += _between(source) * reach
+        tried += 1
+        nudge = of_request[problem.calls.request] + of_node[node]
+        said = best.offer(scheduler.plan(settings, nudge))
+        allowed = current_worth.makespan_s * (1.0 + _cooled(2e-3, part) * patience(source) * (part >= 0.3))
+        if said.late < current_worth.late or (said.late == current_worth.late and said.makespan_s <= allowed):
+            current, current_worth = (settings, of_request, of_node), said
+    if tried == 0:
+        best.offer(scheduler.plan(PORTFOLIO[0]))
+
+
+def _nodes(problem: Problem) -> Any:
+    """For each call which node of which workflow it is."""
+    first = np.concatenate(([0], np.cumsum([len(w.nodes) for w in problem.workflows]))).astype(np.int64)
+    return first[problem.requests.workflow[problem.calls.request]] + problem.calls.position
+
+
+def _another(settings: Settings, source: Any) -> Settings:
+    """One or two of the settings drawn again."""
+    said: list[Any] = list(settings)
+    for _ in range(1 + (below(source, 5) < 2)):
+        place = below(source, len(CHOICES))
+        some = list(CHOICES.values())[place]
+        said[place] = some[below(source, len(some))]
+    return Settings(*said)
+
+
+def _between(source: Any) -> float:
+    """From -1 to 1."""
+    return (below(source, 2001) - 1000) / 1000.0
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
+    """From the sessions of the best plan on; nothing more where that is not near it after a quarter of the turn."""
+    rank = ListScheduler(problem).rank(1.0)
+    plan, order = best.plan, order_of(problem, best.plan)
+    count = sessions.count_of(problem, plan.gpu, order)
+    most = 2 * count + 4 * len(problem.gpus) + 64
+    hall = halls.laid_out(problem, rank, most)
+    listed = halls.room(hall)
+    trial = halls.room(hall)
+    count = sessions.listed(hall, order, plan.gpu, listed)
+    taste = np.zeros(int(hall.kind.max(initial=0)) + 2)
+    taste[-1] = 4.0
+    figures = sessions.first_figures(hall, listed, count, taste, plan.makespan_s)
+    best_start, best_gpu = hall.start.copy(), hall.gpu.copy()
+    known = figures[sessions.BEST]
+
+    def rearranged(count: int, rounds: int) -> int:
+        return sessions.rearrange(
+            hall, listed, trial, count, most, taste, 0.3 * float(rank.max()), rounds, SESSIONS, figures,
+            best_start, best_gpu, source,
+        )  # fmt: skip
+
+    rearranged(count, 0)  # even without time it is compiled, so that the next one does not wait
+    for at in clock.until(SESSIONS_UNTIL):
+        part = (at - LISTS_UNTIL) / (SESSIONS_UNTIL - LISTS_UNTIL)
+        if part > 0.3 and figures[sessions.BEST] > 1.02 * plan.makespan_s:
+            return
+        figures[sessions.WARM] = _cooled(1e-3, part)
+        count = rearranged(count, 2)
+        if figures[sessions.BEST] < min(known, best.worth.makespan_s):
+            known = figures[sessions.BEST]
+            best.offer(Plan(best_gpu.copy(), best_start.copy(), best_start + seconds_on(problem, best_gpu)))
+
+
+# --- moves -----------------------------------------------------------------------------------------------------------
+
+
+def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
+    """From the best plan on."""
+    plan = best.plan
+    desk = laid_out(problem, plan.gpu, order_of(problem, plan), source)
+    moves.begin(desk)
+    moves.improve(desk, 0, MOVES)  # even without time it is compiled, so that the next one does not wait
+    begun: float | None = None
+    for at in clock.until(1.0):
+        begun = at if begun is None else begun
+        desk.figures[moves.WARM] = _cooled(3e-5, (at - begun) / (1.0 - begun))
+        if moves.improve(desk, 100, MOVES):
+            best.offer(timed(problem, desk.best_gpu, desk.best_order))

@@ -1,0 +1,247 @@
+"""Following a plan on workers, by the clock on the wall: the one place where executor, workers and planner meet.
+
+The executor says what to do in numbers; here they become orders for workers, and what workers answer becomes events.
+Planning again happens beside it, in a thread, while the old plan is followed. Seconds are those of the plan: with a
+`speed_up`, which only virtual runtimes can keep, the clock here runs that much faster.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Any, Protocol
+
+from gpuyard.plan.executor.executor import Executor, Rules
+from gpuyard.plan.executor.messages import (
+    Back,
+    Call,
+    Command,
+    Done,
+    Event,
+    Forget,
+    GiveBack,
+    Load,
+    Lost,
+    PlanAgain,
+    Planned,
+    Stop,
+    Tick,
+    Unload,
+)
+from gpuyard.plan.executor.work import Assignment
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.workers.order import Order, Question, Runtime, Verb
+from gpuyard.plan.workers.plans import assignment_of, planning_again, work_of
+from gpuyard.plan.workers.pool import Pool
+from gpuyard.plan.workers.settings import Runtimes
+
+LOOK_S = 0.5
+"""So often, at least, the clock is looked at and progress told."""
+PENDING_LOOK_S = 0.02
+"""While something is planned beside."""
+
+
+class Lender(Protocol):
+    """Somebody who lends the GPUs and may want them back."""
+
+    def news(self, now_s: float) -> list[Event]:
+        """`Back` for GPUs that were lent since the last time, `Reclaimed` for those that are wanted elsewhere."""
+
+    def returned(self, gpu: int) -> None:
+        """Nobody of ours uses a GPU any more."""
+
+    @property
+    def expects_gpus(self) -> bool:
+        """Whether more may be lent by and by."""
+
+
+class OwnGpus:
+    """Nobody lends: all GPUs are ours from beginning to end."""
+
+    expects_gpus = False
+
+    def __init__(self, gpus: int) -> None:
+        self._news: list[Event] = [Back(gpu) for gpu in range(gpus)]
+
+    def news(self, now_s: float) -> list[Event]:  # noqa: ARG002
+        """All of them, once."""
+        news, self._news = self._news, []
+        return news
+
+    def returned(self, gpu: int) -> None:
+        """Nobody waits for it."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """How far it is, and in the end what came of it."""
+
+    executor: Executor
+    now_s: float = 0.0
+    losses: list[str] = field(default_factory=list)
+    """Why workers were lost, or nothing was planned again, in sentences."""
+    ended: bool = False
+    """Before all was over, because somebody wanted that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What is followed, by whom, and who is told."""
+
+    problem: Problem
+    plan: Plan
+    runtimes: Runtimes
+    pool: Pool
+    lender: Lender
+    strategy: Callable[[Problem], Plan]
+    rules: Rules = field(default_factory=Rules)
+    speed_up: float = 1.0
+    watch: Callable[[Followed], None] = lambda _followed: None
+    begins: Callable[[int, range], None] = lambda _call, _gpus: None
+    """Told of each call and its GPUs before it begins there."""
+    leaves: Callable[[int], None] = lambda _gpu: None
+    """Told of each GPU before it is given back."""
+    outcome: Callable[[int, Any], None] = lambda _call, _result: None
+    """Told of the results that no other call waits for."""
+    ended: Callable[[], bool] = lambda: False
+    """Asked again and again: whether somebody wants it to end here."""
+
+
+def follow(it: Following) -> Followed:
+    """Follow a plan until every call is done, given up, or can not be run by what is left, or somebody ends it."""
+    driver = _Driver(it)
+    driver.gather()
+    driver.drive()
+    return driver.state
+
+
+class _Driver:
+    def __init__(self, it: Following) -> None:
+        self._it = it
+        work = work_of(it.problem, it.pool.hosts, it.plan)
+        self._executor = Executor(work, assignment_of(it.problem, it.plan), it.rules)
+        self._after = work.after
+        self._plan_again = planning_again(it.problem, it.strategy)
+        self._planner = ThreadPoolExecutor(1, "planning-again")
+        self._planned: Future[Assignment | None] | None = None
+        self._began = monotonic()
+        self._before: list[Event] = []
+        """What the lender said before the plan began."""
+        self.state = Followed(self._executor)
+
+    def gather(self) -> None:
+        """Wait until every worker is there or can not be; then the plan's clock begins."""
+        news = self._it.lender.news(0.0)
+        self._before = [event for event in news if not isinstance(event, Back)]
+        missing = {event.gpu for event in news if isinstance(event, Back)}
+        for gpu in range(len(self._it.problem.gpus)):
+            if gpu not in missing:
+                self._executor.absent(gpu)
+        self._it.pool.open(sorted(missing))
+        while missing and not self._it.ended():
+            for event in self._it.pool.wait(LOOK_S):
+                if isinstance(event, Lost):
+                    self.state.losses.append(event.why)
+                    self._executor.absent(event.gpu)
+                if isinstance(event, Lost | Back):
+                    missing.discard(event.gpu)
+        self._began = monotonic()
+
+    def drive(self) -> None:
+        """Until all is over, or nothing more can come of it."""
+        executor, it = self._executor, self._it
+        try:
+            if not it.ended():
+                self._obey(executor.begin(0.0))
+                for event in self._before:
+                    self._obey(executor.handle(event, 0.0))
+            while not executor.is_over:
+                if it.ended():
+                    self.state.ended = True
+                    return
+                if executor.is_stuck and not it.pool.expects_workers and not it.lender.expects_gpus:
+                    return
+                for event in self._events():
+                    self._tell(event)
+                for event in it.lender.news(self._now()):
+                    if isinstance(event, Back):
+                        it.pool.open([event.gpu])  # the pool says when its worker is there
+                    else:
+                        self._tell(event)
+                self.state.now_s = self._now()
+                it.watch(self.state)
+        finally:
+            self._planner.shutdown(wait=False, cancel_futures=True)
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Lost):
+            self.state.losses.append(event.why)
+        self._obey(self._executor.handle(event, self._now()))
+
+    def _now(self) -> float:
+        return (monotonic() - self._began) * self._it.speed_up
+
+    def _events(self) -> list[Event]:
+        """What happened, and at least that time has passed."""
+        pause = (self._executor.next_wakeup() - self._now()) / self._it.speed_up
+        pause = min(pause, LOOK_S if self._planned is None else PENDING_LOOK_S)
+        events = [self._at_speed(event) for event in self._it.pool.wait(max(0.0, pause))]
+        if self._planned is not None and self._planned.done():
+            trouble = self._planned.exception()
+            if trouble is not None:  # a plan that can not be made must not cost the work that is done
+                self.state.losses.append(
+                    f"what is left could not be planned again: {type(trouble).__name__}: {trouble}"
+                )
+            events.append(Planned(None if trouble is not None else self._planned.result()))
+            self._planned = None
+        return events or [Tick()]
+
+    def _at_speed(self, event: Event) -> Event:
+        return replace(event, seconds=event.seconds * self._it.speed_up) if isinstance(event, Done) else event
+
+    def _obey(self, commands: Sequence[Command]) -> None:
+        pool = self._it.pool
+        for command in commands:
+            match command:
+                case Load() | Unload() | Call():
+                    if isinstance(command, Call):
+                        self._it.begins(command.call, command.gpus)
+                    pool.send([(command.gpus[0], self._order(command))])
+                case Stop(gpu):
+                    pool.stop([gpu], for_good=False)
+                case GiveBack(gpu):
+                    pool.stop([gpu], for_good=True)
+                    self._it.leaves(gpu)
+                    self._it.lender.returned(gpu)
+                case PlanAgain(remaining):
+                    self._planned = self._planner.submit(self._plan_again, remaining)
+                case Forget(call, result):
+                    if not self._after[call]:
+                        self._it.outcome(call, pool.fetch(result))
+                    pool.forget(result)
+
+    def _order(self, command: Load | Unload | Call) -> Order:
+        it = self._it
+        model = it.problem.models[command.model]
+        runtime = it.runtimes.of_model[command.model]
+        if runtime.name == "virtual":
+            runtime = Runtime("virtual", {**runtime.settings, "speed_up": it.speed_up})
+        if isinstance(command, Load | Unload):
+            verb = Verb.LOAD if isinstance(command, Load) else Verb.UNLOAD
+            return Order(command.operation, verb, model.name, runtime, model.gpus, command.seconds)
+        request = it.problem.requests.ids[it.problem.calls.request[command.call]]
+        results = {self._node(earlier): result for earlier, result in command.results.items()}
+        question = Question(
+            request, self._node(command.call), command.attempt, it.runtimes.inputs.get(request), results
+        )
+        return Order(command.operation, Verb.CALL, model.name, runtime, model.gpus, command.seconds, question)
+
+    def _node(self, call: int) -> str:
+        problem = self._it.problem
+        workflow = problem.workflows[problem.requests.workflow[problem.calls.request[call]]]
+        node: str = workflow.nodes[problem.calls.position[call]]
+        return node

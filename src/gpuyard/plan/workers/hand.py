@@ -1,0 +1,48 @@
+"""What a worker does, wherever it lives: hold models, and obey orders one by one."""
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from gpuyard.plan.workers.order import Order, Reply, Verb
+from gpuyard.plan.workers.packed import Packed, pack
+from gpuyard.plan.workers.runtimes import Held, load
+
+
+class Hand:
+    """The models of one worker."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._told: set[tuple[str, str]] = set()
+        """What was raised before: of many calls that fail for one reason, the first says where."""
+
+    def obey(self, order: Order, pack: Callable[[Any], Packed] = pack) -> Reply:
+        """Do it, and say how it ended. Whatever a model raises is an answer, and so is a result that can not travel."""
+        began = perf_counter()
+        try:
+            result = self._do(order)
+            took = perf_counter() - began
+            return Reply(order.operation, took, None, None if order.question is None else pack(result))
+        except BaseException as error:  # a model that calls sys.exit() has failed, and the worker goes on
+            words = str(error).strip() or "no reason given"
+            if (order.model, words) not in self._told:
+                self._told.add((order.model, words))
+                traceback.print_exc(file=sys.stderr)
+            return Reply(order.operation, perf_counter() - began, f"{type(error).__name__}: {words}")
+
+    def _do(self, order: Order) -> Any:
+        match order.verb:
+            case Verb.LOAD:
+                self._held[order.model] = load(order)
+            case Verb.UNLOAD:
+                self._held.pop(order.model).close()
+            case Verb.CALL:
+                assert order.question is not None
+                results = {node: packed.unpack() for node, packed in order.question.results.items()}
+                question = replace(order.question, results=results)
+                return self._held[order.model].call(question, order.seconds)
+        return None

@@ -1,0 +1,154 @@
+"""GPUs of a yard, lent for a plan, each by a task that holds it (`doorkeeper`).
+
+The tasks are of class batch and may be requeued: the plan uses what online work leaves. When the yard wants a GPU back,
+its task is told first, the executor finishes or stops what runs there within the grace, and only then the task ends. It
+waits in the yard's queue like any other, and when it is placed again its GPU is used again.
+
+    plan run ◄── socket ── doorkeeper 0 (a task of the yard, GPU 3)
+        └────── socket ── doorkeeper 1 (another one, GPU 1)
+"""
+
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from threading import Thread
+from time import monotonic, sleep
+
+from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.live.sdk import Client, Task
+from gpuyard.plan.executor.messages import Back, Event, Reclaimed
+from gpuyard.plan.workers.doorkeeper import FREE, NOTICE
+
+GRACE_S = 8.0
+"""A task has ten seconds between SIGTERM and SIGKILL; ours has to be gone before."""
+LOOK_S = 5.0
+"""So often the yard is asked whether our tasks are still there."""
+SETTLE_S = 1.5
+"""After the first GPU came, so long is waited for others before the plan begins."""
+
+
+class NoGpus(GpuyardError):
+    """The yard lends no GPU for the plan."""
+
+
+class YardGpus:
+    """Implements `Lender`. `devices` is filled with what CUDA calls each GPU that came."""
+
+    def __init__(self, yard: Client, name: str, gpus: int, speed_up: float = 1.0) -> None:
+        self.devices = [str(gpu) for gpu in range(gpus)]
+        self._yard = yard
+        self._speed_up = speed_up
+        self._folder = TemporaryDirectory(prefix="gpuyard-door-")
+        self._lines: dict[int, socket.socket] = {}
+        self._heard: SimpleQueue[tuple[int, str, socket.socket]] = SimpleQueue()
+        self._listener = socket.socket(socket.AF_UNIX)
+        path = Path(self._folder.name) / "door"
+        self._listener.bind(str(path))
+        self._listener.listen()
+        Thread(target=self._listen, daemon=True).start()
+        words = [sys.executable, "-m", "gpuyard.plan.workers.doorkeeper", str(path)]
+        self._tasks = yard.submit_many(
+            {
+                "command": [*words, str(gpu)],
+                "gpu_count": 1,
+                "name": f"{name or 'plan'} gpu {gpu}",
+                "description": "holds a GPU for a plan",
+                "task_class": "batch",
+                "preemption": "requeue",
+                "model": name or None,
+            }
+            for gpu in range(gpus)
+        )
+        self._open = True
+        self._looked = monotonic()
+
+    # --- the other ends -------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                line, _ = self._listener.accept()
+                Thread(target=self._hear, args=(line,), daemon=True).start()
+
+    def _hear(self, line: socket.socket) -> None:
+        """One doorkeeper, from its first word to its end."""
+        with line, line.makefile("rb") as words, suppress(OSError):
+            slot, _, devices = words.readline().decode().strip().partition(" ")
+            if not slot.isdigit() or int(slot) >= len(self.devices):
+                return
+            gpu = int(slot)
+            if devices:
+                self.devices[gpu] = devices
+            self._heard.put((gpu, "came", line))
+            for word in words:
+                if word == NOTICE:
+                    self._heard.put((gpu, "notice", line))
+            self._heard.put((gpu, "gone", line))
+
+    # --- what `Lender` promises -----------------------------------------------------------------------------------------
+
+    def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
+        """Until the first GPU is there, and a moment for others; or until somebody wants none of them any more."""
+        while self._heard.empty() and not ended():
+            task = self._yard.task(self._tasks[0])
+            watch(task)
+            self._look()
+            if not self._open:
+                raise NoGpus(f"No GPU came from the yard: {task.id} ended. {task.reason or ''}".strip())
+            sleep(0.3)
+        until = monotonic() + SETTLE_S
+        while self._heard.qsize() < len(self._tasks) and monotonic() < until and not ended():
+            sleep(0.05)
+
+    def news(self, now_s: float) -> list[Event]:
+        """GPUs that came, that are wanted back, and those whose holder is gone without a word."""
+        events: list[Event] = []
+        with suppress(Empty):
+            while True:
+                gpu, word, line = self._heard.get_nowait()
+                match word:
+                    case "came":
+                        self._lines[gpu] = line
+                        events.append(Back(gpu))
+                    case "notice":
+                        events.append(Reclaimed(gpu, now_s + GRACE_S * self._speed_up))
+                    case "gone":
+                        if self._lines.get(gpu) is line:
+                            del self._lines[gpu]
+                            events.append(Reclaimed(gpu, now_s))
+        if monotonic() - self._looked > LOOK_S:
+            self._look()
+        return events
+
+    def _look(self) -> None:
+        """Whether some of our tasks may still be given a GPU; a yard that does not answer may come back."""
+        self._looked = monotonic()
+        with suppress(GpuyardError):
+            self._open = any(not self._yard.task(task).ended for task in self._tasks)
+
+    def returned(self, gpu: int) -> None:
+        """Its doorkeeper may end."""
+        line = self._lines.pop(gpu, None)
+        if line is not None:
+            with suppress(OSError):
+                line.sendall(FREE)
+
+    @property
+    def expects_gpus(self) -> bool:
+        """Whether more may be lent by and by."""
+        return self._open
+
+    def close(self) -> None:
+        """Give all back. Where the yard does not answer, its tasks end by themselves: nobody is at the door."""
+        for task in self._tasks:
+            with suppress(GpuyardError):
+                self._yard.cancel(task)
+        self.news(0.0)
+        for gpu in list(self._lines):
+            self.returned(gpu)
+        self._listener.close()
+        self._folder.cleanup()

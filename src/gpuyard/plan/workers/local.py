@@ -1,0 +1,160 @@
+"""Workers as processes of this machine, one for each GPU; a killed one is noticed at once, and another one begins."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gpuyard.plan.executor.messages import Back, Done, Event, Failed, Lost
+from gpuyard.plan.workers.order import Order, Reply, Runtime
+from gpuyard.plan.workers.restarts import Restarts
+
+LARGE = 1 << 20
+"""Results of more bytes than this stay in a file."""
+GRACE_S = 0.5
+
+
+class _Worker:
+    """One process and the line to it."""
+
+    def __init__(self, gpu: int, devices: str, spool: Path) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "gpuyard.plan.workers.process", str(theirs.fileno()), str(spool), str(LARGE)],
+                env=os.environ | {"CUDA_VISIBLE_DEVICES": devices, "GPUYARD_WORKER": str(gpu)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.line = Connection(ours.detach())
+
+    def end(self) -> None:
+        """With all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.line.close()
+
+
+class LocalPool:
+    """Implements `Pool`. `devices` are what CUDA_VISIBLE_DEVICES calls each GPU; a worker sees as many as `widest`.
+
+    Workers get ready for `runtimes` before they say that they are there.
+    """
+
+    def __init__(self, devices: Sequence[str], widest: int = 1, runtimes: Sequence[Runtime] = ()) -> None:
+        self.hosts = [0] * len(devices)
+        self.devices = devices
+        self._widest = widest
+        self._folder = TemporaryDirectory(prefix="gpuyard-run-")
+        self._workers: dict[int, _Worker] = {}
+        self._runtimes = list(runtimes)
+        self._coming: set[int] = set()
+        self._restarts = Restarts()
+        self._happened: list[Event] = []
+
+    def pid(self, gpu: int) -> int | None:
+        """The process of a GPU's worker, for whoever looks at it."""
+        worker = self._workers.get(gpu)
+        return None if worker is None else worker.process.pid
+
+    def open(self, gpus: Sequence[int]) -> None:
+        """Begin a process for each."""
+        self.stop(gpus, for_good=False)
+
+    def _begin(self, gpu: int) -> None:
+        self._coming.add(gpu)
+        seen = ",".join(self.devices[gpu : gpu + self._widest])
+        worker = self._workers[gpu] = _Worker(gpu, seen, Path(self._folder.name))
+        with suppress(OSError):
+            worker.line.send(self._runtimes)
+
+    def send(self, orders: Sequence[tuple[int, Order]]) -> None:
+        """One that is gone does not get it; `wait` tells of that."""
+        for gpu, order in orders:
+            worker = self._workers.get(gpu)
+            if worker is not None:
+                with suppress(OSError):
+                    worker.line.send(order)
+
+    def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:
+        """Kill, and begin again if so wanted."""
+        for gpu in gpus:
+            self._restarts.forget(gpu)
+            self._coming.discard(gpu)
+            worker = self._workers.pop(gpu, None)
+            if worker is not None:
+                worker.end()
+            if not for_good:
+                self._begin(gpu)
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Replies; workers that came or went; and time for those that are to begin again."""
+        if not self._happened:
+            for gpu in self._restarts.due():
+                self._begin(gpu)
+            lines = {worker.line: gpu for gpu, worker in self._workers.items()}
+            for line in wait(list(lines), self._restarts.pause_s(seconds)):
+                self._hear(lines[line])  # type: ignore[index]
+        happened, self._happened = self._happened, []
+        return happened
+
+    def _hear(self, gpu: int) -> None:
+        line = self._workers[gpu].line
+        try:
+            while True:
+                said: Reply | None = line.recv()
+                if said is None:
+                    self._coming.discard(gpu)
+                    self._happened.append(Back(gpu))
+                else:
+                    self._restarts.worked(gpu)
+                    self._happened.append(_event(said))
+                if not line.poll():
+                    return
+        except (EOFError, OSError):
+            self._gone(gpu)
+
+    def _gone(self, gpu: int) -> None:
+        worker = self._workers.pop(gpu)
+        self._coming.discard(gpu)
+        with suppress(subprocess.TimeoutExpired):  # it is about to end, and its own exit code says more than our kill
+            worker.process.wait(GRACE_S)
+        worker.end()
+        code = worker.process.returncode
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self._happened.append(Lost(gpu, f"the worker of GPU {gpu} ended with {how}"))
+        self._restarts.ended(gpu)
+
+    @property
+    def expects_workers(self) -> bool:
+        """Whether some worker may still come."""
+        return bool(self._restarts or self._coming)
+
+    def fetch(self, result: Any) -> Any:
+        """Unpickle it."""
+        return None if result is None else result.unpack()
+
+    def forget(self, result: Any) -> None:
+        """Away with its file, if it has one."""
+        if result is not None:
+            result.drop()
+
+    def close(self) -> None:
+        """Kill all of them; results in files go with them."""
+        self.stop(list(self._workers), for_good=True)
+        self._folder.cleanup()
+
+
+def _event(reply: Reply) -> Event:
+    if reply.why is not None:
+        return Failed(reply.operation, reply.why)
+    return Done(reply.operation, reply.seconds, reply.result)

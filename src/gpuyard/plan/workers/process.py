@@ -1,0 +1,48 @@
+"""A worker as a process: `python -m gpuyard.plan.workers.process FD SPOOL LARGE`. On a socket come
+the runtimes to get ready for, then orders; replies go there.
+
+A thread reads: when nobody is at the other end any more, the process ends at once with all that it started, whatever a
+model does. Results are pickled here and unpickled where they are used; large ones stay in a file of the run's folder.
+"""
+
+import os
+import signal
+import sys
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from gpuyard.plan.workers.hand import Hand
+from gpuyard.plan.workers.order import Order
+from gpuyard.plan.workers.packed import pack
+from gpuyard.plan.workers.runtimes import prepare
+
+
+def main() -> None:
+    """Obey until the other end is gone."""
+    connection = Connection(int(sys.argv[1]))
+    spool, large = Path(sys.argv[2]), int(sys.argv[3])
+    os.dup2(2, 1)  # what models print must not get between the lines of whoever drives us
+    prepare(connection.recv())
+    orders: SimpleQueue[Order] = SimpleQueue()
+    Thread(target=_read, args=(connection, orders), daemon=True).start()
+    hand = Hand()
+    connection.send(None)
+    while True:
+        order = orders.get()
+        path = spool / f"{os.getpid()}-{order.operation}"
+        connection.send(hand.obey(order, partial(pack, path=path, large=large)))
+
+
+def _read(connection: Connection, orders: "SimpleQueue[Order]") -> None:
+    try:
+        while True:
+            orders.put(connection.recv())
+    except (EOFError, OSError):
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

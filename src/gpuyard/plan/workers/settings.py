@@ -1,0 +1,169 @@
+"""The file of runtimes: how each model of a problem is run, and what each request puts in. YAML or JSON, read strictly.
+
+models:
+  embed:   {python: "my_models:Embedder", options: {size: 64}}
+  rank:    {command: [./rank, --quietly]}
+  write:   {openai: "http://127.0.0.1:8000/v1", model: tiny, prompt: "{input}: {results[rank]}"}
+  "*":     {virtual: {drift: 0.3, seed: 7}}          # all others
+inputs:    {r0: "a question", r1: "another one"}   # by request; may be left out
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from shutil import which
+from typing import Any, Final
+
+import msgspec
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.live.wire import strict
+from gpuyard.live.wire.strict import nearest
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.workers.order import Runtime
+
+ALL_OTHERS: Final = "*"
+KEYS: Final = {
+    "python": ("options",),
+    "command": (),
+    "openai": ("model", "prompt", "options"),
+    "virtual": (),
+}
+"""What can be said beside the name of a runtime."""
+
+
+class _Virtual(msgspec.Struct, forbid_unknown_fields=True):
+    drift: float = 0.0
+    seed: int = 0
+    fails: float = 0.0
+
+
+_VIRTUAL: Final = strict.Strict(_Virtual, what="virtual")
+
+
+@dataclass(frozen=True, slots=True)
+class Runtimes:
+    """The runtime of each model of a problem, by number, and the input of each request that has one."""
+
+    of_model: list[Runtime]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def are_virtual(self) -> bool:
+        """Whether nothing is really computed."""
+        return all(runtime.name == "virtual" for runtime in self.of_model)
+
+
+def all_virtual(problem: Problem) -> Runtimes:
+    """Nothing was said: every model sleeps."""
+    return Runtimes([Runtime("virtual")] * len(problem.models))
+
+
+def read_runtimes(said: Any, problem: Problem, folders: list[str], *, here: bool = False) -> Runtimes:
+    """What a file says, as YAML or JSON was read. Modules of `python` are looked for in `folders` first.
+
+    `here`: models are run on this machine, so what is not there is said to be.
+    """
+    if not isinstance(said, dict) or not isinstance(said.get("models"), dict):
+        raise WrongInput("models is missing: say for each model how it is run.")
+    for key in said:
+        if key not in {"models", "inputs"}:
+            raise WrongInput(_unknown(key, ("models", "inputs")))
+    names = [model.name for model in problem.models]
+    for name in said["models"]:
+        if name not in {*names, ALL_OTHERS}:
+            raise WrongInput(f"models: the problem has no model {name!r}{_nearest(name, names)}")
+    found = []
+    for name in names:
+        if name not in said["models"] and ALL_OTHERS not in said["models"]:
+            raise WrongInput(f'models: {name!r} is missing; say how it is run, or how all others are, as "*".')
+        where = name if name in said["models"] else ALL_OTHERS
+        found.append(_runtime(f"models.{where}", said["models"][where], folders))
+        if here:
+            _is_here(f"models.{where}", found[-1])
+    return Runtimes(found, _inputs(said.get("inputs") or {}, problem))
+
+
+def _inputs(said: Any, problem: Problem) -> Mapping[str, Any]:
+    if not isinstance(said, dict):
+        raise WrongInput("inputs is not a table of requests and what each puts in.")
+    known = set(problem.requests.ids)
+    for request in said:
+        if request not in known:
+            raise WrongInput(f"inputs: the problem has no request {request!r}.")
+    return said
+
+
+def _runtime(place: str, said: Any, folders: list[str]) -> Runtime:
+    said = {"virtual": {}} if said == "virtual" else said
+    if not isinstance(said, dict) or len(kinds := [key for key in said if key in KEYS]) != 1:
+        raise WrongInput(f"{place}: name one runtime: {', '.join(KEYS)}.")
+    kind = kinds[0]
+    for key in said:
+        if key != kind and key not in KEYS[kind]:
+            raise WrongInput(f"{place}: {_unknown(key, KEYS[kind])}")
+    check = {"python": _python, "command": _command, "openai": _openai, "virtual": _virtual}[kind]
+    return Runtime(kind, check(place, said) | ({"folders": folders} if kind == "python" else {}))
+
+
+def _is_here(place: str, runtime: Runtime) -> None:
+    """What would fail at the first load, after the plan was made. A module is found, and not imported."""
+    match runtime.name:
+        case "python":
+            module = runtime.settings["python"].partition(":")[0].partition(".")[0]
+            if module not in sys.modules and not PathFinder.find_spec(module, runtime.settings["folders"]) and not find_spec(module):  # fmt: skip
+                raise WrongInput(f"{place}.python: there is no module {module!r}, neither beside the file nor where Python looks.")  # fmt: skip
+        case "command":
+            program = str(runtime.settings["command"][0])
+            if which(program) is None:
+                raise WrongInput(f"{place}.command: there is no program {program!r} that can be started.")
+
+
+def _python(place: str, said: dict[str, Any]) -> dict[str, Any]:
+    module, colon, name = str(said["python"]).partition(":")
+    if not (module and colon and name):
+        raise WrongInput(f"{place}.python is {said['python']!r}; write module:name.")
+    return said | {"options": _options(place, said)}
+
+
+def _command(place: str, said: dict[str, Any]) -> dict[str, Any]:
+    words = said["command"]
+    if not isinstance(words, list) or not words:
+        raise WrongInput(f"{place}.command is not a list of a program and its arguments.")
+    return said
+
+
+def _openai(place: str, said: dict[str, Any]) -> dict[str, Any]:
+    if not str(said["openai"]).startswith(("http://", "https://")):
+        raise WrongInput(f"{place}.openai is {said['openai']!r}; write the address of the server, with http://.")
+    if not isinstance(said.get("model"), str):
+        raise WrongInput(f"{place}.model is missing: what the server calls it.")
+    return said | {"options": _options(place, said)}
+
+
+def _virtual(place: str, said: dict[str, Any]) -> dict[str, Any]:
+    try:
+        read = _VIRTUAL.plain(said["virtual"] or {})
+    except strict.WrongRequest as error:
+        raise WrongInput(f"{place}.virtual: {error}") from None
+    if not 0 <= read.drift < 1 or not 0 <= read.fails <= 1:
+        raise WrongInput(f"{place}.virtual: drift and fails are parts, from 0 to 1.")
+    return msgspec.to_builtins(read)  # type: ignore[no-any-return]
+
+
+def _options(place: str, said: dict[str, Any]) -> dict[str, Any]:
+    options = said.get("options", {})
+    if not isinstance(options, dict):
+        raise WrongInput(f"{place}.options is not a table.")
+    return options
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    return f"{key!r} is not known here{_nearest(key, known)}"
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = nearest(str(word), known)
+    return f"; did you mean {near!r}?" if near else "."

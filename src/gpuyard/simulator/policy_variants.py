@@ -1,0 +1,94 @@
+"""Who can be compared: a policy with the settings it is known by, as `gpuyard simulate --policy` names it.
+
+`fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
+ones: the first three stop at the first job that does not fit, and jobs may be stopped at once and as often as the
+policy likes. `+backfill` lets whatever fits overtake. `default`, `priority` and `fair_share` are as in the live yard, and `levels` is
+`default` before anything is known of anybody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec import ValidationError, convert
+from msgspec.structs import asdict, fields, replace
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.settings import Backfill, Settings
+from gpuyard.core.domain.validation import check_settings
+from gpuyard.live.wire.strict import nearest
+
+
+class Foresight(StrEnum):
+    """Where a policy's idea of run times comes from."""
+
+    NONE = "none"
+    HISTORY = "history"
+    """Predicted from what had ended by then; with an oracle, the truth."""
+    OUTLOOK = "outlook"
+    """Which of them are likely to end soon, from the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Settings by a name."""
+
+    name: str
+    settings: Settings
+    foresight: Foresight = Foresight.NONE
+
+
+class NoSuchPolicy(WrongInput):
+    """There is no policy of this name."""
+
+
+BACKFILL = "+backfill"
+AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
+"""Whoever has the right stops others whenever it likes, and however often."""
+STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
+
+CONTENDERS = {
+    it.name: it
+    for it in (
+        Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
+        Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
+        Contender("qssf", replace(STOPS_AT_THE_FIRST, policy="qssf"), Foresight.HISTORY),
+        Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
+        Contender("default", Settings(), Foresight.OUTLOOK),
+        Contender("levels", Settings()),
+        Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
+        Contender("small_first", replace(AT_ONCE, policy="small_first")),
+        Contender("dqn", replace(AT_ONCE, policy="dqn"), Foresight.HISTORY),
+        Contender("priority", Settings(policy="priority")),
+        Contender("fair_share", Settings(policy="fair_share")),
+    )
+}
+
+
+def contender(name: str, among: Mapping[str, Contender] = CONTENDERS) -> Contender:
+    """By its name, with or without `+backfill`, and with settings of its own: `default:level_seconds=86400`."""
+    called, *changes = name.split(":")
+    plain = called.removesuffix(BACKFILL)
+    found = among.get(plain)
+    if found is None:
+        raise NoSuchPolicy(f"There is no policy {plain!r} to simulate; there are: {', '.join(among)}.")
+    settings = replace(found.settings, backfill=Backfill.GREEDY) if plain != called else found.settings
+    for change in changes:
+        settings = _with(settings, change)
+    return Contender(name, settings, found.foresight)
+
+
+def _with(settings: Settings, change: str) -> Settings:
+    """Settings with one changed, said as name=value."""
+    name, _, value = change.partition("=")
+    known = [field.name for field in fields(Settings) if field.name != "policy"]
+    if name not in known:
+        near = nearest(name, known)
+        raise NoSuchPolicy(f"{change!r} is no setting of the engine{f'; did you mean {near!r}?' if near else '.'}")
+    try:
+        changed = convert({**asdict(settings), name: value}, Settings, strict=False)
+    except ValidationError:
+        raise NoSuchPolicy(f"{change!r}: {value!r} can not be the value of {name}.") from None
+    if refusal := check_settings(changed):
+        raise NoSuchPolicy(refusal.sentence())
+    return changed

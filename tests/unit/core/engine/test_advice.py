@@ -1,0 +1,189 @@
+"""An adviser is asked where there is a choice, and has no say beyond it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpuyard.core.domain.refusals import HeldBack
+from gpuyard.core.domain.task import Estimate
+from gpuyard.core.domain.values import Preemption
+from gpuyard.core.engine.advice import FEATURES, PATIENCE, Rows
+from gpuyard.testing import ClusterStory, node, task
+
+SPEEDS = (("new", 1.0), ("old", 0.25))
+WAITS = FEATURES.index("waits")
+
+
+class Says:
+    """An adviser that goes by a rule, and remembers what it was asked."""
+
+    def __init__(self, rule: Callable[[Rows], int]) -> None:
+        self.rule = rule
+        self.asked: list[Rows] = []
+
+    def pick(self, rows: Rows) -> int:
+        self.asked.append(rows)
+        return self.rule(rows)
+
+
+def first(rows: Rows) -> int:  # noqa: ARG001
+    return 0
+
+
+def wait(rows: Rows) -> int:
+    return len(rows) - 1 if rows[-1][WAITS] else 0
+
+
+def yard(advisor: Says, policy: str = "dqn", **settings: Any) -> ClusterStory:
+    """One new GPU and one old, for everybody."""
+    cluster = ClusterStory(advisor=advisor, policy=policy, backfill="greedy", **settings)
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("fast", gpus=1, model="new"))
+    cluster.has_node(node("slow", gpus=1, model="old"))
+    return cluster
+
+
+def hour(name: str, seconds: float = 3600.0, **more: Any) -> Any:
+    return task(name, gpus=1, speeds=SPEEDS, estimate=Estimate(seconds, seconds / 2, seconds * 2), **more)
+
+
+def test_a_task_waits_for_the_faster_gpu_if_the_adviser_says_so() -> None:
+    cluster = yard(Says(wait))
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    assert cluster.running() == ["one"]
+    assert cluster.why("two") == HeldBack(PATIENCE / 60)
+    cluster.finishes("one")
+    assert cluster.running() == ["two"]
+    assert cluster.gpus_of("two") == [("fast", (0,))]
+
+
+def test_without_an_adviser_the_task_begins_on_the_slow_gpu() -> None:
+    cluster = ClusterStory(policy="dqn", backfill="greedy")
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("fast", gpus=1, model="new"))
+    cluster.has_node(node("slow", gpus=1, model="old"))
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    assert cluster.running() == ["one", "two"]
+
+
+def test_nobody_is_asked_where_there_is_no_choice() -> None:
+    asked = Says(wait)
+    cluster = yard(asked)
+    cluster.submits(task("plain", gpus=1))
+    assert cluster.running() == ["plain"]
+    assert asked.asked == []
+
+
+def test_a_task_that_may_be_stopped_is_not_held_back() -> None:
+    asked = Says(wait)
+    cluster = yard(asked)
+    cluster.submits(hour("one", preemption=Preemption.CHECKPOINT))
+    cluster.submits(hour("two", preemption=Preemption.CHECKPOINT))
+    assert cluster.running() == ["one", "two"]
+    assert asked.asked == []
+
+
+def test_other_policies_ask_nobody() -> None:
+    asked = Says(wait)
+    cluster = yard(asked, policy="srtf")
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    assert cluster.running() == ["one", "two"]
+    assert asked.asked == []
+
+
+def test_waiting_is_not_offered_where_nothing_runs_that_could_be_waited_for() -> None:
+    asked = Says(wait)
+    cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("slow", gpus=2, model="old"))
+    cluster.submits(hour("one"))
+    assert cluster.running() == ["one"]
+
+
+def test_who_waits_is_asked_about_again_after_a_while() -> None:
+    asked = Says(wait)
+    cluster = yard(asked)
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    assert cluster.running() == ["one"]
+    asked.rule = first
+    cluster.passes(PATIENCE - 1)
+    assert cluster.running() == ["one"]
+    cluster.passes(2)
+    assert cluster.gpus_of("two") == [("slow", (0,))]
+
+
+def test_another_task_goes_first_if_the_adviser_says_so() -> None:
+    def other(rows: Rows) -> int:
+        return 1 if len(rows) > 1 and not rows[1][WAITS] else 0
+
+    cluster = ClusterStory(advisor=Says(other), policy="dqn", backfill="greedy")
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("fast", gpus=2, model="new"))
+    cluster.has_node(node("slow", gpus=2, model="old"))
+    cluster.submits(task("there", gpus=2, models=("new",)))
+    cluster.submits(task("here", gpus=2, models=("old",)))
+    cluster.submits(task("short", gpus=1, speeds=SPEEDS, estimate=Estimate(60, 60, 60)))
+    cluster.submits(task("wide", gpus=2, speeds=SPEEDS, estimate=Estimate(600, 600, 600)))
+    cluster.finishes("here")
+    assert cluster.running() == ["there", "wide"]
+
+
+def test_nobody_is_asked_where_all_gpus_are_equally_fast() -> None:
+    asked = Says(wait)
+    cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=2)
+    cluster.submits(task("now", gpus=2))
+    cluster.submits(task("short", gpus=1, estimate=Estimate(60, 60, 60)))
+    cluster.submits(task("wide", gpus=2, estimate=Estimate(600, 600, 600)))
+    cluster.finishes("now")
+    assert cluster.running() == ["short"]
+    assert asked.asked == []
+
+
+def test_a_row_has_a_figure_for_every_name() -> None:
+    asked = Says(first)
+    cluster = yard(asked)
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    assert {len(row) for rows in asked.asked for row in rows} == {len(FEATURES)}
+    rows = asked.asked[-1]
+    assert rows[0][FEATURES.index("speed")] == 0.25
+    saved = rows[0][FEATURES.index("saved")]
+    assert saved == pytest.approx((4 * 3600 - 2 * 3600) / (4 * 3600)), (
+        "an hour until the other ends, and one at full speed"
+    )
+
+
+def test_a_question_sees_what_the_same_pass_has_placed_before() -> None:
+    def last_question(*, together: bool) -> Rows:
+        asked = Says(first)
+        cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
+        cluster.is_split(online=0.0)
+        cluster.has_node(node("fast", gpus=1, model="new"))
+        cluster.has_node(node("slow", gpus=2, model="old"))
+        cluster.submits(hour("one"))
+        later = [hour("two", 1800.0), hour("three")]
+        for batch in [later] if together else [[each] for each in later]:
+            cluster.submits(*batch)
+        assert cluster.running() == ["one", "two", "three"]
+        return asked.asked[-1]
+
+    assert last_question(together=True) == last_question(together=False)
+
+
+def test_who_is_held_back_again_and_again_is_looked_at_again_once() -> None:
+    cluster = yard(Says(wait))
+    cluster.submits(hour("before"))
+    cluster.submits(hour("patient"))
+    for number in range(5):
+        cluster.submits(task(f"short-{number}", gpus=1, models=("new",), estimate=Estimate(60, 60, 60)))
+    for name in ("before", "short-0", "short-1", "short-2", "short-3"):
+        cluster.finishes(name)
+        assert cluster.why("patient") == HeldBack(PATIENCE / 60)
+    assert len([number for _, number in cluster.state.timers if number < 0]) == 1

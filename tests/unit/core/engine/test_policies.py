@@ -1,0 +1,371 @@
+"""Each policy's promise, as a sentence."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.remaining_time import AGES, Outlook
+from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
+from gpuyard.core.domain.tenant import Tenant
+from gpuyard.core.domain.values import NodeId, Preemption, TaskClass, TaskId, TenantId
+from gpuyard.core.engine.phases import Running, Suspended, Waiting
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.task import UNKNOWN, Task
+from gpuyard.testing import ClusterStory, share, task
+
+SETTINGS = Settings()
+TEAM = TenantId("team")
+
+
+def about(seconds: float) -> Estimate:
+    return Estimate(seconds, seconds / 2, seconds * 2)
+
+
+def waiting(
+    since: float = 0.0,
+    *,
+    priority: int = 50,
+    online: bool = False,
+    estimate: Estimate | None = None,
+    served_seconds: float = 0.0,
+    gpu_seconds: float = 0.0,
+    timeout_seconds: float | None = None,
+    outlook: Outlook = (),
+    preemption: Preemption = Preemption.CHECKPOINT,
+) -> Task:
+    spec = TaskSpec(
+        TEAM,
+        Resources(gpus=2),
+        task_class=TaskClass.ONLINE if online else TaskClass.BATCH,
+        priority=priority,
+        estimate=estimate,
+        timeout_seconds=timeout_seconds,
+        outlook=outlook,
+        preemption=preemption,
+    )
+    made = Task(TaskId(1), spec, TenantBook(Tenant(TEAM), 0.0), since)
+    made.served_seconds, made.gpu_seconds = served_seconds, gpu_seconds
+    return made
+
+
+def running(since: float, **more: object) -> Task:
+    made = waiting(since, **more)  # type: ignore[arg-type]
+    made.phase = Running(1, Placement((Slice(NodeId("n"), (0, 1)),)), since)
+    return made
+
+
+tasks = st.builds(
+    waiting,
+    st.floats(0, 1e6),
+    priority=st.integers(0, 100),
+    online=st.booleans(),
+    estimate=st.one_of(st.none(), st.floats(1, 1e5).map(about)),
+    served_seconds=st.floats(0, 1e5),
+    gpu_seconds=st.floats(0, 1e5),
+    timeout_seconds=st.one_of(st.none(), st.floats(1, 1e5)),
+)
+
+
+def key(policy: str, one: Task, now: float = 0.0) -> float:
+    return POLICIES[policy].key(one, now, SETTINGS)
+
+
+def outranks(policy: str, one: Task, other: Task, now: float) -> bool:
+    rank, margin = POLICIES[policy].rank, POLICIES[policy].margin
+    assert rank is not None
+    return rank(other, now, SETTINGS) > rank(one, now, SETTINGS) + margin
+
+
+def tenant_key(book: TenantBook, now: float) -> float:
+    ask = POLICIES["fair_share"].tenant_key
+    assert ask is not None
+    return ask(book, now, SETTINGS)
+
+
+# --- what all of them promise -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@given(one=tasks, suspended=st.booleans(), times=st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)))
+def test_a_key_does_not_depend_on_when_it_is_asked_while_the_task_waits(
+    policy: str, one: Task, suspended: bool, times: tuple[float, float]
+) -> None:
+    if suspended:
+        one.phase = Suspended(1, Placement((Slice(NodeId("n"), (0, 1)),)), 5.0, by_user=False)
+    assert key(policy, one, times[0]) == key(policy, one, times[1])
+
+
+@pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.rank))
+@given(one=tasks, other=tasks, now=st.floats(0, 1e7))
+def test_no_two_have_the_right_to_stop_each_other(policy: str, one: Task, other: Task, now: float) -> None:
+    assert not (outranks(policy, one, other, now) and outranks(policy, other, one, now))
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_the_name_in_the_table_is_the_name_of_the_policy(policy: str) -> None:
+    assert POLICIES[policy].name == policy
+
+
+# --- fifo, priority ---------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_fifo_is_the_order_of_submission_whatever_the_priority(early: float, late: float) -> None:
+    assert (key("fifo", waiting(early, priority=0)) < key("fifo", waiting(late, priority=100, online=True))) == (
+        early < late
+    )
+
+
+def test_priority_goes_by_class_then_points_then_submission() -> None:
+    order = [waiting(9.0, priority=0, online=True), waiting(9.0, priority=90), waiting(8.0), waiting(9.0)]
+    keys = [key("priority", one) for one in order]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == 4
+
+
+def test_waiting_makes_up_for_every_point_of_difference() -> None:
+    humble = waiting(0.0, priority=0)
+    wait = 200 * SETTINGS.ageing_seconds
+    assert key("priority", humble) > key("priority", waiting(wait - 1.0, priority=100, online=True))
+    assert key("priority", humble) < key("priority", waiting(wait + 1.0, priority=100, online=True))
+
+
+def test_ageing_gives_no_right_to_stop_others() -> None:
+    assert not outranks("priority", waiting(0.0, priority=50), running(1e9, priority=50), 2e9)
+    assert outranks("priority", waiting(1e9, priority=51), running(0.0, priority=50), 1e9)
+    assert outranks("priority", waiting(0.0, priority=0, online=True), running(0.0, priority=99), 1e9)
+
+
+# --- fair share -------------------------------------------------------------------------------------------------------
+
+
+def book(used: int = 0, usage: float = 0.0, weight: float = 1.0) -> TenantBook:
+    made = TenantBook(Tenant(TEAM, weight=weight), 0.0)
+    made.used, made.usage = used, usage
+    return made
+
+
+def test_the_tenant_that_used_less_for_its_weight_goes_first() -> None:
+    assert tenant_key(book(usage=100.0), 0.0) < tenant_key(book(usage=200.0), 0.0)
+    assert tenant_key(book(usage=200.0, weight=4.0), 0.0) < tenant_key(book(usage=100.0), 0.0)
+
+
+def test_gpus_held_now_count_as_an_hour_of_use() -> None:
+    assert tenant_key(book(used=1000), 0.0) == tenant_key(book(usage=3600.0), 0.0)
+    assert tenant_key(book(used=1000), 60.0) > tenant_key(book(used=1000), 0.0)
+
+
+def test_use_fades_by_half_in_a_half_life() -> None:
+    of_today = book(usage=50.0)
+    of_today.since = SETTINGS.fair_share_half_life_seconds
+    assert tenant_key(book(usage=100.0), 0.0) == pytest.approx(tenant_key(of_today, 0.0))
+
+
+@given(usage=st.floats(0, 1e12), weight=st.floats(0.001, 1000), times=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)))
+def test_time_alone_never_moves_a_tenant_that_uses_nothing(
+    usage: float, weight: float, times: tuple[float, float]
+) -> None:
+    idle = book(usage=usage, weight=weight)
+    assert tenant_key(idle, times[0]) == tenant_key(idle, times[1])
+
+
+@given(usage=st.floats(0, 1e12), used=st.integers(1, 10**6), times=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)))
+def test_time_moves_a_tenant_that_uses_gpus_only_backwards(usage: float, used: int, times: tuple[float, float]) -> None:
+    busy = book(used=used, usage=usage)
+    earlier, later = sorted(times)
+    assert tenant_key(busy, earlier) <= tenant_key(busy, later) + 1e-9
+
+
+def test_an_empty_yard_is_dealt_out_evenly_in_one_pass() -> None:
+    cluster = ClusterStory(policy="fair_share")
+    cluster.is_split(online=0.0)
+    cluster.submits(*(task(f"{tenant}-{place}", tenant=tenant) for tenant in "abc" for place in range(6)))
+    cluster.has_nodes(1, gpus_each=6)
+    assert sorted(name[0] for name in cluster.running()) == ["a", "a", "b", "b", "c", "c"]
+
+
+# --- by length --------------------------------------------------------------------------------------------------------
+
+
+def test_qssf_puts_the_least_run_time_times_gpus_first_and_what_nobody_knows_last() -> None:
+    wide, narrow, shared = (waiting(0.0, estimate=about(seconds)) for seconds in (10.0, 25.0, 60.0))
+    wide.spec = replace(wide.spec, resources=Resources(gpus=4, nodes=2))
+    narrow.spec = replace(narrow.spec, resources=Resources(gpus=2))
+    shared.spec = replace(shared.spec, resources=Resources(share=Share(500)))
+    assert [key("qssf", one) for one in (shared, narrow, wide)] == [30.0, 50.0, 80.0]
+    assert key("qssf", wide) < key("qssf", waiting(0.0)) == UNKNOWN
+
+
+def test_sjf_puts_the_shortest_first_and_what_nobody_knows_last() -> None:
+    assert key("sjf", waiting(9.0, estimate=about(10.0))) < key("sjf", waiting(0.0, estimate=about(11.0)))
+    assert key("sjf", waiting(0.0, estimate=about(1e9))) < key("sjf", waiting(0.0)) == UNKNOWN
+
+
+def test_srtf_counts_what_is_left_and_not_what_was_done() -> None:
+    nearly = waiting(0.0, estimate=about(1000.0), served_seconds=990.0)
+    assert key("srtf", nearly) == 10.0
+    assert key("srtf", nearly) < key("srtf", waiting(0.0, estimate=about(100.0)))
+
+
+def test_srtf_stops_only_what_needs_more_than_twice_as_long_still() -> None:
+    ours = waiting(0.0, estimate=about(100.0))
+    assert outranks("srtf", ours, running(0.0, estimate=about(300.0)), 50.0)
+    assert not outranks("srtf", ours, running(0.0, estimate=about(300.0)), 100.0)
+    assert outranks("srtf", ours, running(0.0), 50.0)
+    assert not outranks("srtf", waiting(0.0), running(0.0), 50.0)
+
+
+# --- dqn --------------------------------------------------------------------------------------------------------------
+
+
+def test_dqn_orders_the_queue_as_srtf_does() -> None:
+    nearly = waiting(0.0, estimate=about(1000.0), served_seconds=990.0)
+    assert key("dqn", nearly) == key("srtf", nearly) == 10.0
+    assert key("dqn", waiting(0.0, estimate=about(100.0), timeout_seconds=50.0)) == 50.0
+    assert key("dqn", waiting(0.0)) == UNKNOWN
+
+
+def test_dqn_stops_only_what_stands_on_a_higher_step_of_sixteen_by_gpus_and_seconds() -> None:
+    ours = waiting(0.0, estimate=about(100.0))
+    assert outranks("dqn", ours, running(0.0, estimate=about(129.0)), 0.0), "two GPUs: 258 GPU-seconds"
+    assert not outranks("dqn", ours, running(0.0, estimate=about(127.0)), 0.0)
+    assert outranks("dqn", ours, running(0.0, estimate=about(129.0)), 120.0), "a step never falls"
+
+
+def test_under_dqn_a_task_goes_back_for_what_it_has_had_also_if_nobody_had_an_idea_of_it() -> None:
+    ours = waiting(0.0, estimate=about(100.0))
+    for long in (running(0.0), running(0.0, estimate=about(60.0))):
+        assert not outranks("dqn", ours, long, 127.0)
+        assert outranks("dqn", ours, long, 129.0)
+
+
+def test_under_dqn_who_has_outrun_its_estimate_has_as_long_still_as_it_has_run() -> None:
+    late = running(0.0, estimate=about(100.0))
+    assert key("dqn", late, 99.0) == 1.0
+    assert key("dqn", late, 1000.0) == 1000.0
+    assert key("dqn", running(0.0, estimate=about(100.0), timeout_seconds=1200.0), 1000.0) == 200.0
+
+
+# --- tiresias ---------------------------------------------------------------------------------------------------------
+
+
+def test_tiresias_stops_the_second_queue_for_the_first_and_nobody_else() -> None:
+    fresh, old = waiting(5.0), waiting(0.0, gpu_seconds=4000.0)
+    young, fallen = running(0.0), running(0.0, gpu_seconds=4000.0)
+    rights = [outranks("tiresias", one, other, 0.0) for one in (fresh, old) for other in (young, fallen)]
+    assert rights == [False, True, False, False]
+    assert key("tiresias", fresh) < key("tiresias", old)
+    assert key("tiresias", waiting(1.0)) < key("tiresias", fresh)
+
+
+@given(st.floats(0, 1e9), st.floats(0, 3599.0))
+def test_tiresias_says_exactly_when_a_running_task_falls(since: float, gpu_seconds: float) -> None:
+    policy, fresh = POLICIES["tiresias"], waiting(0.0)
+    one = running(since, gpu_seconds=gpu_seconds)
+    assert policy.changes_at is not None
+    falls_at = policy.changes_at(one, since, SETTINGS)
+    assert falls_at is not None
+    assert outranks("tiresias", fresh, one, falls_at)
+    assert not outranks("tiresias", fresh, one, falls_at - 0.1)
+    assert policy.changes_at(one, falls_at, SETTINGS) is None
+
+
+def test_tiresias_has_nothing_to_say_about_what_does_not_run() -> None:
+    policy = POLICIES["tiresias"]
+    assert policy.changes_at is not None
+    one = waiting(0.0)
+    assert isinstance(one.phase, Waiting)
+    assert policy.changes_at(one, 0.0, SETTINGS) is None
+
+
+# --- default ----------------------------------------------------------------------------------------------------------
+
+WEEK = SETTINGS.level_seconds
+
+
+def test_by_default_what_will_soon_be_over_goes_first_and_stops_the_rest() -> None:
+    fresh, old = waiting(5.0), waiting(0.0, served_seconds=700.0)
+    young, hour, day = (running(1.0, served_seconds=served) for served in (100.0, 3600.0, 86400.0))
+    rights = [outranks("default", one, other, 1.0) for one in (fresh, old) for other in (young, hour, day)]
+    assert rights == [False, True, True, False, True, True]
+    assert key("default", waiting(9.0)) < key("default", old)
+    assert key("default", fresh) < key("default", waiting(9.0))
+
+
+def test_by_default_an_earlier_task_takes_its_gpus_back_from_a_later_one_of_its_level() -> None:
+    early, late = waiting(5.0), running(7.0)
+    assert outranks("default", early, late, 8.0)
+    assert not outranks("default", waiting(9.0), late, 9.0)
+
+
+def test_by_default_the_outlook_decides_and_not_how_long_it_has_run() -> None:
+    soon_over = waiting(9.0, outlook=(3, 3, 0), served_seconds=40.0)
+    assert key("default", soon_over) < key("default", waiting(9.0, outlook=(3, 3, 0)))
+    assert key("default", soon_over) == key("default", waiting(9.0))
+    assert key("default", waiting(9.0, outlook=(3, 1), served_seconds=1e6)) == key("default", waiting(9.0)) + WEEK
+
+
+def test_by_default_ten_points_count_as_a_level_and_a_level_as_a_week() -> None:
+    base = key("default", waiting(9.0, priority=50))
+    assert key("default", waiting(9.0, priority=60)) == base - WEEK
+    assert key("default", waiting(9.0, priority=50, online=True)) == base - 10 * WEEK
+    assert key("default", waiting(9.0, priority=50, served_seconds=700.0)) == base + WEEK
+
+
+def test_by_default_a_task_that_would_start_over_is_stopped_only_for_a_level_more() -> None:
+    loses_all = running(7.0, preemption=Preemption.REQUEUE, served_seconds=86400.0)
+    assert not outranks("default", waiting(5.0), loses_all, 8.0)
+    assert not outranks("default", waiting(9.0, priority=60), loses_all, 9.0)
+    assert outranks("default", waiting(9.0, priority=61), loses_all, 9.0)
+
+
+outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e7), outlooks)
+def test_by_default_it_is_said_exactly_when_a_running_task_changes(
+    since: float, served: float, outlook: Outlook
+) -> None:
+    policy = POLICIES["default"]
+    one = running(since, served_seconds=served, outlook=outlook)
+    assert policy.rank is not None
+    assert policy.changes_at is not None
+    before = policy.rank(one, since, SETTINGS)
+    changes_at = policy.changes_at(one, since, SETTINGS)
+    if changes_at is None:
+        assert policy.rank(one, since + 1e8, SETTINGS) == before
+        return
+    assert policy.rank(one, changes_at, SETTINGS) != before
+    if changes_at - 0.1 > since:
+        assert policy.rank(one, changes_at - 0.1, SETTINGS) == before
+
+
+# --- small_first ------------------------------------------------------------------------------------------------------
+
+
+def test_small_first_lets_the_smaller_task_go_before_larger_ones_that_came_first() -> None:
+    cluster = ClusterStory(policy="small_first")
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("now", gpus=4))
+    cluster.submits(task("large", gpus=4))
+    cluster.passes(60)
+    cluster.submits(task("small", gpus=1), share("share", fraction=0.5))
+    cluster.finishes("now")
+    assert sorted(cluster.running()) == ["share", "small"]
+
+
+def test_under_small_first_each_gpu_is_made_up_for_by_an_hour_of_waiting() -> None:
+    cluster = ClusterStory(policy="small_first")
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("now", gpus=4))
+    cluster.submits(task("large", gpus=4))
+    cluster.passes(3 * 3600 + 1)
+    cluster.submits(task("small", gpus=1))
+    cluster.finishes("now")
+    assert cluster.running() == ["large"]

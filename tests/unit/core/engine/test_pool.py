@@ -1,0 +1,299 @@
+"""When an elastic pool grows and shrinks."""
+
+import pytest
+
+from gpuyard.core.domain.commands import RemoveNode
+from gpuyard.core.domain.node import NodeSpec
+from gpuyard.core.domain.pool import Hired, HireState, PoolOrders, PoolSettings
+from gpuyard.core.domain.tenant import Budget
+from gpuyard.core.domain.values import NodeId
+from gpuyard.core.engine.pool import pool_orders
+from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
+
+KIND = node("pool", gpus=8)
+IDLE = 600.0
+
+
+class Pool:
+    """A yard with a pool of nodes of eight GPUs, four of them at the most."""
+
+    def __init__(self, *ready: str, booting: int = 0, kind: NodeSpec = KIND, **settings: float) -> None:
+        self.yard = ClusterStory()
+        self.kind = kind
+        self.settings = PoolSettings(**{"max_nodes": 4, "idle_seconds": IDLE, **settings})  # type: ignore[arg-type]
+        self.hired = [Hired(NodeId(name), HireState.READY, 0.0) for name in ready]
+        self.hired += [Hired(NodeId(f"new-{place}"), HireState.BOOTING, 0.0) for place in range(booting)]
+        self.idle_since: dict[NodeId, float] = {}
+        for name in ready:
+            self.yard.has_node(node(name, gpus=8))
+
+    def orders(self) -> PoolOrders:
+        yard = self.yard
+        return pool_orders(yard.state, yard.now, self.settings, self.kind, self.hired, self.idle_since)
+
+    def booted(self) -> int:
+        return len(self.orders().boot)
+
+
+def test_an_empty_pool_grows_for_the_first_task() -> None:
+    pool = Pool()
+    pool.yard.submits(task("first"))
+    assert pool.orders().boot == ("pool-0001",)
+
+
+def test_nobody_waits_nothing_grows() -> None:
+    assert Pool().orders() == PoolOrders()
+
+
+@pytest.mark.parametrize(("tasks", "nodes"), [(8, 1), (9, 2), (16, 2), (100, 4)])
+def test_it_grows_by_as_many_nodes_as_the_waiting_fill_and_never_above_the_most(tasks: int, nodes: int) -> None:
+    pool = Pool()
+    pool.yard.submits_many(tasks, task("one"))
+    assert pool.booted() == nodes
+
+
+def test_large_tasks_leave_room_for_small_ones() -> None:
+    pool = Pool()
+    pool.yard.submits(task("six", gpus=6), task("five", gpus=5), task("two", gpus=2), task("three", gpus=3))
+    assert pool.booted() == 2
+
+
+def test_what_is_on_its_way_is_counted_in() -> None:
+    pool = Pool(booting=1)
+    pool.yard.submits_many(9, task("one"))
+    assert pool.booted() == 1
+
+
+def test_names_that_are_taken_are_left_out() -> None:
+    pool = Pool("pool-0001", "pool-0003")
+    pool.yard.submits_many(3, task("eight", gpus=8))
+    pool.yard.submits(task("more", gpus=8))
+    assert pool.orders().boot == ("pool-0002", "pool-0004")
+
+
+def test_parts_of_a_gang_sit_on_nodes_of_their_own() -> None:
+    pool = Pool()
+    pool.yard.submits(gang("train", members=3, gpus_each=2))
+    assert pool.booted() == 3
+
+
+def test_a_gang_counts_on_the_nodes_that_are_free() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.submits(gang("train", members=3, gpus_each=8))
+    assert pool.booted() == 2
+
+
+def test_no_node_is_asked_for_a_gang_that_pool_and_yard_together_could_not_hold() -> None:
+    pool = Pool()
+    pool.yard.submits(gang("huge", members=6, gpus_each=8))
+    assert pool.booted() == 0
+    pool.yard.has_nodes(2, gpus_each=8)
+    assert pool.booted() == 4
+
+
+def test_no_node_is_asked_for_a_task_that_this_kind_could_not_hold() -> None:
+    pool = Pool()
+    pool.yard.submits(task("other", models=("H100",)), task("large", gpus=9), task("labelled", labels=(("rack", "a"),)))
+    assert pool.booted() == 0
+
+
+def test_shares_are_counted_by_what_they_take() -> None:
+    pool = Pool()
+    pool.yard.submits_many(33, share("quarter", fraction=0.25))
+    assert pool.booted() == 2
+
+
+def test_cpus_and_memory_count_too() -> None:
+    pool = Pool(kind=node("pool", gpus=8, cpus=32, memory_mib=1000))
+    pool.yard.submits_many(2, task("thirsty", cpus=20))
+    pool.yard.submits_many(3, cpu_task("wide", cpus=2, memory_mib=600))
+    assert pool.booted() == 3
+
+
+def test_tasks_that_wait_for_something_else_ask_for_nothing() -> None:
+    pool = Pool(max_nodes=8)
+    pool.yard.submits(task("first"), task("second", gpus=8, after=("first",)))
+    pool.yard.submits(task("held", gpus=8))
+    pool.yard.holds("held")
+    assert pool.booted() == 1
+
+
+@pytest.mark.parametrize("nodes", [(), ("pool-0001",)])
+def test_a_tenant_asks_for_no_more_than_it_may_have(nodes: tuple[str, ...]) -> None:
+    pool = Pool(*nodes, max_nodes=8)
+    pool.yard.has_tenant("poor", max_gpus=16)
+    pool.yard.submits_many(5, task("over", gpus=8, tenant="poor"))
+    assert pool.booted() + len(nodes) == 2
+
+
+def test_a_tenant_that_reached_its_limit_on_a_model_asks_for_nothing() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.has_tenant("poor", max_gpus_by_model=((KIND.gpus[0].model, 8),))
+    pool.yard.submits_many(2, task("over", gpus=8, tenant="poor"))
+    assert pool.booted() == 0
+
+
+def test_a_tenant_whose_budget_is_spent_asks_for_nothing() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.has_tenant("poor", budget=Budget(1.0, 86400.0))
+    pool.yard.submits(task("first", gpus=8, tenant="poor", runs_for=3600))
+    pool.yard.passes(3600)
+    pool.yard.tells(RemoveNode(NodeId("pool-0001")))
+    pool.hired = []
+    pool.yard.submits(task("second", gpus=8, tenant="poor"))
+    assert pool.booted() == 0
+
+
+def test_a_task_that_finds_room_and_waits_for_its_turn_asks_for_nothing() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.decides_by(policy="fifo", backfill="none")
+    pool.yard.submits(task("six", gpus=6), task("eight", gpus=8), task("behind"))
+    assert pool.yard.running() == ["six"]
+    assert pool.booted() == 1
+
+
+@pytest.mark.parametrize("nodes", [(), ("pool-0001",)])
+def test_a_class_gets_so_many_nodes_that_its_part_holds_the_task(nodes: tuple[str, ...]) -> None:
+    """Of 8 GPUs the part is 2, of 16 it is 4."""
+    pool = Pool(*nodes)
+    pool.yard.is_split(online=0.75)
+    pool.yard.submits(task("four", gpus=4))
+    assert pool.booted() + len(nodes) == 2
+
+
+def test_a_task_that_is_above_its_class_s_part_of_the_largest_pool_asks_for_nothing() -> None:
+    pool = Pool()
+    pool.yard.is_split(online=0.9)
+    pool.yard.submits(task("four", gpus=4))
+    assert pool.booted() == 0
+
+
+def test_a_task_that_waits_for_others_of_its_class_asks_for_nothing() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.is_split(online=0.75)
+    pool.yard.submits(task("first", gpus=2), task("second", gpus=2))
+    assert pool.yard.running() == ["first"]
+    assert pool.booted() == 0
+
+
+def test_what_the_class_has_counts_when_there_is_no_room_either() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.is_split(online=0.75)
+    pool.yard.submits(task("online", gpus=6, online=True), task("first", gpus=2), task("second", gpus=6))
+    assert pool.booted() == 3
+
+
+def test_a_class_that_is_at_its_part_grows_with_the_pool() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.is_split(online=0.0)
+    pool.yard.submits(task("first", gpus=8), task("second", gpus=8))
+    assert pool.booted() == 1
+
+
+def test_a_task_has_to_wait_long_enough() -> None:
+    pool = Pool(pressure_seconds=30.0)
+    pool.yard.submits(task("first"))
+    assert pool.orders() == PoolOrders(again_at=30.0)
+    pool.yard.passes(30)
+    assert pool.booted() == 1
+
+
+def test_the_least_is_there_whether_it_is_needed_or_not() -> None:
+    assert Pool("pool-0001", min_nodes=2).booted() == 1
+
+
+def test_an_idle_node_is_given_back_after_a_while() -> None:
+    pool = Pool("pool-0001")
+    assert pool.orders() == PoolOrders(again_at=IDLE)
+    pool.yard.passes(IDLE - 1)
+    assert pool.orders().give_back == ()
+    pool.yard.passes(1)
+    assert pool.orders() == PoolOrders(give_back=(NodeId("pool-0001"),))
+
+
+def test_work_in_between_begins_the_time_anew() -> None:
+    pool = Pool("pool-0001")
+    pool.orders()
+    pool.yard.submits(task("short", runs_for=10))
+    assert pool.orders() == PoolOrders()
+    pool.yard.passes(IDLE - 1)
+    assert pool.orders().again_at == pool.yard.now + IDLE
+
+
+def test_the_least_stays_and_the_longest_idle_goes_first() -> None:
+    pool = Pool("pool-0001", "pool-0002", min_nodes=1)
+    pool.yard.submits(task("short", runs_for=10))
+    (busy,) = pool.yard.nodes_of("short")
+    pool.orders()
+    pool.yard.passes(10)
+    pool.orders()
+    pool.yard.passes(IDLE)
+    (leaves,) = pool.orders().give_back
+    assert leaves != busy
+
+
+def test_nothing_leaves_while_somebody_waits_who_could_use_it() -> None:
+    pool = Pool("pool-0001", max_nodes=2)
+    pool.orders()
+    pool.yard.submits(gang("pair", members=2, gpus_each=8))
+    pool.yard.passes(IDLE)
+    assert pool.orders().give_back == ()
+
+
+def test_a_task_that_no_node_could_hold_keeps_none() -> None:
+    pool = Pool("pool-0001")
+    pool.orders()
+    pool.yard.submits(gang("huge", members=9, gpus_each=8))
+    pool.yard.passes(IDLE)
+    assert pool.orders().give_back == ("pool-0001",)
+
+
+def test_a_node_that_somebody_closed_is_idle_whoever_waits() -> None:
+    pool = Pool("pool-0001", max_nodes=1)
+    pool.yard.cordons("pool-0001")
+    pool.yard.submits(task("first"))
+    pool.orders()
+    pool.yard.passes(IDLE)
+    assert pool.orders().give_back == ("pool-0001",)
+
+
+def test_a_lost_node_is_not_idle() -> None:
+    pool = Pool("pool-0001")
+    pool.yard.loses("pool-0001")
+    pool.orders()
+    pool.yard.passes(IDLE)
+    assert pool.orders() == PoolOrders()
+
+
+def test_after_a_failed_boot_another_is_asked_for_a_little_later() -> None:
+    pool = Pool(max_nodes=1)
+    pool.hired = [Hired(NodeId("pool-0001"), HireState.FAILED, 0.0)]
+    pool.yard.submits(task("first"))
+    assert pool.orders() == PoolOrders(again_at=60.0)
+    pool.yard.passes(60)
+    assert pool.orders() == PoolOrders(boot=(NodeId("pool-0002"),), release=(NodeId("pool-0001"),))
+
+
+def test_a_node_that_does_not_join_in_time_has_failed() -> None:
+    pool = Pool(booting=1, max_nodes=1)
+    pool.yard.submits(task("first"))
+    assert pool.orders() == PoolOrders(again_at=900.0)
+    pool.yard.passes(900)
+    assert pool.orders() == PoolOrders(again_at=960.0)
+    pool.yard.passes(60)
+    assert pool.orders() == PoolOrders(boot=(NodeId("pool-0001"),), release=(NodeId("new-0"),))
+
+
+def test_a_node_that_leaves_has_its_place_until_it_is_down() -> None:
+    pool = Pool(max_nodes=1)
+    pool.yard.submits(task("first"))
+    pool.hired = [Hired(NodeId("pool-0001"), HireState.LEAVING, 0.0)]
+    assert pool.booted() == 0
+    pool.hired = [Hired(NodeId("pool-0001"), HireState.GONE, 0.0)]
+    assert pool.booted() == 1
+
+
+def test_a_node_that_is_down_is_taken_out_of_the_yard_and_forgotten() -> None:
+    pool = Pool("pool-0001")
+    pool.hired = [Hired(NodeId("pool-0001"), HireState.GONE, 0.0), Hired(NodeId("pool-0002"), HireState.GONE, 0.0)]
+    assert pool.orders() == PoolOrders(remove=(NodeId("pool-0001"),), release=(NodeId("pool-0002"),))

@@ -1,0 +1,128 @@
+"""Quota: books against counting by hand."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
+from gpuyard.core.domain.values import MILLI, TenantId
+from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, UNLIMITED, ClassBook, TenantBook, set_parts
+
+LAB = TenantId("lab")
+lives = st.lists(
+    st.tuples(st.integers(1, 800).map(lambda half: half / 2), st.integers(0, 8000)), min_size=1, max_size=8
+)
+"""(so long, so many thousandths in use)"""
+
+
+def lived(book: TenantBook, life: list[tuple[float, int]], half_life: float = 1000.0) -> float:
+    """Let a tenant use so much for so long, one after the other; the instant at the end."""
+    at = book.since
+    for seconds, milli in life:
+        book.settle(at, half_life)
+        book.used = milli
+        at += seconds
+    return at
+
+
+@given(lives, st.floats(50.0, 5000.0))
+def test_usage_is_the_integral_of_what_ran_each_second_faded_by_its_age(
+    life: list[tuple[float, int]], half_life: float
+) -> None:
+    book = TenantBook(Tenant(LAB), 0.0)
+    end = lived(book, life, half_life)
+    book.settle(end, half_life)
+    integral, began, pieces = 0.0, 0.0, 400
+    for seconds, milli in life:
+        for piece in range(pieces):
+            middle = began + seconds * (piece + 0.5) / pieces
+            integral += milli / MILLI * seconds / pieces * 2.0 ** ((middle - end) / half_life)
+        began += seconds
+    assert book.usage == pytest.approx(integral, rel=1e-4, abs=1e-6)
+
+
+@given(lives)
+def test_settling_more_often_changes_nothing(life: list[tuple[float, int]]) -> None:
+    rarely, often = (TenantBook(Tenant(LAB, budget=Budget(1.0, 700.0)), 0.0) for _ in range(2))
+    end = lived(rarely, life)
+    lived(often, [(seconds / 4, milli) for seconds, milli in life for _ in range(4)])
+    for book in (rarely, often):
+        book.settle(end, 1000.0)
+    assert often.usage == pytest.approx(rarely.usage, rel=1e-9)
+    assert often.spent_gpu_seconds == pytest.approx(rarely.spent_gpu_seconds, rel=1e-9, abs=1e-6)
+    assert often.period_began == rarely.period_began
+
+
+def test_a_half_life_later_use_counts_half() -> None:
+    book = TenantBook(Tenant(LAB), 0.0)
+    book.used = 1000
+    book.settle(1.0, 100.0)
+    used, book.used = book.usage, 0
+    book.settle(101.0, 100.0)
+    assert book.usage == pytest.approx(used / 2)
+
+
+def spent_in_period(life: list[tuple[float, int]], at: float, period: float) -> float:
+    """GPU-seconds since the period under way began."""
+    began, spent, since = at // period * period, 0.0, 0.0
+    for seconds, milli in life:
+        spent += milli / MILLI * max(0.0, min(since + seconds, at) - max(since, began))
+        since += seconds
+    return spent
+
+
+@given(lives, st.integers(100, 900).map(float))
+def test_a_budget_is_what_is_left_of_the_period_under_way(life: list[tuple[float, int]], period: float) -> None:
+    book = TenantBook(Tenant(LAB, budget=Budget(2.0, period)), 0.0)
+    end = lived(book, life)
+    book.settle(end, 1000.0)
+    assert book.budget_left(end) == pytest.approx(7200.0 - spent_in_period(life, end, period), abs=1e-3)
+    assert book.renews_at(end) > end
+    assert book.renews_at(end) == pytest.approx((end // period + 1) * period)
+
+
+def test_what_runs_within_a_period_is_counted_before_it_is_settled() -> None:
+    book = TenantBook(Tenant(LAB, budget=Budget(1.0, 10_000.0)), 0.0)
+    book.used = 2000
+    assert book.budget_left(600.0) == 3600.0 - 1200.0
+
+
+def test_what_runs_on_into_a_new_period_is_counted_before_it_is_settled() -> None:
+    book = TenantBook(Tenant(LAB, budget=Budget(1.0, 1000.0)), 0.0)
+    book.used = 2000
+    before = book.budget_left(1600.0)
+    book.settle(1600.0, 1000.0)
+    assert before == book.budget_left(1600.0) == 3600.0 - 1200.0
+
+
+def test_without_a_budget_there_is_always_enough() -> None:
+    assert TenantBook(Tenant(LAB), 0.0).budget_left(1e9) == inf
+
+
+def test_limits_are_taken_over_in_thousandths_and_none_is_no_limit() -> None:
+    book = TenantBook(Tenant(LAB, 4, (("H100", 2),), 1), 0.0)
+    assert (book.limit, book.guarantee, book.model_limits) == (4000, 1000, {"H100": 2000})
+    book.set(Tenant(LAB))
+    assert (book.limit, book.guarantee, book.model_limits) == (UNLIMITED, 0, {})
+
+
+def test_without_a_split_neither_class_has_a_limit_or_a_claim() -> None:
+    online, batch = (ClassBook(CLASSES[place]) for place in (ONLINE, BATCH))
+    set_parts(online, batch, Split(mode=QuotaMode.NONE), 4)
+    for book in (online, batch):
+        assert (book.limit, book.guarantee) == (UNLIMITED, UNLIMITED)
+
+
+@given(st.integers(0, 200_000), st.integers(0, 1000), st.sampled_from((QuotaMode.STRICT, QuotaMode.BORROW)))
+def test_the_parts_always_add_up_to_all_gpus(total: int, online_milli: int, mode: QuotaMode) -> None:
+    online, batch = (ClassBook(CLASSES[place]) for place in (ONLINE, BATCH))
+    split = Split(online_milli / 1000, 1 - online_milli / 1000, mode)
+    set_parts(online, batch, split, total)
+    assert online.guarantee + batch.guarantee == total * MILLI
+    assert online.guarantee % MILLI == batch.guarantee % MILLI == 0
+    assert abs(online.guarantee - total * online_milli) <= MILLI / 2 + 1e-6
+    for book in (online, batch):
+        is_limited = mode is QuotaMode.STRICT and book.guarantee < total * MILLI
+        assert book.limit == (book.guarantee if is_limited else UNLIMITED)

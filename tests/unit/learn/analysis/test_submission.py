@@ -1,0 +1,204 @@
+"""What the yard would be asked to run, and that the parts of a script do what the script does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from gpuyard.learn.analysis.reading import analyze
+from gpuyard.learn.analysis.submission import Request
+from tests.unit.learn.analysis.test_programs import PREPARE, TRAIN
+
+PIPELINE = """
+import json
+import sys
+
+NAME = sys.argv[1] if len(sys.argv) > 1 else "nobody"
+
+def prepare(path):
+    with open(path, "w") as file:
+        json.dump([1, 2, 3], file)
+
+def greet(path, name):
+    with open(path, "w") as file:
+        file.write("hello " + name)
+
+def total(source, target):
+    with open(source) as file:
+        numbers = json.load(file)
+    with open(target, "w") as file:
+        json.dump(sum(numbers), file)
+
+def main():
+    suffix = ".json"
+    prepare("numbers" + suffix)
+    greet("greeting.txt", NAME)
+    total("numbers" + suffix, "total" + suffix)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def requests_of(path: Path, *words: str) -> dict[str, Request]:
+    return {request.name: request for request in analyze(path, words, python=sys.executable)[1]}
+
+
+def test_steps_that_hand_values_on_are_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("def f(): return 1\ndef g(x): return x\ny = f()\ng(y)\n")
+    [request] = requests_of(path, "--fast").values()
+    assert request.command == (sys.executable, "a.py", "--fast")
+    assert request.tasks == ("f", "g")
+    assert request.work_dir == str(tmp_path)
+
+
+def test_a_script_that_trains_is_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE.replace("json.dump(sum(numbers), file)", "loss = sum(numbers)\n        loss.backward()"))
+    [request] = requests_of(path, "you").values()
+    assert request.command == (sys.executable, "pipeline.py", "you")
+    assert (request.tasks, request.kind) == (("prepare", "greet", "total"), "training")
+
+
+def test_steps_that_meet_in_files_only_are_processes_of_their_own_and_do_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE)
+    made = requests_of(path, "you")
+    assert list(made) == ["prepare", "greet", "total"]
+    assert made["total"].after == ("prepare",)
+    assert made["greet"].after == ()
+    left = {"prepare": ["numbers.json"], "greet": ["greeting.txt"], "total": ["total.json"]}
+    for name, request in made.items():
+        before = {file.name for file in tmp_path.iterdir()}
+        subprocess.run(request.command, cwd=request.work_dir, check=True)
+        assert sorted({file.name for file in tmp_path.iterdir()} - before) == left[name]
+    assert (tmp_path / "total.json").read_text() == "6"
+    assert (tmp_path / "greeting.txt").read_text() == "hello you"
+
+
+def test_what_uses_names_of_a_part_belongs_to_it_whatever_they_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    body = """
+if __name__ == "__main__":
+    for name in ("x", "y"):
+        count = len(name)
+        greet(f"{name}.txt", name)
+    if count > 0:
+        print("greeted", name)
+    for name in ("numbers.json",):
+        prepare(name)
+"""
+    path.write_text(PIPELINE.partition("def main")[0] + body)
+    made = requests_of(path)
+    assert list(made) == ["greet", "prepare"]
+    assert made["greet"].array is None  # its last name is printed
+    said = subprocess.run(made["greet"].command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said == "greeted y\n"
+    assert sorted(file.name for file in tmp_path.glob("*.txt")) == ["x.txt", "y.txt"]
+    said = subprocess.run(made["prepare"].command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said == ""
+    assert (tmp_path / "numbers.json").exists()
+
+
+def test_what_fails_in_a_part_fails_with_the_line_of_the_script(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.py"
+    path.write_text(PIPELINE)
+    total = requests_of(path)["total"]
+    done = subprocess.run(total.command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert 'File "pipeline.py", line 16, in total' in done.stderr
+
+
+SWEEP = """
+import json
+import sys
+from pathlib import Path
+
+def train(rate, path):
+    Path(path).write_text(json.dumps(rate * 2))
+
+def gather():
+    found = [json.loads(path.read_text()) for path in sorted(Path(".").glob("run_*.json"))]
+    Path("all.json").write_text(json.dumps(found))
+
+for number, rate in enumerate([0.1, 0.2, 0.3]):
+    print("round", number)
+    train(rate, f"run_{number}.json")
+gather()
+"""
+
+
+def test_rounds_that_need_nothing_of_each_other_are_an_array(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.py"
+    path.write_text(SWEEP)
+    made = requests_of(path)
+    assert [(request.name, request.array, request.after) for request in made.values()] == [
+        ("train", 3, ()),
+        ("gather", None, ("train",)),
+    ]
+    for number in (2, 0, 1):
+        env = {**os.environ, "GPUYARD_ARRAY_INDEX": str(number)}
+        done = subprocess.run(made["train"].command, cwd=tmp_path, check=True, env=env, capture_output=True, text=True)
+        assert done.stdout == f"round {number}\n"
+    subprocess.run(made["gather"].command, cwd=tmp_path, check=True)
+    assert (tmp_path / "all.json").read_text() == "[0.2, 0.4, 0.6]"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('f"run_{number}.json"', "'run_x.json'"),  # every round writes the same file
+        ("[0.1, 0.2, 0.3]", "sys.argv"),  # nobody knows how many rounds there are
+        ("gather()\n", "print(rate)\ngather()\n"),  # a value of the last round is used
+    ],
+)
+def test_other_loops_are_no_array(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "sweep.py"
+    before, _, after = SWEEP.rpartition(old)
+    path.write_text(before + new + after)
+    assert all(request.array is None for request in requests_of(path).values())
+
+
+def test_programs_are_asked_for_by_their_class(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").write_text(PREPARE)
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "run.sh").write_text("python prepare.py\ntorchrun --nproc-per-node=2 train.py\n")
+    made = requests_of(tmp_path)
+    assert [(r.name, r.gpus, r.after, r.command) for r in made.values()] == [
+        ("prepare", 0, (), "python prepare.py"),
+        ("train", 2, ("prepare",), "torchrun --nproc-per-node=2 train.py"),
+    ]
+
+
+def test_a_shell_script_with_a_loop_nobody_can_count_is_asked_for_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "prepare.py").write_text(PREPARE)
+    (tmp_path / "run.sh").write_text("for i in *.csv; do\n  python prepare.py --out $i.npz\ndone\n")
+    [request] = requests_of(tmp_path).values()
+    assert request.command == ("bash", "run.sh")
+
+
+def test_targets_of_make_are_made_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(
+        dedent("""
+        .PHONY: first
+        first:
+        \techo 1 >> count
+        second: first
+        \tsort count > second
+        """)
+    )
+    made = requests_of(tmp_path)
+    assert made["second"].after == ("first",)
+    for request in made.values():
+        subprocess.run(request.command, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "second").read_text() == "1\n"  # what second needs was not made again
+
+
+def test_a_library_has_nothing_to_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("def f(): return 1\n")
+    assert requests_of(path) == {}

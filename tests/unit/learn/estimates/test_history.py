@@ -1,0 +1,115 @@
+"""Run times from history: what is most alike says most, late runs count more, and nine of ten end within the band."""
+
+from random import Random
+
+import pytest
+
+from gpuyard.core.domain.task import Estimate
+from gpuyard.learn.estimates.history import ENOUGH, MOST_KINDS, Asked, History
+
+ANN = Asked("ann", "", "train", 8.0)
+
+
+def told(history: History, asked: Asked = ANN) -> Estimate:
+    found = history.foresee(asked, 0.0)
+    assert found is not None
+    assert found.low_seconds <= found.seconds <= found.high_seconds
+    return found
+
+
+def test_nobody_knows_before_anything_has_ended() -> None:
+    history = History()
+    assert history.foresee(ANN, 0.0) is None
+    for _ in range(ENOUGH):
+        history.ended(ANN, 10.0, 0.0)
+    assert told(history).seconds == pytest.approx(10.0)
+
+
+def test_the_same_again_is_judged_by_itself_and_hardly_by_others() -> None:
+    history = History()
+    for _ in range(10):
+        history.ended(ANN, 100.0, 0.0)
+        history.ended(Asked("ann", "", "test", 1.0), 5.0, 0.0)
+        history.ended(Asked("bob", "", "train", 8.0), 50_000.0, 0.0)
+    found = told(history)
+    assert found.seconds == pytest.approx(100.0, rel=0.1)
+    assert found.runs == 10
+
+
+def test_somebody_new_is_judged_by_others_of_the_size() -> None:
+    history = History()
+    for seconds in (10.0, 20.0, 30.0) * 5:
+        history.ended(Asked("bob", "", "x", 8.0), seconds, 0.0)
+        history.ended(Asked("bob", "", "x", 1.0), 9_999.0, 0.0)
+    of_eight, of_one = told(history), told(history, ANN._replace(gpus=1.0))
+    assert of_eight.seconds < 60.0
+    assert of_one.seconds > 1_000.0
+    assert of_eight.runs == of_one.runs == 15
+
+
+def test_late_runs_count_more_than_early_ones() -> None:
+    rising, falling = History(), History()
+    for seconds in (1.0, 10.0, 100.0):
+        rising.ended(ANN, seconds, 0.0)
+        falling.ended(ANN, 101.0 - seconds, 0.0)
+    assert told(rising).seconds > 10.0
+    assert told(falling).seconds < 91.0
+
+
+def test_what_was_long_ago_is_forgotten() -> None:
+    history = History()
+    for _ in range(60):
+        history.ended(ANN, 1.0, 0.0)
+    for _ in range(60):
+        history.ended(ANN, 50.0, 0.0)
+    assert told(history).seconds == pytest.approx(50.0, rel=0.05)
+
+
+def test_runs_that_were_all_alike_leave_a_narrow_band_and_others_a_wide_one() -> None:
+    alike, unlike = History(), History()
+    for place in range(20):
+        alike.ended(ANN, 100.0, 0.0)
+        unlike.ended(ANN, 10.0 ** (place % 5), 0.0)
+    narrow, wide = told(alike), told(unlike)
+    assert narrow.high_seconds / narrow.low_seconds < 2.0
+    assert wide.high_seconds / wide.low_seconds > 1_000.0
+
+
+def test_what_was_never_seen_before_may_be_something_else_than_all_that_was() -> None:
+    history = History()
+    for _ in range(20):
+        history.ended(ANN, 100.0, 0.0)
+    found = told(history, ANN._replace(name="another"))
+    assert found.seconds == pytest.approx(100.0)
+    assert found.low_seconds < 20.0
+    assert found.high_seconds > 500.0
+
+
+def test_nine_of_ten_end_within_their_band_although_users_change_what_they_do() -> None:
+    luck, history = Random(4), History()
+    inside = high = 0
+    for place in range(4_000):
+        asked = Asked(f"user{luck.randrange(20)}", "", "", float(2 ** luck.randrange(4)))
+        seconds = luck.lognormvariate(5.0 + 3.0 * (place // 200 % 2), 1.5)
+        found = history.foresee(asked, 0.0)
+        history.ended(asked, seconds, 0.0, found)
+        if found is not None and place >= 500:
+            inside += found.low_seconds <= seconds <= found.high_seconds
+            high += seconds <= found.high_seconds
+    assert inside / 3_500 == pytest.approx(0.9, abs=0.01)
+    assert high / 3_500 == pytest.approx(0.95, abs=0.01)
+
+
+def test_what_users_said_themselves_does_not_stretch_the_band() -> None:
+    history = History()
+    for _ in range(100):
+        history.ended(ANN, 100.0, 0.0, Estimate(1.0, 1.0, 1.0))
+    assert told(history).high_seconds < 200.0
+
+
+def test_names_that_never_come_again_do_not_fill_the_memory() -> None:
+    history = History()
+    for place in range(MOST_KINDS + 100):
+        history.ended(Asked("ann", "", f"run-{place}", 1.0), 10.0, 0.0)
+    assert len(history._kinds) == MOST_KINDS
+    assert told(history, Asked("ann", "", "run-0", 1.0)).runs == 50

@@ -1,0 +1,117 @@
+"""Outlooks: from how long others like it ran, which tasks will soon be over."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuyard.core.domain.remaining_time import AGES, age_of, begins_after, level_of
+from gpuyard.learn.estimates.history import Asked
+from gpuyard.learn.estimates.remaining_time import KINDS, Outlooks, indices
+
+ANN, BOB = Asked("ann", "", "train", 8.0), Asked("bob", "", "train", 8.0)
+
+
+def others_end(outlooks: Outlooks, count: int) -> None:
+    """Tasks of people who have nothing to do with it, so that no kind has the most."""
+    for number in range(count):
+        outlooks.observe(Asked(f"user-{number % 3}", "", "", 1.0), 300.0)
+
+
+def level(outlooks: Outlooks, asked: Asked, ran_seconds: float) -> int:
+    found = outlooks.outlook(asked)
+    return found[min(age_of(ran_seconds), len(found) - 1)]
+
+
+def test_before_anything_has_ended_what_has_run_least_is_best() -> None:
+    found = Outlooks().outlook(ANN)
+    assert list(found) == sorted(found)
+    assert found[0] == 0
+    assert found[-1] == level_of(1e9)
+
+
+def test_whose_tasks_were_long_is_not_thought_to_be_done_soon() -> None:
+    outlooks = Outlooks()
+    for _ in range(30):
+        outlooks.observe(ANN, 50_000.0)
+        outlooks.observe(BOB, 30.0)
+    assert level(outlooks, ANN, 0.0) > level(outlooks, BOB, 0.0) == 0
+
+
+def test_what_mostly_fails_at_once_is_tried_and_then_known_to_be_long() -> None:
+    outlooks = Outlooks()
+    for _ in range(30):
+        outlooks.observe(ANN, 10.0)
+        outlooks.observe(ANN, 100_000.0)
+    others_end(outlooks, 60)
+    assert level(outlooks, ANN, 0.0) == 0
+    assert level(outlooks, ANN, 60.0) >= 3
+
+
+def test_a_long_task_that_is_nearly_through_goes_first_again() -> None:
+    outlooks = Outlooks()
+    for _ in range(200):
+        outlooks.observe(ANN, 17_000.0)
+    others_end(outlooks, 200)
+    assert level(outlooks, ANN, 16_384.0) < level(outlooks, ANN, 100.0)
+
+
+def test_somebody_new_is_judged_by_all_and_then_by_what_is_their_own() -> None:
+    outlooks = Outlooks()
+    for number in range(50):
+        outlooks.observe(Asked(f"user-{number % 5}", "", "", 8.0), 50_000.0)
+        outlooks.observe(BOB, 50_000.0)
+    assert outlooks.outlook(ANN) == outlooks.outlook(Asked("carl", "", "", 1.0))
+    assert level(outlooks, ANN, 0.0) > 0
+    for _ in range(20):
+        outlooks.observe(ANN, 20.0)
+    assert level(outlooks, ANN, 0.0) == 0
+    assert level(outlooks, BOB, 0.0) > 0
+
+
+def test_habits_change_and_so_does_the_outlook() -> None:
+    outlooks = Outlooks()
+    for _ in range(3000):
+        outlooks.observe(ANN, 20.0)
+    for _ in range(6000):
+        outlooks.observe(ANN, 90_000.0)
+    others_end(outlooks, 600)
+    assert level(outlooks, ANN, 0.0) >= 3
+
+
+def test_where_most_tasks_are_of_one_kind_nothing_is_foreseen_of_it() -> None:
+    outlooks = Outlooks()
+    for _ in range(20):
+        outlooks.observe(ANN, 20.0)
+    outlooks.observe(BOB, 20.0)
+    assert outlooks.outlook(ANN) == ()
+    assert outlooks.outlook(BOB) != ()
+
+
+def test_of_a_task_that_is_nobodys_nothing_is_foreseen() -> None:
+    outlooks = Outlooks()
+    for _ in range(10):
+        outlooks.observe(Asked(gpus=1.0), 20.0)
+    assert outlooks.outlook(Asked(gpus=1.0)) == ()
+
+
+def test_names_that_are_never_used_again_are_forgotten() -> None:
+    outlooks = Outlooks()
+    outlooks.observe(BOB, 90_000.0)
+    for number in range(KINDS + 10):
+        outlooks.observe(Asked("ann", "", f"run-{number}", 1.0), 20.0)
+    assert len(outlooks) == KINDS
+    assert len(outlooks.outlook(BOB)) <= AGES
+
+
+@given(st.lists(st.floats(1e-4, 0.6), min_size=AGES, max_size=AGES))
+def test_the_index_is_the_best_price_of_an_end_over_all_ages_at_which_one_could_stop(parts: list[float]) -> None:
+    for age, found in enumerate(indices(parts)):
+        best, spent, alive = inf, 0.0, 1.0
+        for later in range(age, AGES):
+            width = begins_after(later + 1) - begins_after(later)
+            spent += alive * width * (1 - parts[later] / 2)
+            alive *= 1 - parts[later]
+            best = min(best, spent / (1 - alive))
+        assert found == pytest.approx(best, rel=1e-4)

@@ -1,0 +1,177 @@
+"""Files of profiles, known by their columns."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance.dataset import read, together
+from gpuyard.learn.performance.gpu_specs import Specs, shipped
+from gpuyard.learn.performance.rooflines import ROOFLINES
+from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.sources import SOURCES
+from tests.unit.learn.performance.worlds import COLUMNS, write
+
+EXAMPLES: dict[str, tuple[str, str, str]] = {
+    "timm": (
+        "network",
+        "gpu,mode,precision,layout,torch,cuda,compiled,model,img_size,batch_size,gmacs_per_sample,mactivations_per_sample,params_m,samples_per_sec,step_time_ms,family",
+        "RTX3090,infer,amp_fp16,nchw,113,117,0,resnet50,224,1024,4.11,11.11,25.56,2258.89,453.305,resnet",
+    ),
+    "neusight_e2e": (
+        "network",
+        "gpu,model,mode,seqlen,batch,option,num_layer,measured_ms",
+        "A100-40GB-PCIe,bert_large,inf,512,8,,24.0,205.506",
+    ),
+    "neusight_conv": (
+        "neusight_conv",
+        "gpu,op,source_split,B,Input_Channel,Output_Channel,Kernel_Size,Input_Size,Stride,Padding,latency_ms",
+        "P4,conv,train,1,3,829,3,107,1,1,0.258101",
+    ),
+    "neusight_matmul": (
+        "neusight_matmul",
+        "gpu,op,source_split,B,M,N,K,latency_ms",
+        "T4,bmm,test,12,64,196,196,0.0659",
+    ),
+    "neusight_vector": ("neusight_vector", "gpu,op,source_split,B,H,latency_ms", "T4,add,test,16384,768,0.125978"),
+    "aiconfigurator_gemm": ("aiconfigurator_gemm", "gpu,dtype,m,n,k,latency_ms", "L40S,fp8,1,32,32,0.0024773"),
+    "aiconfigurator_attention": (
+        "aiconfigurator_attention",
+        "gpu,phase,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,window_size,latency_ms",
+        "H100-SXM,generation,4,1,1024,96,8,128,0,0.2",
+    ),
+    "vidur_llm_layers": (
+        "vidur_layers",
+        "gpu,model,op,n_head,n_kv_head,n_embd,n_expanded_embd,vocab_size,use_gated_mlp,num_tokens,num_tensor_parallel_workers,latency_ms",
+        "A40,phi-2,mlp_up_proj,32,32,2560,10240,51200,False,4096,1,0.078",
+    ),
+    "schedtune_peak_memory": (
+        "memory",
+        "model,batch_size,activations_mb,parameters_mb,input_mb,peak_mem_mib,cuda_cores,mem_bw_gbs,mem_clock_mhz,tensor_cores,sm_count",
+        "resnet18,8,227.25,44.59,4.59,824,2496,240.6,5012,0,13",
+    ),
+    "gavel_isolated_throughput": (
+        "gavel_jobs",
+        "gpu,consolidated,model,batch_size,n_gpus,steps_per_sec",
+        "K80,1,ResNet-18,16.0,1,4.90704",
+    ),
+    "gavel_colocated_pairs": (
+        "gavel_jobs",
+        "gpu,job_a,n_gpus_a,job_b,n_gpus_b,steps_per_sec_a,steps_per_sec_b",
+        "K80,ResNet-18 (batch size 16),1,A3C,1,2.5,3.1",
+    ),
+    "gpuyard": (
+        "network",
+        "model,family,kind,size,mode,batch,precision,compiled,gpu,driver,torch,measured_on,steps,step_ms,memory_reserved_mib,utilisation",
+        "torchvision/resnet50,resnet,image,224,train,64,amp,false,NVIDIA H200,580,2.11.0+cu130,2026-11-15,36,83.2,6912,0.93",
+    ),
+}
+
+
+def file_of(source: str, folder: Path) -> Path:
+    _, columns, row = EXAMPLES[source]
+    return write(folder / "rows.csv", columns.split(","), [row.split(",")])
+
+
+def test_every_source_has_an_example() -> None:
+    assert EXAMPLES.keys() == SOURCES.keys()
+
+
+@pytest.mark.parametrize("source", EXAMPLES)
+def test_a_file_is_known_by_its_columns_and_its_rows_have_features(source: str, tmp_path: Path) -> None:
+    parts = read(file_of(source, tmp_path))
+    assert parts[0].kind == EXAMPLES[source][0]
+    for rows in parts:
+        base, columns = ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))
+        assert (base > 0).all()
+        assert (rows.measured > 0).all()
+        assert all(len(values) == len(rows) and np.isfinite(values).all() for values in columns.values())
+        assert ROOFLINES[rows.kind].gives_away <= columns.keys() | rows.words.keys()
+
+
+def test_a_gpu_twice_as_fast_in_all_has_half_the_roofline(tmp_path: Path) -> None:
+    (rows,) = read(file_of("timm", tmp_path))
+    sheet = shipped().find("RTX3090")
+    twice = ("fp16_dense_tflops", "fp32_tflops", "mem_bw_gbs", "tdp_w")
+    faster = Specs([msgspec.structs.replace(sheet, **{name: 2 * getattr(sheet, name) for name in twice})])
+    features = ROOFLINES["network"].features
+    assert features(rows, Chips.of(rows, faster))[0] == pytest.approx(
+        features(rows, Chips.of(rows, shipped()))[0] / 2, rel=0.02
+    )
+
+
+def test_packed_files_are_read_as_well(tmp_path: Path) -> None:
+    plain = file_of("neusight_matmul", tmp_path)
+    packed = tmp_path / "rows.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read(packed)[0].measured == pytest.approx(read(plain)[0].measured)
+
+
+def test_a_model_that_says_nothing_of_itself_is_looked_up_by_its_name(tmp_path: Path) -> None:
+    _, columns, row = EXAMPLES["timm"]
+    unsaid = row.replace("4.11,11.11", ",").split(",")
+    nobody = [cell.replace("resnet50", "nobody_knows_it") for cell in unsaid]
+    (rows,) = read(write(tmp_path / "rows.csv", columns.split(","), [unsaid, nobody]))
+    assert rows.words["model"].tolist() == ["resnet50"]
+
+
+def test_a_file_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
+    _, columns, row = EXAMPLES["timm"]
+    nobody = row.replace("4.11,11.11", ",").replace("resnet50", "nobody_knows_it").split(",")
+    with pytest.raises(WrongInput, match="nobody has counted what nobody_knows_it is made of"):
+        read(write(tmp_path / "rows.csv", columns.split(","), [nobody]))
+    _, columns, row = EXAMPLES["neusight_e2e"]
+    with pytest.raises(WrongInput, match="has no model on one GPU whose size is known: bert_large"):
+        read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("bert_large", "new_large").split(",")]))
+    _, columns, row = EXAMPLES["gpuyard"]
+    with pytest.raises(WrongInput, match="line 2: nobody has counted what torchvision/new"):
+        read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("resnet50", "new").split(",")]))
+
+
+def test_rows_of_one_kind_from_several_files_come_together(tmp_path: Path) -> None:
+    parts = (
+        read(file_of("timm", tmp_path))
+        + read(file_of("gpuyard", tmp_path))
+        + read(file_of("schedtune_peak_memory", tmp_path))
+    )
+    kinds = together(parts)
+    assert {kind: len(rows) for kind, rows in kinds.items()} == {"network": 2, "memory": 2, "utilisation": 1}
+    assert kinds["network"].works is not None
+    groups, row = kinds["network"].works.flat()
+    assert groups.shape == (5, len(row))
+    assert set(row.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "sentence"),
+    [
+        (COLUMNS[:-1], [], r"has no column latency_ms \(it looks like neusight_matmul"),
+        (COLUMNS, [], "has no rows"),
+        (COLUMNS, [["T4", "bmm", 1, 2, 3, 4, "nan"]], "line 2: latency_ms must be a number above 0, not 'nan'"),
+        (
+            COLUMNS,
+            [["T4", "bmm", 1, 2, 3, 4, 0.1], ["T4", "bmm", 1, "", 3, 4, 0.1]],
+            "line 3: M must be a number above 0",
+        ),
+        (COLUMNS, [["T4", "bmm", 1]], "line 2: 3 columns where 7 are named"),
+        ((), [], "is empty"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_place(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], sentence: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    write(file, columns, rows) if columns else file.write_text("")
+    with pytest.raises(WrongInput, match=f"rows.csv.*{sentence}"):
+        read(file)
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv.gz"
+    file.write_bytes(b"\x00\x01 no gzip")
+    with pytest.raises(WrongInput, match="is not a table of CSV"):
+        read(file)

@@ -1,0 +1,47 @@
+"""The rows that are in the repository, and the model that ships: generous bounds that a change for the worse would break."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuyard.learn.performance import dataset, evaluation
+from gpuyard.learn.performance import model as performance_model
+from gpuyard.learn.performance.calibration import read_peaks
+from gpuyard.learn.performance.dataset import Rows
+from gpuyard.learn.performance.gpu_specs import shipped
+
+PROFILES = Path(__file__).parents[3] / "profiles"
+NEW = ("resnet", "bert", "vit", "decoder", "mobilenet", "diffusion")
+BOUNDS = {"network": 0.28, "memory": 0.20, "utilisation": 0.30}
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Rows]:
+    return dataset.together(dataset.read(PROFILES / "h200.csv"))
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, Rows]) -> None:
+    new = np.isin(rows[kind].family, NEW)
+    told = evaluation.between({kind: rows[kind].take(~new)}, {kind: rows[kind].take(new)}, shipped())
+    said = evaluation.report(told)
+    assert said["rows"] > 300
+    assert said["mape"] < BOUNDS[kind]
+    assert 0.65 < said["band_coverage"] < 0.99
+    assert set(said["by_head"]) == {"known"}
+
+
+def test_the_model_that_ships_has_learnt_these_rows(rows: dict[str, Rows]) -> None:
+    model = performance_model.load(performance_model.SHIPPED)
+    assert model.trained_on["memory"] > len(rows["memory"]) == 2108
+    for kind, most in {"network": 0.15, "memory": 0.12, "utilisation": 0.15}.items():
+        said = model.predict(rows[kind])
+        assert set(said.head.tolist()) == {"familiar"}
+        assert performance_model.accuracy(rows[kind].measured, said)["mape"] < most
+
+
+def test_the_peaks_beside_them_are_those_of_a_gpu_that_is_known() -> None:
+    measured = shipped().with_peaks(read_peaks(PROFILES / "calibration-h200.json")).find("H200")
+    assert measured.launch_us == 6.64
+    assert 0.7 < measured.sustained_tflops("bf16") / measured.tflops("bf16") < 1.0

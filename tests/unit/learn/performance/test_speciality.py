@@ -1,0 +1,180 @@
+"""A kind of work, learnt: on GPUs that were measured, on others, and on those that were measured a little."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance import evaluation, kind_model
+from gpuyard.learn.performance import model as performance_model
+from gpuyard.learn.performance.dataset import Rows, read, together
+from gpuyard.learn.performance.gpu_specs import Gpu, Specs
+from gpuyard.learn.performance.model import Performance, accuracy
+from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind_model, "THREADS", 1)
+
+
+def measured(folder: Path, gpus: list[Gpu], count: int, seed: int = 1, slower: float = 1.0) -> Rows:
+    return read(write(folder / f"{seed}.csv", COLUMNS, products(gpus, count, seed, slower=slower)))[0]
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Performance:
+    kind_model.THREADS = 1
+    rows = measured(tmp_path_factory.mktemp("rows"), [SLOW, MIDDLE, FAST], 400)
+    return Performance.learnt({rows.kind: rows}, SPECS)
+
+
+def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(learnt: Performance, tmp_path: Path) -> None:
+    rows = measured(tmp_path, [SLOW, FAST], 150, seed=2)
+    told = accuracy(rows.measured, learnt.predict(rows))
+    assert told["mape"] < 0.08
+    assert 0.7 < told["band_coverage"] < 0.97
+    assert set(learnt.predict(rows).head.tolist()) == {"known"}
+
+
+def test_a_gpu_that_nobody_has_measured_is_foreseen_by_its_sheet(tmp_path: Path) -> None:
+    train, test = measured(tmp_path, [SLOW, FAST], 400), measured(tmp_path, [MIDDLE], 150, seed=2)
+    said = Performance.learnt({train.kind: train}, SPECS).predict(test)
+    assert set(said.head.tolist()) == {"strange"}
+    assert accuracy(test.measured, said)["mape"] < 0.15
+
+
+def test_a_few_rows_measured_on_a_gpu_put_its_predictions_right(tmp_path: Path) -> None:
+    train = measured(tmp_path, [SLOW, FAST], 400)
+    few = measured(tmp_path, [MIDDLE], 30, seed=2, slower=1.6)
+    test = measured(tmp_path, [MIDDLE], 150, seed=3, slower=1.6)
+    by_sheet = Performance.learnt({train.kind: train}, SPECS).predict(test)
+    corrected = Performance.learnt(together([train, few]), SPECS).predict(test)
+    assert set(corrected.head.tolist()) == {"corrected"}
+    assert accuracy(test.measured, corrected)["mape"] < 0.5 * accuracy(test.measured, by_sheet)["mape"]
+
+
+def test_a_band_is_around_its_middle(learnt: Performance, tmp_path: Path) -> None:
+    said = learnt.predict(measured(tmp_path, [MIDDLE], 50, seed=4))
+    assert (said.low <= said.middle).all()
+    assert (said.middle <= said.high).all()
+
+
+def test_the_same_rows_teach_the_same(tmp_path: Path) -> None:
+    rows = measured(tmp_path, [SLOW, FAST], 100)
+    first, second = (Performance.learnt({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
+    assert (first == second).all()
+
+
+def test_a_model_says_the_same_after_it_was_written_and_read(learnt: Performance, tmp_path: Path) -> None:
+    rows, file = measured(tmp_path, [SLOW, MIDDLE], 50, seed=5), tmp_path / "yard.model"
+    learnt.save(file)
+    again = performance_model.load(file)
+    assert again.predict(rows).middle == pytest.approx(learnt.predict(rows).middle)
+    assert again.predict(rows).low == pytest.approx(learnt.predict(rows).low)
+    assert again.specs.gpus == SPECS.gpus
+
+
+def test_a_model_of_another_version_is_refused(
+    learnt: Performance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "yard.model"
+    monkeypatch.setattr(performance_model, "VERSION", 99)
+    learnt.save(file)
+    monkeypatch.undo()
+    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 3"):
+        performance_model.load(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"something else", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])
+def test_what_is_no_model_is_said_to_be_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "yard.model").write_bytes(content)
+    with pytest.raises(WrongInput, match=r"yard.model is no model of gpuyard's"):
+        performance_model.load(tmp_path / "yard.model")
+
+
+def test_a_kind_that_was_not_learnt_is_named(learnt: Performance, tmp_path: Path) -> None:
+    (rows,) = read(write(tmp_path / "v.csv", ("gpu", "op", "B", "H", "latency_ms"), [["slow-1", "add", 10, 10, 0.1]]))
+    with pytest.raises(WrongInput, match="has learnt neusight_matmul, and nothing of neusight_vector"):
+        learnt.predict(rows)
+
+
+@pytest.mark.parametrize("split", evaluation.SPLITS)
+def test_what_is_predicted_was_left_out_and_every_row_is_predicted_once(split: str, tmp_path: Path) -> None:
+    rows = measured(tmp_path, [SLOW, MIDDLE], 60)
+    group = {"random": np.arange(len(rows)).astype(np.str_), "family": rows.family, "gpu": rows.gpu}[split]
+    seen = np.zeros(len(rows), dtype=np.int64)
+    for held, shown in evaluation.parts(rows, split, seed=1, samples=0):
+        assert not shown.any()
+        assert not set(group[held].tolist()) & set(group[~held].tolist())
+        seen += held
+    assert (seen == 1).all()
+
+
+def test_samples_of_a_gpu_are_shown_and_not_predicted(tmp_path: Path) -> None:
+    rows = measured(tmp_path, [SLOW, MIDDLE], 60)
+    for held, shown in evaluation.parts(rows, "gpu", seed=1, samples=20):
+        assert shown.sum() == 20
+        assert not (held & shown).any()
+        assert len(set(rows.gpu[held | shown].tolist())) == 1
+
+
+def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
+    train, test = measured(tmp_path, [SLOW, FAST], 100), measured(tmp_path, [SLOW, FAST], 20, seed=2)
+    figures = evaluation.report(evaluation.between({train.kind: train}, {test.kind: test}, SPECS))
+    assert figures["rows"] == 40
+    assert {name: one["rows"] for name, one in figures["by_gpu"].items()} == {"slow-1": 20, "fast-1": 20}
+    assert figures.keys() >= {"mape", "median_ape", "within_20", "band_coverage", "by_gpu", "by_kind"}
+
+
+def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tmp_path: Path) -> None:
+    board = msgspec.structs.replace(MIDDLE, compute_capability="9.0")
+    other = msgspec.structs.replace(board, gpu="middle-2", mem_bw_gbs=900.0, sm_count=75)
+    specs = Specs([SLOW, board, other, FAST])
+    train = read(
+        write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 300), *products([board], 300, 2, slower=1.6)])
+    )[0]
+    test = measured(tmp_path, [other], 150, seed=3, slower=1.6)
+    said = Performance.learnt({train.kind: train}, specs).predict(test)
+    assert set(said.head.tolist()) == {"twin"}
+    assert accuracy(test.measured, said)["mape"] < 0.12
+
+
+def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: Path) -> None:
+    def noisy(count: int, seed: int) -> list[tuple[object, ...]]:
+        luck = Random(seed)
+        return [
+            (*row[:-1], float(str(row[-1])) * luck.lognormvariate(0.0, 0.4)) for row in products([MIDDLE], count, seed)
+        ]
+
+    train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *noisy(450, 2)]))[0]
+    test = read(write(tmp_path / "s.csv", COLUMNS, noisy(400, 3)))[0]
+    said = Performance.learnt({train.kind: train}, SPECS).predict(test)
+    assert set(said.head.tolist()) == {"known"}
+    assert 0.72 < accuracy(test.measured, said)["band_coverage"] < 0.93
+
+
+def test_where_not_all_rows_are_used_a_gpu_with_few_keeps_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind_model, "MOST", dict.fromkeys(kind_model.MOST, 600))
+    train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *products([MIDDLE], 450, 2)]))[0]
+    said = Performance.learnt({train.kind: train}, SPECS)
+    test = measured(tmp_path, [MIDDLE], 150, seed=3)
+    assert accuracy(test.measured, said.predict(test))["mape"] < 0.09
+    assert set(said.specialities[train.kind].bands["known"]) == {"", "slow-1", "middle-1", "fast-1"}
+
+
+def test_a_band_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -> None:
+    rows = measured(tmp_path, [SLOW], 60)
+    alone = kind_model.fit(replace(rows, family=np.full(len(rows), "one")), SPECS)
+    assert alone.bands["known"][""][0] < 0.0 < alone.bands["known"][""][1]
+
+
+def test_a_handful_of_rows_teaches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(WrongInput, match="There are 4 rows of neusight_matmul to learn from, and it takes 10"):
+        kind_model.fit(measured(tmp_path, [SLOW], 4), SPECS)

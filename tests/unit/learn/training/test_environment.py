@@ -1,0 +1,77 @@
+"""The yard as an environment: the engine's own questions, and rewards that add up to what is measured."""
+
+from math import exp, inf
+
+import numpy as np
+import pytest
+
+from gpuyard.learn.training.environment import MOST, YardEnv
+from gpuyard.learn.training.regimes import Regime
+
+DESK = Regime("desk", "1x2:new+1x2:old", 0.7, {"new": (1.0, 1.0), "old": (0.2, 0.6)}, jobs=60)
+
+
+def env_of(regime: Regime = DESK, horizon: float = inf) -> YardEnv:
+    return YardEnv(lambda seed: regime.workload(seed, {}), horizon=horizon)
+
+
+def last(mask: np.ndarray) -> int:
+    return int(mask.sum()) - 1
+
+
+def played(env: YardEnv, seed: int, *, waits: bool) -> tuple[float, dict[str, float], list[np.ndarray]]:
+    """All rewards of an episode, what is said at its end, and what was seen."""
+    seen, info = env.reset(seed=seed)
+    total, over, rows = info["reward"], False, []
+    while not over:
+        rows.append(seen["candidates"])
+        seen, reward, over, _, info = env.step(last(seen["mask"]) if waits else 0)
+        total += float(reward)
+    return total, info, rows
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_rewards_add_up_to_minus_all_completion_times(waits: bool) -> None:
+    total, info, _ = played(env_of(), 3, waits=waits)
+    assert total == pytest.approx(-60 * info["avg_jct_s"])
+
+
+def test_the_first_candidate_is_what_the_engine_does_without_advice() -> None:
+    _, info, _ = played(env_of(), 3, waits=False)
+    assert info["avg_jct_s"] == pytest.approx(info["reference_jct_s"])
+
+
+@pytest.mark.parametrize("horizon", [inf, 50_000.0])
+def test_shaped_rewards_are_nothing_while_the_first_candidate_is_taken(horizon: float) -> None:
+    env = env_of(horizon=horizon)
+    _, info = env.reset(seed=5)
+    over = False
+    while not over:
+        potential = info["potential"]
+        _, reward, over, _, info = env.step(0)
+        shaped = float(reward) + exp(-info["seconds"] / horizon) * info["potential"] - potential
+        assert shaped == pytest.approx(0.0, abs=1e-5)
+
+
+def test_the_same_seed_is_the_same_episode() -> None:
+    one, two = played(env_of(), 4, waits=True), played(env_of(), 4, waits=True)
+    assert one[0] == two[0]
+    assert all(np.array_equal(row, other) for row, other in zip(one[2], two[2], strict=True))
+
+
+def test_what_is_seen_is_in_the_spaces_and_what_is_not_there_is_masked() -> None:
+    env = env_of()
+    seen, _ = env.reset(seed=3)
+    assert env.observation_space.contains(seen)
+    assert env.action_space.n == MOST  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="there is no candidate"):
+        env.step(MOST - 1)
+    env.close()
+
+
+def test_an_episode_can_be_given_up() -> None:
+    env = env_of()
+    env.reset(seed=3)
+    first = env.reset(seed=4)[0]
+    env.close()
+    assert np.array_equal(first["candidates"], env_of().reset(seed=4)[0]["candidates"])

@@ -1,0 +1,75 @@
+"""What attempts took of their GPUs, as their node saw it."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.core.domain.actual import Actual
+from gpuyard.core.domain.values import GpuHealth
+from gpuyard.live.agent.actuals import LAST_BYTES, Actuals, ran_out_of_memory
+from gpuyard.live.agent.inventory import CardUse
+from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.telemetry import Gpu, GpuUser, Occupant
+
+ONE, TWO = Key(1, 1), Key(2, 1)
+
+
+def gpu(index: int, busy: float | None = None, **memory_mib: int) -> Gpu:
+    keys = {"one": ONE, "two": TWO, "other": None}
+    users = tuple(GpuUser(10, mib, "ann", False, keys[name.split("_")[0]]) for name, mib in memory_mib.items())
+    return Gpu(CardUse(index, busy), GpuHealth.OK, "", users)
+
+
+def test_the_most_memory_on_any_of_its_gpus_is_remembered() -> None:
+    actuals, holder = Actuals(), Occupant(ONE, 10, (0, 1))
+    actuals.look([gpu(0, one=300, one_child=200), gpu(1, one=400, other=9000)], [holder])
+    actuals.look([gpu(0, one=100), gpu(1, one=450)], [holder])
+    assert actuals.of(ONE) == Actual(500)
+    actuals.forget(ONE)
+    assert actuals.of(ONE) is None
+
+
+def test_how_busy_its_gpus_were_is_an_average_over_all_looks() -> None:
+    actuals, holder = Actuals(), Occupant(ONE, 10, (0, 1))
+    actuals.look([gpu(0, 100.0), gpu(1, 50.0), gpu(2, 7.0)], [holder])
+    actuals.look([gpu(0, 0.0), gpu(1, 50.0), gpu(2, 7.0)], [holder])
+    assert actuals.of(ONE) == Actual(None, 50.0)
+
+
+def test_who_shares_a_gpu_has_memory_of_its_own_and_nobody_knows_how_busy_it_is() -> None:
+    actuals = Actuals()
+    holders = [Occupant(ONE, 10, (0,), whole=False), Occupant(TWO, 11, (0,), whole=False)]
+    actuals.look([gpu(0, 90.0, one=300, two=700)], holders)
+    assert (actuals.of(ONE), actuals.of(TWO)) == (Actual(300), Actual(700))
+
+
+def test_memory_on_a_gpu_that_it_does_not_hold_is_not_its_own() -> None:
+    actuals = Actuals()
+    actuals.look([gpu(0, one=300), gpu(1, one=900)], [Occupant(ONE, 10, (0,))])
+    assert actuals.of(ONE) == Actual(300)
+
+
+@pytest.mark.parametrize(("said", "peak"), [("1200", 1200), ("", None), ("much", None), ("-5", None)])
+def test_on_virtual_cards_a_task_says_what_it_would_take(said: str, peak: int | None) -> None:
+    actuals = Actuals()
+    actuals.said(ONE, {"VIRTUAL_GPU_MEMORY_MIB": said})
+    assert actuals.of(ONE) == (None if peak is None else Actual(peak))
+
+
+@pytest.mark.parametrize(
+    ("words", "full"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", True),
+        ("RuntimeError: CUDA error: out of memory (cudaErrorMemoryAllocation)", True),
+        ("torch.cuda.OutOfMemoryError", True),
+        ("MemoryError", False),
+        ("Killed", False),
+    ],
+)
+def test_running_out_of_gpu_memory_is_told_by_the_end_of_the_output(tmp_path: Path, words: str, full: bool) -> None:
+    output = tmp_path / "1.1.log"
+    output.write_text(f"epoch 1\nTraceback\n{words}\n")
+    assert ran_out_of_memory(output) is full
+    output.write_text(words + "\n" + "it was caught, and this is something else\n" * (LAST_BYTES // 40))
+    assert not ran_out_of_memory(output)
+    assert not ran_out_of_memory(tmp_path / "none.log")

@@ -1,0 +1,72 @@
+"""What an agent says of a scheduler that has gone or can not be reached."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from structlog.testing import capture_logs
+
+from gpuyard.live.agent import failures, main
+from gpuyard.live.agent.settings import load_agent_settings
+from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, meanwhile, played
+
+
+def broken(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details, None)
+
+
+REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9090: Failed to connect to remote host: connect: Connection refused (111)"
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "stood", "sentence"),
+    [
+        (UNAVAILABLE, REFUSED, False, "Nothing listens at h:9090."),
+        (UNAVAILABLE, "Cancelling all calls", True, "The scheduler closed the connection."),
+        (UNAVAILABLE, "Socket closed", True, "The scheduler closed the connection."),
+        (grpc.StatusCode.UNKNOWN, "Stream removed (Socket closed)", True, "The scheduler closed the connection."),
+        (UNAVAILABLE, "Socket closed", False, "What listens at h:9090 closed the connection."),
+        (UNAVAILABLE, "keepalive watchdog timeout", True, "No answer from h:9090 came in time."),
+        (UNAVAILABLE, "DNS resolution failed for h:9090: C-ares status", False, "The host name h can not be resolved."),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", False, "No answer from h:9090 came in time."),
+        (UNAVAILABLE, "The disk is full.", False, "The disk is full."),
+        (grpc.StatusCode.FAILED_PRECONDITION, "This session is over.", True, "This session is over."),
+    ],
+)
+def test_failures_of_grpc_are_told_in_plain_sentences(
+    code: grpc.StatusCode, details: str, stood: bool, sentence: str
+) -> None:
+    error = broken(code, details)
+    assert failures.sentence(error, "h:9090", stood=stood) == sentence
+    assert failures.raw(error) == f"{code.name}: {details}"
+
+
+def test_a_connection_that_breaks_is_logged_as_gone_and_then_as_out_of_reach(work_dir: Path) -> None:
+    async def story() -> list[dict[str, str]]:
+        async with AsyncExitStack() as stack:
+            scheduler, address = await stack.enter_async_context(played())
+            env = {
+                "GPUYARD_AGENT__JOIN_TOKEN": TOKEN,
+                "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",
+                "GPUYARD_SCHEDULER__MASTER_ADDRESS": address,
+                "GPUYARD_SCHEDULER__RETRY_INTERVAL": "100ms",
+                "GPUYARD_GPU__VIRTUAL": "1",
+                "GPUYARD_EXECUTOR__WORK_DIR": str(work_dir),
+            }
+            with capture_logs() as logs:
+                async with meanwhile(main.run(load_agent_settings(None, env))), asyncio.timeout(PATIENCE_SECONDS):
+                    await scheduler.heartbeats.get()
+                    await stack.aclose()
+                    while not any(line["event"] == "scheduler_out_of_reach" for line in logs):
+                        await asyncio.sleep(0.01)
+            told = [dict(line) for line in logs if line["event"] in {"scheduler_gone", "scheduler_out_of_reach"}]
+            assert told[1]["message"] == f"Nothing listens at {address}."
+            return told
+
+    gone, _, *_ = asyncio.run(story())
+    assert (gone["event"], gone["message"]) == ("scheduler_gone", "The scheduler closed the connection.")
+    assert gone["error"].startswith("UNAVAILABLE: ")

@@ -1,0 +1,68 @@
+"""A full disk on the node costs nobody who runs anything."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor.messages import Ending, Phase
+from tests.unit.live.agent.small_disk import SmallDisk, mounted
+from tests.unit.live.agent.supervised import Supervised
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with mounted(tmp_path / "small") as disk:
+        yield disk
+
+
+@pytest.fixture
+def supervised(disk: SmallDisk) -> Iterator[Supervised]:
+    supervised = Supervised(disk.folder / "work")
+    yield supervised
+    disk.make_room()
+    supervised.clean_up()
+
+
+def test_a_supervisor_that_is_replaced_on_a_full_disk_keeps_exit_codes(
+    disk: SmallDisk, supervised: Supervised, tmp_path: Path
+) -> None:
+    key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7", cwd=str(tmp_path))
+    before = supervised.pid
+    disk.fill()
+    supervised.send(said.Replace())
+    with pytest.raises(AssertionError, match="hung up"):
+        supervised.hears(said.NotReplaced)
+    supervised.begin()
+    assert supervised.pid == before
+    (tmp_path / "go").touch()
+    assert supervised.end_of(key).exit_code == 7
+
+
+def test_what_ends_on_a_full_disk_is_written_down_when_there_is_room(disk: SmallDisk, supervised: Supervised) -> None:
+    runs, ends = supervised.runs("exec sleep 600"), supervised.runs("exec sleep 600")
+    disk.fill()
+    supervised.kill()
+    assert {held.phase for held in supervised.begin().attempts} == {Phase.RUNNING}
+    supervised.send(said.Stop(ends))
+    assert supervised.end_of(ends).ending == Ending.STOPPED
+    disk.make_room()
+    supervised.end_of(supervised.launches("true"))
+    supervised.kill()
+    held = {held.key: held.end for held in supervised.begin().attempts}
+    assert held[runs] is None
+    end = held[ends]
+    assert isinstance(end, said.Ended)
+    assert end.ending == Ending.STOPPED
+
+
+def test_what_a_node_is_a_witness_of_is_written_down_when_there_is_room(disk: SmallDisk) -> None:
+    witness = Witness(disk.folder / "node")
+    witness.memory.epoch = 3
+    disk.fill()
+    witness.save()
+    disk.make_room()
+    witness.save()
+    assert Witness(disk.folder / "node").memory == witness.memory

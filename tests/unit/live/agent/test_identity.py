@@ -1,0 +1,230 @@
+"""Who a task is on its node."""
+
+import os
+import pwd
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
+from gpuyard.live.agent.inventory import Card
+from gpuyard.live.agent.supervisor.messages import Key
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as somebody else")
+ANNA = Account("anna", "/home/anna", "/bin/zsh", 1001, 1001, (1001, 44))
+REAL = (Card(1, "GPU-b", "A100", 81920), Card(3, "GPU-d", "A100", 81920))
+VIRTUAL = (Card(1, "VIRTUAL-b", "virtual", 1024, virtual=True), Card(3, "VIRTUAL-d", "virtual", 1024, virtual=True))
+
+
+def env_of(cards: tuple[Card, ...] = (), **env: str) -> dict[str, str]:
+    return environment(ANNA, Key(7, 2), "node1", cards, env, {})
+
+
+# --- users
+
+
+@pytest.fixture
+def not_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an agent without privileges sees the world."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+@as_root
+def test_a_user_is_looked_up_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    look_up = pwd.getpwnam
+
+    def counted(name: str) -> pwd.struct_passwd:
+        asked.append(name)
+        return look_up(name)
+
+    monkeypatch.setattr(pwd, "getpwnam", counted)
+    identities = Identities({"physics": "nobody"}, False, tmp_path / "tenant")
+    for _ in range(3):
+        account = identities.account("physics", by_owner=False)
+        assert isinstance(account, Account)
+        assert account.user == "nobody"
+    assert asked == ["nobody"]
+
+
+@pytest.mark.usefixtures("not_root")
+def test_a_task_of_a_user_who_logged_in_does_not_run_as_the_agents_own_user() -> None:
+    refusal = Identities({}, False).account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "join token" in refusal
+    assert "executor.shared_user: true" in refusal
+    assert Identities({}, True).account("physics", by_owner=False) == own_account()
+
+
+def test_a_tenant_mapped_to_the_agents_own_user_is_refused_unless_that_is_allowed() -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    refusal = Identities({"physics": me}, False).account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "executor.shared_user: true" in refusal
+    assert Identities({"physics": me}, True).account("physics", by_owner=False) == own_account()
+    assert Identities({"physics": me}, False).account("physics", by_owner=True) == own_account()
+
+
+@as_root
+def test_a_tenant_mapped_to_the_user_who_runs_the_scheduler_is_refused(tmp_path: Path) -> None:
+    daemon = pwd.getpwnam("daemon")
+    join_token = tmp_path / "join_token"
+    join_token.touch()
+    os.chown(join_token, daemon.pw_uid, daemon.pw_gid)
+    refusal = Identities({"physics": "daemon"}, False, join_token).account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "who runs the scheduler on this machine" in refusal
+    assert isinstance(Identities({"physics": "nobody"}, False, join_token).account("physics", by_owner=False), Account)
+    assert isinstance(Identities({"physics": "daemon"}, True, join_token).account("physics", by_owner=False), Account)
+
+
+def test_tenants_share_the_user_where_the_administrator_said_so() -> None:
+    identities = Identities({}, True)
+    assert isinstance(identities.account("physics", by_owner=False), Account)
+    assert isinstance(identities.account("biology", by_owner=False), Account)
+
+
+@pytest.mark.usefixtures("not_root")
+def test_whoever_owns_the_scheduler_may_always() -> None:
+    identities = Identities({}, False)
+    assert isinstance(identities.account("anything", by_owner=True), Account)
+    assert isinstance(identities.account("biology", by_owner=True), Account)
+
+
+def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    identities = Identities({}, False)
+    refusal = identities.account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "mapped to no system user" in refusal
+    assert isinstance(identities.account("physics", by_owner=True), Account)
+
+
+@as_root
+def test_the_schedulers_word_counts_where_the_node_says_nothing() -> None:
+    identities = Identities({"physics": "nobody"}, False)
+    of_the_node, of_the_scheduler = (
+        identities.account("physics", by_owner=False, run_as="daemon"),
+        identities.account("biology", by_owner=False, run_as="daemon"),
+    )
+    assert isinstance(of_the_node, Account)
+    assert isinstance(of_the_scheduler, Account)
+    assert (of_the_node.user, of_the_scheduler.user) == ("nobody", "daemon")
+
+
+@as_root
+def test_a_user_who_is_mapped_runs_as_that_account_and_others_as_their_tenants() -> None:
+    identities = Identities({"physics": "nobody"}, False, system_users={"anna": "daemon"})
+    anna = identities.account("physics", by_owner=False, user="anna")
+    ben = identities.account("physics", by_owner=False, user="ben")
+    assert isinstance(anna, Account)
+    assert isinstance(ben, Account)
+    assert (anna.user, ben.user) == ("daemon", "nobody")
+
+
+def test_a_node_that_runs_only_mapped_tasks_says_whose_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    mapped = Identities({"physics": "nobody"}, False, system_users={"anna": "daemon"}).labels()
+    assert mapped == {
+        "gpuyard/accounts": "mapped", "gpuyard/tenant/physics": "mapped", "gpuyard/user/anna": "mapped",
+    }  # fmt: skip
+    uid, _, machine = Identities({}, True).labels()["gpuyard/shared_user"].partition("@")
+    assert (uid, len(machine)) == ("0", 16)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert Identities({}, False).labels() == {"gpuyard/accounts": "mapped"}
+
+
+def test_a_mapped_user_who_does_not_exist_is_named() -> None:
+    refusal = Identities({"physics": "no-such-user"}, False).account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "no-such-user" in refusal
+
+
+@as_root
+def test_root_runs_a_mapped_tenant_as_its_user() -> None:
+    nobody = pwd.getpwnam("nobody")
+    account = Identities({"physics": "nobody"}, False).account("physics", by_owner=False)
+    assert isinstance(account, Account)
+    assert (account.uid, account.gid, account.user, account.home) == (
+        nobody.pw_uid,
+        nobody.pw_gid,
+        "nobody",
+        nobody.pw_dir,
+    )
+    assert nobody.pw_gid in account.groups
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can")
+def test_an_agent_that_is_not_root_can_not_map() -> None:
+    refusal = Identities({"physics": "root"}, False).account("physics", by_owner=False)
+    assert isinstance(refusal, str)
+    assert "not root" in refusal
+
+
+# --- environment
+
+
+def test_a_task_finds_its_user_and_itself() -> None:
+    env = env_of()
+    assert (env["HOME"], env["USER"], env["SHELL"]) == ("/home/anna", "anna", "/bin/zsh")
+    assert (env["GPUYARD_TASK_ID"], env["GPUYARD_ATTEMPT"], env["GPUYARD_NODE_ID"]) == ("7", "2", "node1")
+    assert "GPUYARD_ARRAY_INDEX" not in env
+
+
+def test_real_gpus_are_visible_by_uuid() -> None:
+    env = env_of(REAL)
+    assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "GPU-b,GPU-d"
+    assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_virtual_gpus_are_visible_by_index() -> None:
+    assert env_of(VIRTUAL)["CUDA_VISIBLE_DEVICES"] == "1,3"
+
+
+def test_without_gpus_none_is_visible() -> None:
+    env = env_of(CUDA_VISIBLE_DEVICES="0,1", NVIDIA_VISIBLE_DEVICES="all")
+    assert (env["CUDA_VISIBLE_DEVICES"], env["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
+
+
+@pytest.mark.parametrize(
+    "name", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID"]
+)
+def test_nobody_overrides_what_is_ours(name: str) -> None:
+    assert env_of(REAL, **{name: "mine"})[name] != "mine"
+
+
+@pytest.mark.parametrize("name", ["GPUYARD_ARRAY_INDEX", "GPUYARD_MARK"])
+def test_nobody_invents_what_would_be_ours(name: str) -> None:
+    assert name not in env_of((), **{name: "mine"})
+
+
+def test_own_variables_go_over_the_base_and_secrets_over_both() -> None:
+    env = environment(ANNA, Key(7, 2), "node1", (), {"HOME": "/scratch", "TOKEN": "shown"}, {"TOKEN": "hidden"}, 5)
+    assert (env["HOME"], env["TOKEN"], env["GPUYARD_ARRAY_INDEX"]) == ("/scratch", "hidden", "5")
+
+
+def test_nothing_of_the_agents_own_environment_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_AGENT__JOIN_TOKEN", "secret")
+    monkeypatch.setenv("SOMETHING", "else")
+    assert not {"GPUYARD_AGENT__JOIN_TOKEN", "SOMETHING"} & env_of().keys()
+
+
+def test_a_gang_finds_its_rendezvous() -> None:
+    assert rendezvous(Rendezvous("10.0.0.1", 29500, node_rank=1, rank=1, world_size=2)) == {
+        "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "NODE_RANK": "1",
+    }  # fmt: skip
+
+
+def test_python_writes_at_once_unless_the_task_says_otherwise() -> None:
+    assert env_of()["PYTHONUNBUFFERED"] == "1"
+    assert env_of(PYTHONUNBUFFERED="")["PYTHONUNBUFFERED"] == ""
+
+
+def test_a_task_does_not_find_gpuyards_own_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/venv/bin:/usr/bin:/bin")
+    own = Account("anna", "/home/anna", "/bin/sh")
+    env = environment(own, Key(1, 1), "node-1", [], {}, {})
+    assert env["PATH"] == "/usr/bin:/bin"
+    assert "VIRTUAL_ENV" not in env

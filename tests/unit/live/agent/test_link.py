@@ -1,0 +1,288 @@
+"""The agent's line to its scheduler, spoken with one that is only played."""
+
+import asyncio
+import os
+import pwd
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.agent import identity, link, main
+from gpuyard.live.agent.outputs import path_of
+from gpuyard.live.agent.processes import SupervisorDoesNotStart
+from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.wire import agents_pb2 as pb
+from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
+from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
+from tests.unit.live.agent.supervised import parent_of
+
+
+def settings_of(work_dir: Path, address: str, **more: str) -> AgentSettings:
+    env = {
+        "GPUYARD_AGENT__ID": "node-1",
+        "GPUYARD_AGENT__JOIN_TOKEN": TOKEN,
+        "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",
+        "GPUYARD_SCHEDULER__MASTER_ADDRESS": address,
+        "GPUYARD_GPU__HEALTH_CHECK_INTERVAL": "100ms",
+        "GPUYARD_EXECUTOR__WORK_DIR": str(work_dir),
+    }
+    return load_agent_settings(None, env | {f"GPUYARD_{key}": value for key, value in more.items()})
+
+
+def test_a_node_that_can_not_measure_itself_says_all_the_same_that_it_is_there(work_dir: Path) -> None:
+    times = 0
+
+    async def fails_at_first() -> pb.Heartbeat:
+        nonlocal times
+        times += 1
+        if times < 3:
+            raise OSError("the driver is gone")
+        return pb.Heartbeat(at=float(times))
+
+    async def story() -> None:
+        async with node(work_dir, fails_at_first) as (scheduler, _), asyncio.timeout(PATIENCE_SECONDS):
+            for _ in range(3):
+                await scheduler.heartbeats.get()
+            assert len(scheduler.registrations) == 1
+
+    asyncio.run(story())
+
+
+def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_smi(work_dir, TWO_CARDS)
+    monkeypatch.setenv("PATH", str(work_dir), prepend=":")
+    monkeypatch.setattr(main, "HANGS_SECONDS", 1.0)
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__DETECTION_METHOD="nvidia-smi")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+                assert healths == {pb.GpuUse.OK}
+                (work_dir / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 5\n")
+                began = time.monotonic()
+                while healths != {pb.GpuUse.OFFLINE}:
+                    healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+                assert time.monotonic() - began < 4.0, "the node was silent for as long as the driver"
+                fake_smi(work_dir, TWO_CARDS)
+                while healths != {pb.GpuUse.OK}:
+                    healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
+
+    asyncio.run(story())
+
+
+def test_a_supervisor_that_does_not_answer_is_reported_and_takes_the_cards_away(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "SILENT_SECONDS", 0.5)
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+                supervisor = parent_of((await scheduler.hears_of(1, "started")).started.pid)
+                os.kill(supervisor, signal.SIGSTOP)
+                try:
+                    beat = await scheduler.heartbeats.get()
+                    while not beat.supervisor_silent_seconds:
+                        assert {use.health for use in beat.gpus} == {pb.GpuUse.OK}
+                        beat = await scheduler.heartbeats.get()
+                finally:
+                    os.kill(supervisor, signal.SIGCONT)
+                assert beat.supervisor_silent_seconds >= 0.5
+                assert {use.health for use in beat.gpus} == {pb.GpuUse.OFFLINE}
+                assert "has not answered" in beat.gpus[0].why
+                while beat.supervisor_silent_seconds:
+                    beat = await scheduler.heartbeats.get()
+                assert {use.health for use in beat.gpus} == {pb.GpuUse.OK}
+
+    asyncio.run(story())
+
+
+def test_a_directory_service_that_hangs_stops_neither_heartbeats_nor_other_tenants(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    look_up = pwd.getpwnam
+
+    def slow(name: str) -> pwd.struct_passwd:
+        if name == "slow":
+            answers.wait(PATIENCE_SECONDS)
+        return look_up("nobody")
+
+    monkeypatch.setattr(pwd, "getpwnam", slow)
+    monkeypatch.setattr(identity, "LOOK_UP_SECONDS", 1.0)
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                launch = pb.Launch(shell="sleep 600", tenant="physics", run_as="slow")
+                scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+                scheduler.say(pb.Command(task=1, attempt=1, stop=pb.Stop()))
+                scheduler.say(pb.Command(task=2, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+                for _ in range(5):
+                    await scheduler.heartbeats.get()
+                await scheduler.hears_of(2, "started")
+                end = (await scheduler.hears_of(1, "ended")).ended
+                assert "could not be looked up on this node within 1 s" in end.message
+
+    try:
+        asyncio.run(story())
+    finally:
+        answers.set()
+
+
+def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work_dir: Path) -> None:
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            async with meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))):
+                scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+                await scheduler.hears_of(1, "started")
+            output = path_of(work_dir / "output", Key(1, 1))
+            os.utime(output, (0, 0))
+            async with (
+                meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))),
+                asyncio.timeout(PATIENCE_SECONDS),
+            ):
+                while len(scheduler.registrations) < 2:
+                    await scheduler.heartbeats.get()
+            assert output.exists()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("patience_seconds", "slept_seconds", "begins"), [(0.0, 600.0, False), (60.0, 600.0, False), (60.0, 30.0, True)]
+)
+def test_what_is_fenced_begins_only_within_the_lease_also_when_the_machine_slept(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, slept_seconds: float, begins: bool
+) -> None:
+    clock, asleep = time.clock_gettime, [0.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + asleep[0])
+
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, _):
+            heartbeat = await scheduler.heartbeats.get()
+            asleep[0] = slept_seconds
+            launch = pb.Command(task=1, attempt=1, launch=pb.Launch(shell="true", by_owner=True, fence=True))
+            scheduler.say(launch, heard=heartbeat.at, patience_seconds=patience_seconds)
+            report = await scheduler.reports.get()
+            assert report.HasField("started") == begins
+            assert begins or report.ended.outcome == pb.Ended.FENCED
+
+    asyncio.run(story())
+
+
+def test_an_attempt_of_which_nothing_is_left_is_lost(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, _):
+            launch = pb.Launch(argv=["sleep", "600"], by_owner=True)
+            scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+            pid = (await scheduler.hears_of(1, "started")).started.pid
+            supervisor = parent_of(pid)
+            os.kill(supervisor, signal.SIGSTOP)
+            os.kill(pid, signal.SIGKILL)
+            (work_dir / "supervisor" / paths.LOG).unlink()
+            os.kill(supervisor, signal.SIGKILL)
+            assert (await scheduler.hears_of(1, "ended")).ended.outcome == pb.Ended.LOST
+
+    asyncio.run(story())
+
+
+def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(work_dir: Path) -> None:
+    async def break_the_folder(scheduler: PlayedScheduler) -> None:
+        scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(argv=["sleep", "600"], by_owner=True)))
+        pid = (await scheduler.hears_of(1, "started")).started.pid
+        supervisor = parent_of(pid)
+        (work_dir / "supervisor").rename(work_dir / "moved")
+        (work_dir / "supervisor").touch()
+        os.kill(supervisor, signal.SIGKILL)
+
+    async def story() -> None:
+        async with (
+            played() as (scheduler, address),
+            meanwhile(break_the_folder(scheduler)),
+            asyncio.timeout(PATIENCE_SECONDS),
+        ):
+            await main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))
+
+    with pytest.raises(SupervisorDoesNotStart, match="can not be used by the supervisor"):
+        asyncio.run(story())
+    (work_dir / "supervisor").unlink()
+    (work_dir / "moved").rename(work_dir / "supervisor")
+
+
+def test_an_agent_does_not_work_where_others_can_write(work_dir: Path) -> None:
+    (work_dir / "planted").touch()
+    work_dir.chmod(0o777)  # whoever puts a link there has the outputs of tasks written wherever he likes
+    with pytest.raises(main.CanNotRun, match="can be written to by other users"):
+        asyncio.run(
+            asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
+        )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_an_agent_does_not_work_in_the_folder_of_somebody_else(work_dir: Path) -> None:
+    os.chown(work_dir, 65534, -1)
+    with pytest.raises(main.CanNotRun, match="belongs to another user"):
+        asyncio.run(
+            asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
+        )
+
+
+def test_an_end_says_what_the_driver_saw_of_the_attempt(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_smi(work_dir, TWO_CARDS)
+    monkeypatch.setenv("PATH", str(work_dir), prepend=":")
+
+    async def story() -> None:
+        async with played() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__DETECTION_METHOD="nvidia-smi")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                await scheduler.heartbeats.get()
+                launch = pb.Launch(shell="while ! [ -e over ]; do sleep 0.05; done", gpus=[0], tenant="t", by_owner=True, work_dir=str(work_dir))  # fmt: skip
+                scheduler.say(pb.Command(task=7, attempt=1, launch=launch))
+                pid = (await scheduler.hears_of(7, "started")).started.pid
+                for mib in (9000, 400):
+                    seen = f"gpu_uuid, pid, used_gpu_memory [MiB]\nGPU-aaaa, {pid}, {mib} MiB\n"
+                    fake_smi(work_dir, TWO_CARDS | {"compute-apps": seen})
+                    while not any(
+                        process.memory_mib == mib
+                        for use in (await scheduler.heartbeats.get()).gpus
+                        for process in use.processes
+                    ):
+                        continue
+                (work_dir / "over").touch()
+                ended = (await scheduler.hears_of(7, "ended")).ended
+                assert (ended.outcome, ended.gpu_memory_peak_mib) == (pb.Ended.SUCCEEDED, 9000)
+                assert ended.gpu_utilization == 97.0
+
+    asyncio.run(story())
+
+
+def test_an_attempt_that_runs_goes_on_whatever_the_settings_say_of_its_user_by_now(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, agent):
+            await scheduler.heartbeats.get()
+            launch = pb.Launch(shell="sleep 600", by_owner=True, gpus=[2])
+            scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+            await scheduler.hears_of(1, "started")
+            agent._kitchen.forget(Key(1, 1))  # as in an agent that was started again
+            scheduler.say(
+                pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", run_as="no-such", gpus=[2]))
+            )
+            scheduler.say(pb.Command(task=2, attempt=1, launch=pb.Launch(shell="true", by_owner=True)))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while (report := await scheduler.reports.get()).task != 2:
+                    assert not report.HasField("ended"), report
+            assert agent._kitchen.gpus_of(Key(1, 1), 0) == [2]
+
+    asyncio.run(story())

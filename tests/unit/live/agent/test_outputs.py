@@ -1,0 +1,161 @@
+"""Reading outputs while they grow, after they were trimmed, and throwing away old ones."""
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.agent.identity import Identities
+from gpuyard.live.agent.launch_builder import Kitchen
+from gpuyard.live.agent.outputs import Piece, follow, path_of, prune, read
+from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.output import trim
+from gpuyard.live.wire import agents_pb2 as pb
+
+LIMIT = 64 * 1024
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "output"
+
+
+def test_an_output_is_read_from_any_place(output: Path) -> None:
+    output.write_bytes(b"0123456789")
+    assert read(output, 0) == Piece(0, b"0123456789")
+    assert read(output, 4, limit=3) == Piece(4, b"456")
+    assert read(output, -3) == Piece(7, b"789")
+    assert read(output, -99) == Piece(0, b"0123456789")
+    assert read(output, 10) == Piece(10, b"")
+
+
+def test_an_output_that_is_not_there_is_none(output: Path) -> None:
+    assert read(output, 0) is None
+
+
+def test_what_was_dropped_is_counted_and_later_bytes_keep_their_place(output: Path) -> None:
+    content = os.urandom(4 * LIMIT)
+    output.write_bytes(content)
+    trim(str(output), LIMIT)
+    piece = read(output, 100, limit=10**9)
+    assert piece is not None
+    assert piece.dropped == piece.offset - 100 > 0
+    assert piece.data == content[piece.offset :]
+    assert LIMIT <= len(piece.data) <= LIMIT + 4096
+
+
+def test_a_small_output_is_not_trimmed(output: Path) -> None:
+    output.write_bytes(b"x" * LIMIT)
+    trim(str(output), LIMIT)
+    assert read(output, 0, limit=10**9) == Piece(0, b"x" * LIMIT)
+
+
+def test_an_output_is_followed_until_the_attempt_is_over(output: Path) -> None:
+    over = threading.Event()
+
+    async def story() -> bytes:
+        pieces = b""
+        written = 0
+        async with asyncio.timeout(30):
+            async for piece in follow(output, 0, over.is_set):
+                pieces += piece.data
+                if written < 3:
+                    written += 1
+                    with output.open("ab") as file:
+                        file.write(f"line {written}\n".encode())
+                else:
+                    with output.open("ab") as file:
+                        file.write(b"" if over.is_set() else b"last\n")
+                    over.set()
+        return pieces
+
+    output.write_bytes(b"first\n")
+    assert asyncio.run(story()) == b"first\nline 1\nline 2\nline 3\nlast\n"
+
+
+def test_following_may_begin_before_the_attempt_does(output: Path) -> None:
+    over = threading.Event()
+
+    async def story() -> list[Piece]:
+        async def write() -> None:
+            output.write_bytes(b"hello\n")
+            over.set()
+
+        asyncio.get_running_loop().call_later(0.2, lambda: asyncio.ensure_future(write()))
+        async with asyncio.timeout(30):
+            return [piece async for piece in follow(output, 0, over.is_set)]
+
+    assert asyncio.run(story()) == [Piece(0, b"hello\n")]
+
+
+def test_following_what_never_wrote_ends_with_it(output: Path) -> None:
+    async def story() -> list[Piece]:
+        return [piece async for piece in follow(output, 0, lambda: True)]
+
+    assert asyncio.run(story()) == []
+
+
+def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for(tmp_path: Path) -> None:
+    key = Key(1, 1)
+    output = path_of(tmp_path, key)
+    output.parent.mkdir()
+    output.write_bytes(b"x" * 1000)
+    kitchen = Kitchen("node-1", (), Identities({}, True), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0)
+    kitchen.is_over = lambda _: False
+
+    async def story() -> int:
+        read = 0
+        async for chunk in kitchen.output(key, pb.SendLog(request="r", offset=100)):
+            read += len(chunk.data)
+            with output.open("ab") as file:  # a task that writes faster than anybody reads
+                file.write(b"y" * 1000)
+            assert read <= 900
+        return read
+
+    assert asyncio.run(story()) == 900
+
+
+# --- old ones
+
+
+def put(folder: Path, task: int, size: int, age_seconds: float) -> Path:
+    path = path_of(folder, Key(task, 1))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(os.urandom(size))
+    then = time.time() - age_seconds
+    os.utime(path, (then, then))
+    return path
+
+
+def test_old_outputs_go(tmp_path: Path) -> None:
+    old, new = put(tmp_path, 1, 10_000, 1000), put(tmp_path, 2000, 10_000, 10)
+    assert prune(tmp_path, keep_bytes=10**9, keep_files=10, keep_seconds=100, keep=()) >= 10_000
+    assert (old.exists(), old.parent.exists(), new.exists()) == (False, False, True)
+
+
+def test_the_oldest_go_first_where_there_are_too_many(tmp_path: Path) -> None:
+    paths = [put(tmp_path, task, 40_960, 100 - task) for task in range(10)]
+    prune(tmp_path, keep_bytes=4 * 40_960, keep_files=10, keep_seconds=10**6, keep=())
+    assert [path.exists() for path in paths] == [False] * 6 + [True] * 4
+
+
+def test_outputs_of_what_is_still_held_stay(tmp_path: Path) -> None:
+    old = put(tmp_path, 1, 10_000, 1000)
+    prune(tmp_path, keep_bytes=0, keep_files=0, keep_seconds=0, keep={old})
+    assert old.exists()
+
+
+def test_outputs_without_a_word_are_not_kept_for_ever(tmp_path: Path) -> None:
+    paths = [put(tmp_path, task, 0, 100 - task) for task in range(10)]
+    prune(tmp_path, keep_bytes=10**9, keep_files=3, keep_seconds=10**6, keep=())
+    assert [path.exists() for path in paths] == [False] * 7 + [True] * 3
+
+
+def test_what_can_not_be_removed_stays_and_the_others_go(tmp_path: Path) -> None:
+    (tmp_path / "0" / "1.1.log").mkdir(parents=True)
+    old = put(tmp_path, 2, 10_000, 1000)
+    prune(tmp_path, keep_bytes=0, keep_files=0, keep_seconds=0, keep=())
+    assert not old.exists()

@@ -1,0 +1,259 @@
+"""The agent's line to its supervisor: found or started, mended, and nothing lost over it."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.agent.processes import Processes, SupervisorDoesNotStart
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.supervisor.messages import Command, Ended, Ending, Event, Holding, Key, Launch
+from tests.unit.live.agent.supervised import ENV, end_everything_of, is_alive
+
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "work"
+    yield folder
+    end_everything_of(folder)
+
+
+class Listener:
+    """Reads events and keeps those of the batch that were not asked for yet."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._events = processes.events()
+        self._kept: list[Event] = []
+
+    async def hears(self, kind: type[Event], key: Key | None = None) -> Event:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                for index, event in enumerate(self._kept):
+                    if isinstance(event, kind) and key in {None, getattr(event, "key", None)}:
+                        return self._kept.pop(index)
+                self._kept += await anext(self._events)
+
+    async def close(self) -> None:
+        await self._events.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_supervisor_is_started_where_there_is_none_and_told_what_to_do(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            first = await listener.hears(Holding)
+            assert isinstance(first, Holding)
+            assert first.attempts == ()
+            processes.send(Launch(Key(1, 1), argv=("true",), env=ENV), Launch(Key(2, 1), shell="exit 3", env=ENV))
+            ends = [await listener.hears(Ended, Key(task, 1)) for task in (1, 2)]
+            assert [end.exit_code for end in ends if isinstance(end, Ended)] == [0, 3]
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_an_agent_that_comes_back_gets_all_ends(folder: Path) -> None:
+    async def first_life() -> int:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            holding = await listener.hears(Holding)
+            processes.send(*(Launch(Key(task, 1), shell=f"sleep 0.2; exit {task}", env=ENV) for task in range(1, 6)))
+            await listener.hears(said.Launched, Key(5, 1))
+            await listener.close()
+            assert isinstance(holding, Holding)
+            return holding.pid
+
+    async def second_life() -> tuple[int, dict[Key, int | None]]:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            holding = await listener.hears(Holding)
+            assert isinstance(holding, Holding)
+            codes = {}
+            for held in holding.attempts:
+                end = held.end or await listener.hears(Ended, held.key)
+                assert isinstance(end, Ended)
+                codes[held.key] = end.exit_code
+            await listener.close()
+            return holding.pid, codes
+
+    pid = asyncio.run(first_life())
+    assert asyncio.run(second_life()) == (pid, {Key(task, 1): task for task in range(1, 6)})
+
+
+def test_a_killed_supervisor_is_started_anew_and_tells_what_it_found(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV))
+            await listener.hears(said.Launched, Key(1, 1))
+            os.kill(before.pid, signal.SIGKILL)
+            after = await listener.hears(Holding)
+            assert isinstance(after, Holding)
+            assert after.pid != before.pid
+            assert [held.key for held in after.attempts] == [Key(1, 1)]
+            processes.send(said.Stop(Key(1, 1)))
+            end = await listener.hears(Ended, Key(1, 1))
+            assert isinstance(end, Ended)
+            assert end.ending == Ending.STOPPED
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_supervisor_that_is_killed_while_it_starts_is_started_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\n[ -e {killed} ] && exec {sys.executable} "$@"\n: > {killed}\nkill -9 $$\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            await listener.hears(Holding)
+            await listener.close()
+
+    asyncio.run(story())
+    assert killed.exists()
+
+
+def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
+            processes.send(*(Launch(Key(task, 1), argv=("true",), env=ENV) for task in range(1, 51)))
+            await asyncio.sleep(0)
+            os.kill(before.pid, signal.SIGKILL)
+            for task in range(1, 51):
+                end = await listener.hears(Ended, Key(task, 1))
+                assert isinstance(end, Ended)
+                assert end.ending == Ending.SUCCEEDED
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_another_timeout_that_was_not_heard_is_sent_again(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV, timeout_seconds=600.0))
+            await listener.hears(said.Launched, Key(1, 1))
+            os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
+            processes.send(said.Extend(Key(1, 1), 0.2))
+            await asyncio.sleep(0)
+            os.kill(before.pid, signal.SIGKILL)
+            end = await listener.hears(Ended, Key(1, 1))
+            assert isinstance(end, Ended)
+            assert end.ending == Ending.TIMED_OUT
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_hundreds_of_launches_with_huge_environments_are_heard(folder: Path) -> None:
+    env = ENV | {f"LONG_{number}": "x" * 100_000 for number in range(9)}
+
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            processes.send(*(Launch(Key(task, 1), argv=("true",), env=env) for task in range(1, 301)))
+            for task in range(1, 301):
+                await listener.hears(Ended, Key(task, 1))
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> None:
+    key = Key(1, 1)
+    over = said.Held(key, said.Phase.ENDED, 1.0, end=Ended(key, Ending.SUCCEEDED, 0, None, 1.0))
+    lives: list[list[Command]] = []
+    over_and_gone = asyncio.Semaphore(0)
+
+    async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A supervisor that says what it holds, answers nothing, and dies of `Replace`."""
+        life: list[Command] = []
+        lives.append(life)
+        writer.write(said.frame([Holding((over,) if len(lives) == 2 else (), 1, "")]))
+        frames = said.Frames()
+        while said.Replace() not in life and (data := await reader.read(1 << 16)):
+            life += [command for body in frames.feed(data) for command in said.decode_commands(body)]
+        writer.close()
+        await writer.wait_closed()
+        over_and_gone.release()
+
+    async def story() -> None:
+        folder.mkdir()
+        async with await asyncio.start_unix_server(play, folder / paths.SOCKET):
+            async with Processes(folder) as processes:
+                listener = Listener(processes)
+                for commands in ([Launch(key, argv=("true",), env=ENV)], [said.Forget((key,))], []):
+                    await listener.hears(Holding)
+                    processes.send(*commands, said.Replace())
+                await listener.hears(Holding)
+                await listener.close()
+            for _ in lives:
+                await over_and_gone.acquire()
+
+    asyncio.run(story())
+    assert [any(isinstance(command, Launch) for command in life) for life in lives] == [True, True, False, False]
+
+
+def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:
+    async def story() -> None:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            before = await listener.hears(Holding)
+            assert isinstance(before, Holding)
+            processes.send(Launch(Key(1, 1), shell="sleep 0.5; exit 4", env=ENV), said.Replace())
+            after = await listener.hears(Holding)
+            assert isinstance(after, Holding)
+            assert after.pid == before.pid
+            (held,) = after.attempts
+            end = held.end or await listener.hears(Ended, Key(1, 1))
+            assert isinstance(end, Ended)
+            assert end.exit_code == 4
+            await listener.close()
+
+    asyncio.run(story())
+
+
+def test_the_supervisor_goes_on_when_the_agent_hangs_up(folder: Path) -> None:
+    async def story() -> int:
+        async with Processes(folder) as processes:
+            listener = Listener(processes)
+            holding = await listener.hears(Holding)
+            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV))
+            await listener.close()
+            assert isinstance(holding, Holding)
+            return holding.pid
+
+    assert is_alive(asyncio.run(story()))
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def story() -> None:
+        async with Processes(tmp_path / "file"):
+            raise AssertionError("it can not be entered")
+
+    with pytest.raises(SupervisorDoesNotStart, match=r"file.*can not be"):
+        asyncio.run(story())

@@ -1,0 +1,464 @@
+"""What the supervisor does with an attempt from its launch to its end."""
+
+import os
+import pwd
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuyard.live.agent import telemetry
+from gpuyard.live.agent.inventory import CardProcess
+from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.supervisor.cgroup import base_of
+from gpuyard.live.agent.supervisor.messages import Ending, Key, Launch, Phase
+from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as somebody else")
+
+IGNORES_TERM = "trap '' TERM; echo ready; while true; do sleep 0.05; done"
+FORKS_AWAY = """import os, time
+ready, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        {more}
+        print(os.getpid(), flush=True)
+        os.write(tell, b"1")
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+os.read(ready, 1)
+"""
+
+
+def python(program: str) -> dict[str, object]:
+    return {"argv": (sys.executable, "-c", program)}
+
+
+# --- beginnings and ends
+
+
+def test_a_command_that_returns_0_succeeded(supervised: Supervised) -> None:
+    end = supervised.end_of(supervised.launches("", argv=("true",)))
+    assert (end.ending, end.exit_code, end.signal) == (Ending.SUCCEEDED, 0, None)
+
+
+def test_an_exit_code_is_reported(supervised: Supervised) -> None:
+    end = supervised.end_of(supervised.launches("exit 37"))
+    assert (end.ending, end.exit_code, end.signal) == (Ending.FAILED, 37, None)
+
+
+def test_a_signal_is_reported(supervised: Supervised) -> None:
+    end = supervised.end_of(supervised.launches("kill -SEGV $$"))
+    assert (end.ending, end.exit_code, end.signal) == (Ending.FAILED, None, signal.SIGSEGV)
+
+
+def test_arguments_reach_the_command_as_they_are(supervised: Supervised) -> None:
+    key = supervised.launches("", argv=("printf", "%s|", "a b", "$HOME", "*"))
+    supervised.end_of(key)
+    assert supervised.output(key).read_text() == "a b|$HOME|*|"
+
+
+def test_a_shell_line_may_use_what_a_shell_offers(supervised: Supervised) -> None:
+    key = supervised.launches("for i in 1 2 3; do echo $i; done | tail -n 1 && echo done")
+    supervised.end_of(key)
+    assert supervised.output(key).read_text() == "3\ndone\n"
+
+
+def test_the_environment_is_what_was_given_and_what_names_the_attempt(supervised: Supervised) -> None:
+    key = supervised.launches("", argv=("env",), env=ENV | {"COLOUR": "red", "GPUYARD_ATTEMPT": "99"})
+    supervised.end_of(key)
+    lines = dict(line.split("=", 1) for line in supervised.output(key).read_text().splitlines())
+    assert lines.pop("GPUYARD_MARK").endswith(f"/{key.task}/1/0")
+    assert lines == ENV | {"COLOUR": "red", "GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": "1"}
+
+
+def test_it_begins_in_its_work_dir(supervised: Supervised, tmp_path: Path) -> None:
+    key = supervised.launches("pwd -P", cwd=str(tmp_path))
+    supervised.end_of(key)
+    assert supervised.output(key).read_text().strip() == str(tmp_path.resolve())
+
+
+def test_stdout_and_stderr_stand_in_one_file_in_the_order_they_were_written(supervised: Supervised) -> None:
+    key = supervised.launches("for i in 1 2 3; do echo out $i; echo err $i >&2; done")
+    supervised.end_of(key)
+    assert supervised.output(key).read_text() == "".join(f"out {i}\nerr {i}\n" for i in (1, 2, 3))
+
+
+def test_nothing_of_the_supervisor_is_open_in_a_task(supervised: Supervised) -> None:
+    key = supervised.launches("readlink /proc/self/fd/0; ls /proc/self/fd; cat")
+    assert supervised.end_of(key).exit_code == 0
+    assert supervised.output(key).read_text().split() == ["/dev/null", "0", "1", "2", "3"]  # ls itself reads by 3
+
+
+def test_tasks_see_signals_as_if_nobody_had_touched_them(supervised: Supervised) -> None:
+    key = supervised.launches("grep -E 'SigIgn|SigBlk' /proc/self/status")
+    supervised.end_of(key)
+    sets = [int(line.split()[1], 16) for line in supervised.output(key).read_text().splitlines()]
+    of_the_c_library = 0b11 << 31  # signals 32 and 33, which posix_spawn itself leaves ignored
+    assert [signals & ~of_the_c_library for signals in sets] == [0, 0]
+
+
+# --- what can not be started
+
+
+def test_a_missing_command_is_named(supervised: Supervised) -> None:
+    key = supervised.launches("", argv=("no-such-command-here",))
+    said_no = supervised.hears(said.NotLaunched, key)
+    assert "'no-such-command-here' was not found on this node" in said_no.message
+    assert supervised.holds()[key].end == said_no
+
+
+def test_a_command_that_is_a_book_is_named_in_a_sentence(supervised: Supervised) -> None:
+    key = supervised.launches("", argv=("x" * 500_000,))
+    assert len(supervised.hears(said.NotLaunched, key).message) < 500
+
+
+def test_a_missing_work_dir_is_named(supervised: Supervised) -> None:
+    key = supervised.launches("true", cwd="/no/such/folder")
+    assert "The work dir /no/such/folder does not exist" in supervised.hears(said.NotLaunched, key).message
+
+
+def test_a_file_is_no_work_dir(supervised: Supervised, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    key = supervised.launches("true", cwd=str(tmp_path / "file"))
+    assert "does not exist" in supervised.hears(said.NotLaunched, key).message
+
+
+def test_a_file_that_is_no_program_is_named(supervised: Supervised, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "text").chmod(0o644)
+    key = supervised.launches("", argv=(str(tmp_path / "text"),))
+    assert "may not be executed" in supervised.hears(said.NotLaunched, key).message
+    (tmp_path / "text").chmod(0o755)
+    key = supervised.launches("", argv=(str(tmp_path / "text"),))
+    assert "begins with #!" in supervised.hears(said.NotLaunched, key).message
+
+
+def test_a_command_that_no_process_can_be_given_is_refused(supervised: Supervised) -> None:
+    key = supervised.launches("", argv=("echo", "a\0b"))
+    assert "not text a process can be given" in supervised.hears(said.NotLaunched, key).message
+
+
+def test_no_command_at_all_is_refused(supervised: Supervised) -> None:
+    assert "no command" in supervised.hears(said.NotLaunched, supervised.launches("")).message
+
+
+# --- other users
+
+
+@as_root
+def test_root_runs_a_task_as_another_user(supervised: Supervised) -> None:
+    nobody = pwd.getpwnam("nobody")
+    key = supervised.launches("id -u; id -g; umask", uid=nobody.pw_uid, gid=nobody.pw_gid, cwd="/")
+    assert supervised.end_of(key).exit_code == 0
+    assert supervised.output(key).read_text().split() == [str(nobody.pw_uid), str(nobody.pw_gid), "0022"]
+    assert supervised.output(key).stat().st_uid == nobody.pw_uid
+
+
+@as_root
+def test_a_work_dir_is_entered_with_the_users_own_rights(supervised: Supervised, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    nobody = pwd.getpwnam("nobody")
+    env = ENV | {"USER": "nobody"}
+    key = supervised.launches("true", uid=nobody.pw_uid, gid=nobody.pw_gid, cwd=str(closed), env=env)
+    assert "may not be entered by user nobody" in supervised.hears(said.NotLaunched, key).message
+    assert supervised.end_of(supervised.launches("id -u")).exit_code == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_only_root_runs_tasks_as_another_user(supervised: Supervised) -> None:
+    key = supervised.launches("true", uid=os.getuid() + 1, cwd="/")
+    assert "is not root" in supervised.hears(said.NotLaunched, key).message
+
+
+# --- stopping
+
+
+def test_a_stopped_task_may_clean_up(supervised: Supervised) -> None:
+    key = supervised.runs("trap 'echo bye; exit 5' TERM; echo ready; while true; do sleep 0.05; done")
+    supervised.says(key, "ready")
+    supervised.send(said.Stop(key))
+    end = supervised.end_of(key)
+    assert (end.ending, end.exit_code) == (Ending.STOPPED, 5)
+    assert "bye" in supervised.output(key).read_text()
+
+
+def test_a_task_that_ignores_term_is_killed_after_the_grace(supervised: Supervised) -> None:
+    key = supervised.runs(IGNORES_TERM)
+    supervised.says(key, "ready")
+    began = time.monotonic()
+    supervised.send(said.Stop(key, grace_seconds=0.4))
+    end = supervised.end_of(key)
+    assert (end.ending, end.signal) == (Ending.STOPPED, signal.SIGKILL)
+    assert time.monotonic() - began >= 0.4
+
+
+def test_a_second_stop_can_shorten_the_grace(supervised: Supervised) -> None:
+    key = supervised.runs(IGNORES_TERM)
+    supervised.says(key, "ready")
+    supervised.send(said.Stop(key, grace_seconds=600))
+    supervised.send(said.Stop(key, grace_seconds=0))
+    assert supervised.end_of(key).ending == Ending.STOPPED
+
+
+def test_a_timeout_ends_also_what_ignores_term(supervised: Supervised) -> None:
+    key = supervised.launches(IGNORES_TERM, timeout_seconds=0.3, grace_seconds=0.2)
+    end = supervised.end_of(key)
+    assert (end.ending, end.signal) == (Ending.TIMED_OUT, signal.SIGKILL)
+
+
+def test_stopping_what_has_just_been_launched_needs_no_grace(supervised: Supervised) -> None:
+    first = supervised.runs("exec sleep 600")
+    second = supervised.key()
+    supervised.send(said.Stop(first, 600), Launch(second, argv=("sleep", "600"), env=ENV), said.Stop(second, 600))
+    assert supervised.end_of(first).signal == signal.SIGTERM
+    assert supervised.end_of(second).ending == Ending.STOPPED  # before it began, or by TERM
+
+
+def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
+    supervised.send(said.Stop(Key(99, 1)), said.Start(Key(98, 1)), said.Suspend(Key(97, 1)), said.Resume(Key(96, 1)))
+    for task in (99, 98, 97, 96):
+        supervised.hears(said.NotHeld, Key(task, 1))
+
+
+# --- what a command leaves behind
+
+
+def test_a_child_in_the_background_is_ended_before_the_end_is_told(supervised: Supervised) -> None:
+    key = supervised.launches("sleep 600 & echo $!")
+    end = supervised.end_of(key)
+    assert (end.ending, end.exit_code) == (Ending.SUCCEEDED, 0)
+    assert "left 1" in end.message
+    assert not is_alive(supervised.pid_said(key))
+
+
+def test_a_process_that_forked_twice_and_left_the_session_is_ended_too(supervised: Supervised) -> None:
+    key = supervised.launches("", **python(FORKS_AWAY.format(more="pass")))
+    supervised.end_of(key)
+    assert not is_alive(supervised.pid_said(key))
+
+
+def test_what_was_left_behind_and_ignores_term_is_killed(supervised: Supervised) -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    key = supervised.launches("", grace_seconds=0.3, **python(FORKS_AWAY.format(more=deaf)))
+    supervised.end_of(key)
+    assert not is_alive(supervised.pid_said(key))
+
+
+def test_a_process_that_cleared_its_mark_is_ended_too(supervised: Supervised) -> None:
+    key = supervised.launches("setsid -f env -i sh -c 'echo $$; exec sleep 600'; sleep 0.3")
+    supervised.end_of(key)
+    assert not is_alive(supervised.pid_said(key))
+
+
+def test_the_daemon_of_one_task_does_not_disturb_another(supervised: Supervised) -> None:
+    first = supervised.runs("setsid -f sh -c 'echo $$; exec sleep 600'; exec sleep 600")
+    daemon = supervised.pid_said(first)
+    for _ in range(3):
+        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+    assert is_alive(daemon)
+    supervised.send(said.Stop(first))
+    supervised.end_of(first)
+    assert not is_alive(daemon)
+
+
+# --- control groups
+
+
+def groups_of(supervised: Supervised) -> list[str]:
+    """The groups that the supervisor has made for attempts."""
+    base = base_of(paths.mark_of(supervised.folder))
+    if base is None or not os.access(base.parent / "cgroup.procs", os.W_OK):
+        pytest.skip("this machine lets us make no control groups")
+    return [path.name for path in base.glob("*.*") if path.is_dir()]
+
+
+def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervised) -> None:
+    assert groups_of(supervised) == []
+    bystander = supervised.runs("setsid -f env -i sh -c 'echo $$; exec sleep 600'; exec sleep 600", cgroup=True)
+    daemon = supervised.pid_said(bystander)
+    assert groups_of(supervised) == [f"{bystander.task}.1.0"]
+    assert telemetry.owner(CardProcess(daemon, 100, False), {}, paths.mark_of(supervised.folder)) == bystander
+    key = supervised.launches("setsid -f env -i sh -c 'echo $$; exec sleep 600'; sleep 0.2; exit 3", cgroup=True)
+    end = supervised.end_of(key)
+    assert end.exit_code == 3
+    assert not is_alive(supervised.pid_said(key))
+    supervised.send(said.Stop(bystander, 0))
+    supervised.end_of(bystander)
+    assert not is_alive(daemon)
+    assert groups_of(supervised) == []
+    assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+
+
+def test_a_command_that_can_not_start_leaves_no_control_group(supervised: Supervised) -> None:
+    assert groups_of(supervised) == []
+    supervised.hears(said.NotLaunched, supervised.launches("", argv=("no-such-command",), cgroup=True))
+    until(lambda: groups_of(supervised) == [])
+
+
+# --- suspending
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_all_processes_of_a_suspended_attempt_stand_still(supervised: Supervised) -> None:
+    key = supervised.runs("setsid -f sh -c 'echo $$; while true; do sleep 0.02; done'; while true; do sleep 0.02; done")
+    away = supervised.pid_said(key)
+    supervised.send(said.Suspend(key))
+    supervised.hears(said.SuspendedNow, key)
+    held = supervised.holds()[key]
+    assert held.phase == Phase.SUSPENDED
+    # D: a shell that was stopped in the middle of starting something waits for a child that is stopped.
+    until(lambda: {state_of(held.pid), state_of(away)} <= {"T", "D"})
+    supervised.send(said.Resume(key))
+    supervised.hears(said.ResumedNow, key)
+    until(lambda: "T" not in {state_of(held.pid), state_of(away)})
+    assert supervised.holds()[key].phase == Phase.RUNNING
+
+
+def test_a_suspended_attempt_can_be_stopped(supervised: Supervised) -> None:
+    key = supervised.runs("trap 'exit 5' TERM; echo ready; while true; do sleep 0.05; done")
+    supervised.says(key, "ready")
+    supervised.send(said.Suspend(key), said.Stop(key))
+    assert supervised.end_of(key).exit_code == 5
+
+
+def test_time_in_suspension_does_not_count_for_the_timeout(supervised: Supervised) -> None:
+    key = supervised.runs("exec sleep 600", timeout_seconds=1.0)
+    supervised.send(said.Suspend(key))
+    supervised.hears(said.SuspendedNow, key)
+    with pytest.raises(AssertionError, match="no Ended came"):
+        supervised.end_of(key, seconds=1.5)
+    supervised.send(said.Resume(key))
+    assert supervised.end_of(key).ending == Ending.TIMED_OUT
+
+
+# --- leases, gangs, repeats
+
+
+def test_a_lease_is_held_without_a_process_until_it_is_stopped(supervised: Supervised) -> None:
+    key = supervised.key()
+    supervised.send(Launch(key, lease=True))
+    assert supervised.hears(said.Launched, key).pid == 0
+    assert supervised.holds()[key].lease
+    supervised.send(said.Stop(key))
+    assert supervised.end_of(key).ending == Ending.STOPPED
+
+
+def test_a_lease_ends_at_its_timeout(supervised: Supervised) -> None:
+    key = supervised.key()
+    supervised.send(Launch(key, lease=True, timeout_seconds=0.2))
+    assert supervised.end_of(key).ending == Ending.TIMED_OUT
+
+
+def test_a_timeout_can_be_moved_and_taken_away_while_it_runs(supervised: Supervised) -> None:
+    sooner, never = (
+        supervised.launches("sleep 60", timeout_seconds=60.0),
+        supervised.launches("sleep 1", timeout_seconds=0.4),
+    )
+    supervised.hears(said.Launched, never)
+    supervised.send(said.Extend(sooner, 0.2), said.Extend(never, 0.0))
+    assert supervised.end_of(sooner).ending == Ending.TIMED_OUT
+    assert supervised.end_of(never).ending == Ending.SUCCEEDED
+
+
+def test_a_part_of_a_gang_waits_for_its_start(supervised: Supervised) -> None:
+    key = supervised.launches(
+        "echo $RANK of $WORLD_SIZE in $COLOUR", wait=True, env=ENV | {"COLOUR": "red", "RANK": "?"}
+    )
+    assert 1024 <= supervised.hears(said.Prepared, key).port < 65536
+    assert supervised.holds()[key].phase == Phase.WAITING
+    supervised.send(said.Start(key, {"RANK": "3", "WORLD_SIZE": "8"}))
+    supervised.hears(said.Launched, key)
+    assert supervised.end_of(key).ending == Ending.SUCCEEDED
+    assert supervised.output(key).read_text() == "3 of 8 in red\n"
+
+
+def test_a_part_of_a_gang_can_be_stopped_while_it_waits(supervised: Supervised) -> None:
+    key = supervised.launches("true", wait=True)
+    supervised.hears(said.Prepared, key)
+    supervised.send(said.Stop(key))
+    assert supervised.end_of(key).ending == Ending.STOPPED
+
+
+def test_a_launch_that_is_repeated_runs_once(supervised: Supervised) -> None:
+    key = supervised.key()
+    launch = Launch(key, shell="echo once; sleep 0.3", env=ENV, output=str(supervised.output(key)))
+    supervised.send(launch, launch)
+    first = supervised.hears(said.Launched, key)
+    supervised.send(launch)
+    assert supervised.hears(said.Launched, key).pid == first.pid
+    supervised.end_of(key)
+    supervised.send(launch)
+    supervised.end_of(key)
+    assert supervised.output(key).read_text() == "once\n"
+
+
+def test_an_end_is_held_until_it_is_forgotten(supervised: Supervised) -> None:
+    over, runs = supervised.launches("true"), supervised.runs("exec sleep 600")
+    end = supervised.end_of(over)
+    assert supervised.holds()[over].end == end
+    supervised.send(said.Forget((over, runs)))
+    assert set(supervised.holds()) == {runs}
+
+
+# --- output
+
+
+def test_output_keeps_its_newest_end(supervised: Supervised) -> None:
+    limit = 256 * 1024
+    key = supervised.launches("seq 1 2000000", output_limit_bytes=limit)
+    supervised.end_of(key)
+    output = supervised.output(key)
+    content = output.read_bytes()
+    assert content.endswith(b"1999999\n2000000\n")
+    assert output.stat().st_blocks * 512 <= 2 * limit
+
+
+def test_a_task_that_floods_its_output_is_trimmed_while_it_runs(supervised: Supervised) -> None:
+    limit = 1024 * 1024
+    key = supervised.runs("head -c 30000000 /dev/urandom; echo full; exec sleep 600", output_limit_bytes=limit)
+    until(lambda: supervised.output(key).stat().st_size > 30_000_000)
+    until(lambda: supervised.output(key).stat().st_blocks * 512 <= 2 * limit)
+    assert supervised.output(key).read_bytes().endswith(b"full\n")
+
+
+# --- many
+
+
+def test_a_burst_of_launches_ends_completely(supervised: Supervised) -> None:
+    keys = [supervised.key() for _ in range(200)]
+    supervised.send(*(Launch(key, argv=("true",), env=ENV) for key in keys))
+    assert {supervised.end_of(key).ending for key in keys} == {Ending.SUCCEEDED}
+
+
+def test_rubbish_on_the_line_costs_only_that_line(supervised: Supervised) -> None:
+    key = supervised.runs("exec sleep 600")
+    other = Supervised(supervised.folder)
+    assert other._line is not None
+    other._line.sendall(b"\0\0\0\5hello")
+    with pytest.raises(AssertionError, match="hung up"):
+        other.hears(said.Holding)
+    other.hang_up()
+    assert supervised.holds()[key].phase == Phase.RUNNING
+
+
+def test_a_word_of_a_newer_agent_is_passed_over_and_the_others_are_heard(supervised: Supervised) -> None:
+    words = msgspec.msgpack.encode([{"type": "Juggle", "key": [1, 1]}, Launch(Key(1, 1), argv=("true",), env=ENV)])
+    assert supervised._line is not None
+    supervised._line.sendall(len(words).to_bytes(4, "big") + words)
+    assert supervised.end_of(Key(1, 1)).ending == Ending.SUCCEEDED
+
+
+def test_a_word_of_a_newer_supervisor_is_passed_over_too() -> None:
+    words = msgspec.msgpack.encode([{"type": "Juggled", "key": [1, 1]}, said.NotHeld(Key(1, 1))])
+    assert said.decode_events(words) == [said.NotHeld(Key(1, 1))]

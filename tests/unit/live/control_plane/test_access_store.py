@@ -1,0 +1,468 @@
+"""Users and tokens: what is kept, who gets in, and how soon a change is seen."""
+
+import asyncio
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from argon2 import PasswordHasher
+
+from gpuyard.core.domain.values import TenantId
+from gpuyard.live.control_plane import server
+from gpuyard.live.control_plane.access import refusals as no
+from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
+from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
+from gpuyard.live.control_plane.access.who import Denied, Role, Via, Who
+from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
+
+LAB = TenantId("lab")
+QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+HERE = "127.0.0.1"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Yard:
+    """A store in a folder that can be closed and opened again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "access.sqlite"
+        self.clock = Clock()
+        self.store = self.open()
+
+    def open(self, hasher: PasswordHasher = QUICK) -> AccessStore:
+        return AccessStore.open(self.path, clock=self.clock, hasher=hasher)
+
+    def restart(self, hasher: PasswordHasher = QUICK) -> None:
+        self.store.close()
+        self.store = self.open(hasher)
+
+    def token(self, username: str = "ann", expires_at: float | None = None) -> NewToken:
+        made = self.store.make_token(username, "laptop", expires_at)
+        assert isinstance(made, NewToken)
+        return made
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Yard:
+    yard = Yard(tmp_path)
+    assert isinstance(yard.store.add_user("ann", "open sesame", LAB, Role.MEMBER), User)
+    return yard
+
+
+def code_of(answer: object) -> str:
+    assert isinstance(answer, Denied), answer
+    assert answer.sentence.endswith(".")
+    return answer.code
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_is_there_after_a_restart(yard: Yard) -> None:
+    before = yard.store.users()
+    yard.restart()
+
+    assert yard.store.users() == before
+    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+
+
+def test_a_password_of_any_characters_works(yard: Yard) -> None:
+    for password in ("пароль 密码 🔑", "\udcff" * 8, "x" * 1024):
+        assert yard.store.set_password("ann", password) is None
+        assert isinstance(yard.store.check_login("ann", password, HERE), User)
+
+
+@pytest.mark.parametrize("username", ["", "a b", "a/b", "x" * 65, "ann\n", "\udcff"])
+def test_a_name_that_is_no_username_is_refused(yard: Yard, username: str) -> None:
+    assert isinstance(yard.store.add_user(username, "open sesame", LAB, Role.MEMBER), no.BadUsername)
+
+
+def test_what_is_wrong_with_a_change_is_said_and_changes_nothing(yard: Yard) -> None:
+    store = yard.store
+    assert store.add_user("ann", "another one", LAB, Role.ADMIN) == no.UserExists("ann")
+    assert isinstance(store.add_user("bob", "seven77", LAB, Role.ADMIN), no.BadPassword)
+    assert isinstance(store.add_user("bob", "x" * 1025, LAB, Role.ADMIN), no.BadPassword)
+    assert store.add_user("bob", "open sesame", None, Role.VIEWER) == no.UserWithoutTenant("viewer")
+    assert store.change_user("ann", tenant=None) == no.UserWithoutTenant("member")
+    assert store.change_user("bob", role=Role.ADMIN) == no.UnknownUser("bob")
+    assert store.set_password("bob", "open sesame") == no.UnknownUser("bob")
+    assert store.remove_user("bob") == no.UnknownUser("bob")
+    assert store.make_token("bob") == no.UnknownUser("bob")
+    assert isinstance(store.make_token("ann", "x" * 201), no.BadTokenName)
+    assert store.make_token("ann", expires_at=yard.clock.now) == no.TokenEndsInThePast()
+    assert store.revoke_token("nothing") == no.UnknownToken("nothing")
+    assert store.users() == [User("ann", LAB, Role.MEMBER, disabled=False, created_at=yard.clock.now)]
+    assert store.tokens() == []
+
+
+def test_a_change_is_seen_by_the_next_request_and_after_a_restart(yard: Yard) -> None:
+    secret = yard.token().secret
+    yard.store.change_user("ann", role=Role.OPERATOR, tenant=TenantId("infra"))
+
+    for _ in range(2):
+        who = yard.store.find(secret, HERE)
+        assert isinstance(who, Who)
+        assert (who.role, who.tenant) == (Role.OPERATOR, "infra")
+        yard.restart()
+
+
+def test_a_disabled_user_gets_in_neither_by_token_nor_by_password_until_enabled(yard: Yard) -> None:
+    secret = yard.token().secret
+    yard.store.change_user("ann", disabled=True)
+    assert code_of(yard.store.find(secret, HERE)) == "UserDisabled"
+    assert code_of(yard.store.check_login("ann", "open sesame", HERE)) == "WrongLogin"
+
+    yard.store.change_user("ann", disabled=False)
+    assert isinstance(yard.store.find(secret, HERE), Who)
+
+
+def test_a_removed_user_takes_all_tokens_along(yard: Yard) -> None:
+    secret = yard.token().secret
+    yard.store.remove_user("ann")
+    assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
+
+    yard.store.add_user("ann", "open sesame", LAB, Role.MEMBER)
+    yard.restart()
+    assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
+    assert yard.store.tokens() == []
+
+
+def test_users_of_the_configuration_are_added_once_and_then_kept_as_it_says(yard: Yard) -> None:
+    for password, role in (("number one", Role.MEMBER), ("number one", Role.ADMIN), ("number two", Role.ADMIN)):
+        user = yard.store.ensure_user("eve", password, LAB, role)
+        assert isinstance(user, User)
+        assert user.role is role
+        assert isinstance(yard.store.check_login("eve", password, HERE), User)
+    assert code_of(yard.store.check_login("eve", "number one", HERE)) == "WrongLogin"
+    assert isinstance(yard.store.ensure_user("eve", "", LAB, Role.ADMIN), no.BadPassword)
+
+
+# --- logging in -------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_and_an_unknown_user_get_the_same_answer(yard: Yard) -> None:
+    wrong = yard.store.check_login("ann", "open", HERE)
+    assert code_of(wrong) == "WrongLogin"
+    assert yard.store.check_login("nobody", "open", HERE) == wrong
+
+
+def test_an_unknown_user_is_answered_no_faster_than_a_wrong_password(tmp_path: Path) -> None:
+    store = AccessStore.open(tmp_path / "access.sqlite", hasher=PasswordHasher(time_cost=4, memory_cost=16384))
+    store.add_user("ann", "open sesame", LAB, Role.MEMBER)
+
+    def fastest(username: str) -> float:
+        took = []
+        for attempt in range(4):
+            began = time.perf_counter()
+            assert code_of(store.check_login(username, "wrong", f"10.0.0.{attempt}")) == "WrongLogin"
+            took.append(time.perf_counter() - began)
+        return min(took)
+
+    assert fastest("nobody") > fastest("ann") / 3
+    store.close()
+
+
+def test_after_some_failures_every_further_one_costs_a_longer_wait(yard: Yard) -> None:
+    waits = []
+    for _ in range(FREE_FAILURES + 8):
+        while code_of(denied := yard.store.check_login("ann", "wrong", HERE)) == "TooManyLogins":
+            assert isinstance(denied, Denied)
+            waits.append(int(dict(denied.headers)["retry-after"]))
+            assert f"Try again in {waits[-1]} s." in denied.sentence
+            yard.clock.now += waits[-1]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60][: len(waits)]
+    assert max(waits) <= LONGEST_WAIT_SECONDS
+
+
+def test_whoever_has_to_wait_is_not_let_in_by_the_right_password_either(yard: Yard) -> None:
+    for _ in range(FREE_FAILURES):
+        yard.store.check_login("ann", "wrong", HERE)
+    assert code_of(yard.store.check_login("ann", "open sesame", HERE)) == "TooManyLogins"
+    assert isinstance(yard.store.check_login("ann", "open sesame", "10.0.0.9"), User), (
+        "another address is not concerned"
+    )
+
+    yard.clock.now += 1
+    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+    assert code_of(yard.store.check_login("ann", "wrong", HERE)) == "WrongLogin", "all was forgiven"
+
+
+def test_a_clock_that_was_set_back_makes_nobody_wait_for_it(yard: Yard) -> None:
+    for _ in range(FREE_FAILURES):
+        yard.store.check_login("ann", "wrong", HERE)
+    yard.clock.now -= 86400
+    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+
+
+def test_guesses_sent_all_at_once_are_slowed_down_too(yard: Yard) -> None:
+    answers: list[str] = []
+    guessers = [
+        threading.Thread(target=lambda: answers.append(code_of(yard.store.check_login("ann", "wrong", HERE))))
+        for _ in range(30)
+    ]
+    for guesser in guessers:
+        guesser.start()
+    for guesser in guessers:
+        guesser.join(timeout=30)
+    assert len(answers) == 30
+    assert answers.count("WrongLogin") <= FREE_FAILURES + 1
+
+
+def test_a_hash_with_weaker_parameters_is_replaced_at_the_next_login(yard: Yard) -> None:
+    stronger = PasswordHasher(time_cost=2, memory_cost=128, parallelism=1)
+    yard.restart(stronger)
+    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+    yard.restart(stronger)
+    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+    yard.store.close()
+
+    assert b"m=128,t=2,p=1" in yard.path.read_bytes()
+
+
+def test_another_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
+    login = yard.store.log_in("ann", 3600.0)
+    assert isinstance(login, NewToken)
+    token = yard.token()
+    yard.store.set_password("ann", "another one")
+
+    for _ in range(2):
+        assert code_of(yard.store.find(login.secret, HERE)) == "TokenRevoked"
+        assert isinstance(yard.store.find(token.secret, HERE), Who)
+        yard.restart()
+
+
+def test_a_login_ends_by_itself_and_is_forgotten_at_the_next_one(yard: Yard) -> None:
+    first = yard.store.log_in("ann", 3600.0)
+    assert isinstance(first, NewToken)
+    who = yard.store.find(first.secret, HERE)
+    assert isinstance(who, Who)
+    assert who.via is Via.LOGIN
+
+    yard.clock.now += 3600.0
+    assert code_of(yard.store.find(first.secret, HERE)) == "TokenExpired"
+    second = yard.store.log_in("ann", 3600.0)
+    assert isinstance(second, NewToken)
+    assert [token.id for token in yard.store.tokens("ann")] == [second.token.id]
+    yard.restart()
+    assert [token.id for token in yard.store.tokens("ann")] == [second.token.id]
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_says_whose_it_is(yard: Yard) -> None:
+    made = yard.token()
+
+    assert made.secret.startswith("gy_")
+    assert len(made.secret) == 3 + 43
+    for _ in range(2):
+        assert yard.store.find(made.secret, "10.0.0.7") == Who(
+            "ann", LAB, Role.MEMBER, Via.TOKEN, "10.0.0.7", made.token.id
+        )
+        yard.restart()
+
+
+@pytest.mark.parametrize("secret", ["", "gy_", "gy_" + "A" * 43, "\udcff", "x" * 100_000])
+def test_a_token_nobody_made_is_not_known(yard: Yard, secret: str) -> None:
+    yard.token()
+    assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
+
+
+def test_a_revoked_token_lets_nobody_in_from_that_moment_on(yard: Yard) -> None:
+    made = yard.token()
+    assert isinstance(yard.store.find(made.secret, HERE), Who)
+    assert yard.store.revoke_token(made.token.id) is None
+
+    for _ in range(2):
+        denied = yard.store.find(made.secret, HERE)
+        assert code_of(denied) == "TokenRevoked"
+        assert isinstance(denied, Denied)
+        assert "2027-01-15" in denied.sentence
+        yard.restart()
+
+
+def test_a_revocation_that_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from argon2 import PasswordHasher
+from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.access.who import Role
+
+store = AccessStore.open(Path(sys.argv[1]), hasher=PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+store.add_user("ann", "open sesame", "lab", Role.MEMBER)
+made = store.make_token("ann")
+store.revoke_token(made.token.id)
+print(made.secret, flush=True)
+sys.stdin.read()
+"""
+    path = tmp_path / "access.sqlite"
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        secret = server.stdout.readline().strip()
+        with pytest.raises(StoreLocked, match=r"Another process uses .*access\.sqlite \(users and tokens\)"):
+            AccessStore.open(path)
+        server.kill()
+
+    store = AccessStore.open(path, hasher=QUICK)
+    assert code_of(store.find(secret, HERE)) == "TokenRevoked"
+    store.close()
+
+
+def test_an_expired_token_says_since_when(yard: Yard) -> None:
+    made = yard.token(expires_at=yard.clock.now + 10)
+    assert isinstance(yard.store.find(made.secret, HERE), Who)
+    yard.clock.now += 10
+
+    denied = yard.store.find(made.secret, HERE)
+    assert code_of(denied) == "TokenExpired"
+    assert isinstance(denied, Denied)
+    assert denied.status == 401
+    assert "expired at 2027-01-15 08:00:10 UTC" in denied.sentence
+
+
+def test_uses_are_noted_once_a_minute_and_written_when_told(yard: Yard) -> None:
+    made = yard.token()
+    began = yard.clock.now
+    seen = []
+    for _ in range(5):
+        yard.store.find(made.secret, HERE)
+        seen.append(yard.store.tokens()[0].last_used_at)
+        yard.clock.now += 25
+    assert seen == [began, began, began, began + 75, began + 75]
+
+    yard.store.write_uses()
+    yard.restart()
+    assert yard.store.tokens()[0].last_used_at == began + 75
+
+
+def test_uses_that_can_not_be_written_now_are_written_later(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "NOTE_USES_SECONDS", 0.01)
+    made = yard.token()
+
+    async def story() -> None:
+        noting = asyncio.create_task(server._note_uses(yard.store))
+        yard.store._database.execute("PRAGMA query_only = ON")
+        yard.store.find(made.secret, HERE)
+        await asyncio.sleep(0.1)
+        assert yard.store._used
+        yard.store._database.execute("PRAGMA query_only = OFF")
+        async with asyncio.timeout(10):
+            while yard.store._used:
+                await asyncio.sleep(0.01)
+        noting.cancel()
+
+    asyncio.run(story())
+    yard.restart()
+    assert yard.store.tokens()[0].last_used_at == yard.clock.now
+
+
+def test_a_store_that_can_not_be_written_can_be_closed(yard: Yard) -> None:
+    yard.store.find(yard.token().secret, HERE)
+    yard.store._database.execute("PRAGMA query_only = ON")
+    yard.restart()
+    assert yard.store.user("ann") is not None
+
+
+def test_looking_up_a_token_takes_microseconds(yard: Yard) -> None:
+    for _ in range(50):
+        yard.token()
+    secret = yard.token().secret
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(1000):
+            yard.store.find(secret, HERE)
+        took.append((time.perf_counter() - began) / 1000)
+    assert min(took) < 50e-6
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_neither_passwords_nor_tokens_are_in_the_file_and_nobody_else_may_read_it(yard: Yard) -> None:
+    made = yard.token()
+    assert made.secret not in repr(made)
+    for file in yard.path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+        assert b"open sesame" not in file.read_bytes()
+        assert made.secret.encode() not in file.read_bytes()
+        assert made.secret[3:].encode() not in file.read_bytes()
+
+
+def test_a_file_others_could_read_is_closed_to_them(yard: Yard) -> None:
+    yard.path.chmod(0o644)
+    yard.restart()
+    assert stat.S_IMODE(yard.path.stat().st_mode) == 0o600
+
+
+def test_a_damaged_file_is_refused_with_a_way_out_and_left_as_it_is(yard: Yard) -> None:
+    for number in range(200):
+        yard.store.make_token("ann", f"token number {number}")
+    yard.store.close()
+    whole = yard.path.read_bytes()
+    for damaged in (b"", b"x" * 9000, whole[:5000], whole[:4096] + b"\xa5" * (len(whole) - 4096)):
+        yard.path.write_bytes(damaged)
+        with pytest.raises(StoreDamaged, match=r"users and tokens.* is damaged.*Restore it from a backup"):
+            yard.open()
+        assert yard.path.read_bytes() == damaged
+
+
+def test_a_file_of_a_newer_version_or_of_another_program_is_refused(yard: Yard, tmp_path: Path) -> None:
+    yard.store.close()
+    database = sqlite3.connect(yard.path)
+    database.execute("PRAGMA user_version = 2")
+    database.close()
+    with pytest.raises(StoreFromFuture, match="newer gpuyard"):
+        yard.open()
+
+    database = sqlite3.connect(tmp_path / "other.sqlite")
+    database.execute("CREATE TABLE x (y)")
+    database.close()
+    with pytest.raises(StoreDamaged, match="not a file of gpuyard"):
+        AccessStore.open(tmp_path / "other.sqlite")
+
+
+def test_a_beginning_that_was_killed_begins_again(tmp_path: Path) -> None:
+    (tmp_path / "access.sqlite.new").write_bytes(b"half")
+    AccessStore.open(tmp_path / "access.sqlite", hasher=QUICK).close()
+    assert [file.name for file in tmp_path.iterdir()] == ["access.sqlite"]
+
+
+def test_a_folder_one_may_not_write_to_gets_a_sentence(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from gpuyard.live.control_plane.stores.database import StoreError
+from gpuyard.live.control_plane.access.store import AccessStore
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    AccessStore.open(Path(sys.argv[1]))
+except StoreError as error:
+    print(error)
+"""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    tmp_path.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder / "access.sqlite")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "can not be used: Permission denied. Check the folder and its permissions." in done.stdout, done.stderr

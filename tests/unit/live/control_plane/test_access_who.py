@@ -1,0 +1,58 @@
+"""What each role may do. The expectations are written out here a second time, as sentences."""
+
+import pytest
+
+from gpuyard.core.domain.values import TenantId
+from gpuyard.live.control_plane.access.who import TABLE, Action, Role, Via, Who, forbidden, may, visible_tenant
+
+LAB, OTHERS = TenantId("lab"), TenantId("others")
+
+
+def somebody(role: Role) -> Who:
+    return Who("ann", LAB, role, Via.TOKEN, "10.0.0.1", "t1")
+
+
+def allowed(role: Role, tenant: TenantId | None) -> set[str]:
+    return {action.value for action in Action if may(somebody(role), action, tenant)}
+
+
+def test_an_admin_may_do_everything_everywhere() -> None:
+    for tenant in (LAB, OTHERS, None):
+        assert allowed(Role.ADMIN, tenant) == set(Action)
+
+
+def test_an_operator_may_do_everything_but_users_tokens_of_others_and_settings() -> None:
+    for tenant in (LAB, OTHERS, None):
+        assert allowed(Role.OPERATOR, tenant) == set(Action) - {"all_access", "settings"}
+
+
+def test_a_member_sees_submits_and_stops_what_is_its_tenants() -> None:
+    assert allowed(Role.MEMBER, LAB) == {"see", "submit", "stop", "see_yard", "own_access"}
+    assert allowed(Role.MEMBER, OTHERS) == allowed(Role.MEMBER, None) == {"see_yard", "own_access"}
+
+
+def test_a_viewer_only_sees_what_is_its_tenants() -> None:
+    assert allowed(Role.VIEWER, LAB) == {"see", "see_yard", "own_access"}
+    assert allowed(Role.VIEWER, OTHERS) == allowed(Role.VIEWER, None) == {"see_yard", "own_access"}
+
+
+def test_the_table_has_an_answer_for_every_role_and_action() -> None:
+    assert set(TABLE) == set(Action)
+    assert all(set(row) == set(Role) for row in TABLE.values())
+
+
+@pytest.mark.parametrize(
+    ("role", "sees"), [(Role.ADMIN, None), (Role.OPERATOR, None), (Role.MEMBER, LAB), (Role.VIEWER, LAB)]
+)
+def test_admins_and_operators_see_all_tenants_and_others_their_own(role: Role, sees: TenantId | None) -> None:
+    assert visible_tenant(somebody(role)) == sees
+
+
+def test_somebody_without_a_tenant_does_not_own_what_has_none() -> None:
+    assert not may(Who("ann", None, Role.MEMBER, Via.TOKEN, "10.0.0.1"), Action.SEE, None)
+
+
+def test_whoever_may_not_is_told_who_could() -> None:
+    denied = forbidden(somebody(Role.VIEWER), Action.SUBMIT)
+    assert denied.status == 403
+    assert denied.sentence == "ann is a viewer and may not do this; it takes an admin or an operator or a member."

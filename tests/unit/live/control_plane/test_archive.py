@@ -1,0 +1,353 @@
+"""Ended tasks: pages, totals, retention, idempotency keys, and what happens to a damaged file."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
+from gpuyard.live.control_plane.stores.archive import EVERYTHING, Archive, Filters, Row, SubmitKey
+from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError, StoreFromFuture, StoreFull
+
+FAILED, SUCCESS, TIMEOUT = TaskStatus.FAILED, TaskStatus.SUCCESS, TaskStatus.TIMEOUT
+
+
+def row(
+    task: int,
+    status: TaskStatus = SUCCESS,
+    *,
+    tenant: str = "lab",
+    priority: int = 50,
+    user: str = "",
+    project: str = "",
+    name: str = "",
+    created_at: float | None = None,
+    finished_at: float | None = None,
+) -> Row:
+    return Row(
+        TaskId(task),
+        TenantId(tenant),
+        status,
+        TaskClass.BATCH,
+        priority,
+        user,
+        project,
+        name,
+        float(task) if created_at is None else created_at,
+        float(task) if finished_at is None else finished_at,
+        b'{"id":%d}' % task,
+    )
+
+
+def ids(archive: Archive, filters: Filters = EVERYTHING, before: int | None = None, limit: int = 100) -> list[int]:
+    page = archive.page(filters, None if before is None else TaskId(before), limit)
+    assert all(answer == b'{"id":%d}' % task for task, answer in page)
+    return [task for task, _ in page]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive.open(tmp_path / "archive.sqlite")
+
+
+def test_an_ended_task_is_found_with_its_answer_and_its_status(archive: Archive) -> None:
+    archive.add([row(7, FAILED), row(9)], seq=40)
+
+    assert archive.get(TaskId(7)) == b'{"id":7}'
+    assert archive.get(TaskId(8)) is None
+    assert archive.statuses([TaskId(7), TaskId(8), TaskId(9)]) == {7: FAILED, 9: SUCCESS}
+
+
+def test_it_remembers_how_much_of_the_journal_it_holds(tmp_path: Path) -> None:
+    archive = Archive.open(tmp_path / "archive.sqlite")
+    assert archive.seq == 0
+    archive.add([row(1)], seq=12)
+    archive.add([], seq=30)
+    archive.close()
+
+    again = Archive.open(tmp_path / "archive.sqlite")
+    assert again.seq == 30
+    assert again.note is None
+    assert ids(again) == [1]
+
+
+def test_a_task_added_twice_is_counted_once_and_stays_as_it_was(archive: Archive) -> None:
+    archive.add([row(1), row(2)], seq=1)
+    archive.add([row(2, FAILED), row(3), row(3)], seq=2)
+
+    assert archive.count() == 3
+    assert archive.statuses([TaskId(2)]) == {2: SUCCESS}
+
+
+def test_pages_follow_each_other_from_the_newest_to_the_oldest(archive: Archive) -> None:
+    archive.add([row(task, ENDED[task % 4]) for task in range(1, 251)], seq=1)
+
+    seen: list[int] = []
+    while page := ids(archive, before=seen[-1] if seen else None):
+        seen += page
+    assert seen == list(range(250, 0, -1))
+
+
+def test_a_page_of_several_statuses_is_in_order_of_age(archive: Archive) -> None:
+    archive.add([row(task, ENDED[task % 4]) for task in range(1, 21)], seq=1)
+
+    asked = Filters(statuses=(FAILED, TIMEOUT))
+    assert ids(archive, asked, limit=4) == [19, 17, 15, 13]
+    assert ids(archive, asked, before=13, limit=4) == [11, 9, 7, 5]
+    assert archive.count(asked) == 10
+
+
+def test_a_status_that_no_ended_task_has_gives_an_empty_list(archive: Archive) -> None:
+    archive.add([row(1)], seq=1)
+
+    assert ids(archive, Filters(statuses=(TaskStatus.RUNNING,))) == []
+    assert archive.count(Filters(statuses=(TaskStatus.RUNNING,))) == 0
+    assert ids(archive, limit=0) == []
+
+
+def test_numbers_that_no_task_can_have_are_simply_not_there(archive: Archive) -> None:
+    archive.add([row(1)], seq=1)
+
+    assert archive.get(TaskId(10**30)) is None
+    assert archive.get(TaskId(-(10**30))) is None
+    assert archive.statuses([TaskId(10**30)]) == {}
+    assert ids(archive, before=10**30) == [1]
+    assert ids(archive, before=-(10**30)) == []
+    assert archive.count(Filters(priority=10**30)) == 0
+
+
+WORDS = some.sampled_from(["", "a", "b"])
+FILTERS = some.builds(
+    Filters,
+    statuses=some.lists(some.sampled_from(list(TaskStatus)), unique=True, max_size=3).map(tuple),
+    tenant=some.none() | some.sampled_from(["a", "b", "c"]),
+    priority=some.none() | some.sampled_from([20, 80, 81]),
+    user=some.none() | WORDS,
+    project=some.none() | WORDS,
+    name=some.none() | WORDS,
+    since=some.none() | some.integers(0, 10).map(float),
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[Row]]:
+    chance = random.Random(3)
+    words = ["", "a", "b"]
+    rows = [
+        row(
+            task,
+            chance.choice(ENDED),
+            tenant=chance.choice("ab"),
+            priority=chance.choice([20, 80]),
+            user=chance.choice(words),
+            project=chance.choice(words),
+            name=chance.choice(words),
+            created_at=float(chance.randrange(10)),
+        )
+        for task in range(1, 401)
+    ]
+    archive = Archive.open(tmp_path_factory.mktemp("mixed") / "archive.sqlite")
+    archive.add(rows, seq=1)
+    return archive, rows
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(FILTERS, some.none() | some.integers(0, 402), some.integers(1, 400))
+def test_every_filter_gives_what_looking_at_each_row_gives(
+    mixed: tuple[Archive, list[Row]], filters: Filters, before: int | None, limit: int
+) -> None:
+    archive, rows = mixed
+    expected = [one.id for one in reversed(rows) if _passes(one, filters)]
+    assert (
+        ids(archive, filters, before, limit) == [task for task in expected if before is None or task < before][:limit]
+    )
+    assert archive.count(filters) == len(expected)
+
+
+def _passes(one: Row, filters: Filters) -> bool:
+    wanted = (filters.tenant, filters.priority, filters.user, filters.project, filters.name)
+    has = (one.tenant, one.priority, one.user, one.project, one.name)
+    return (
+        (not filters.statuses or one.status in filters.statuses)
+        and all(want is None or want == value for want, value in zip(wanted, has, strict=True))
+        and (filters.since is None or one.created_at >= filters.since)
+    )
+
+
+def test_no_filter_makes_a_page_sort_the_archive_or_walk_all_of_it(archive: Archive, tmp_path: Path) -> None:
+    """A walk over an index in order of age stops where the page is full; a sort would first look at everything."""
+    plans: list[str] = []
+    for filters in (
+        EVERYTHING,
+        Filters(statuses=(FAILED, TIMEOUT)),
+        Filters(tenant=TenantId("a")),
+        Filters(priority=80),
+        Filters(user="ann", tenant=TenantId("a")),
+        Filters(project="p"),
+        Filters(name="n", statuses=(FAILED,)),
+    ):
+        said: list[str] = []
+        archive.page(filters, None, 1)
+        (reader,) = archive._idle_readers
+        reader.set_trace_callback(said.append)
+        archive.page(filters, TaskId(5), 10)
+        reader.set_trace_callback(None)
+        with sqlite3.connect(tmp_path / "archive.sqlite") as database:
+            plans += [step[3] for step in database.execute(f"EXPLAIN QUERY PLAN {said[-1]}")]
+        database.close()
+    walks = [step for step in plans if " tasks" in step]
+    assert walks
+    assert all(step.startswith("SEARCH tasks USING") for step in walks), walks
+
+
+def test_retention_removes_the_longest_ended_in_small_steps(archive: Archive) -> None:
+    archive.add([row(task, finished_at=float(100 - task)) for task in range(1, 31)], seq=1)
+
+    assert [archive.retain(80.0, step=4) for _ in range(4)] == [4, 4, 2, 0]
+    assert ids(archive) == list(range(20, 0, -1))
+    assert archive.count() == archive.count(Filters(tenant=TenantId("lab"))) == 20
+    assert archive.get(TaskId(25)) is None
+
+
+def test_retention_by_age_leaves_what_ended_since_then(archive: Archive) -> None:
+    archive.add([row(task, tenant=f"t{task}") for task in range(1, 11)], seq=1)
+
+    assert archive.retain(finished_since=4.0) == 3
+    assert ids(archive) == [10, 9, 8, 7, 6, 5, 4]
+    assert archive.count(Filters(tenant=TenantId("t1"))) == 0
+
+
+def test_a_key_is_remembered_with_what_it_gave_until_it_is_forgotten(archive: Archive) -> None:
+    first = SubmitKey(TenantId("a"), "k", b"hash", (TaskId(1), TaskId(2)), 10.0)
+    archive.remember([first, SubmitKey(TenantId("b"), "k", b"other", (TaskId(3),), 20.0)])
+    archive.remember([SubmitKey(TenantId("a"), "k", b"later", (TaskId(4),), 30.0)])
+
+    assert archive.lookup(TenantId("a"), "k") == first
+    assert archive.lookup(TenantId("a"), "other") is None
+    assert archive.forget_keys(before=15.0) == 1
+    assert archive.lookup(TenantId("a"), "k") is None
+    assert archive.lookup(TenantId("b"), "k") is not None
+
+
+def test_readers_go_on_while_rows_are_added(archive: Archive) -> None:
+    added = threading.Event()
+    torn: list[object] = []
+
+    def read() -> None:
+        while not added.is_set():
+            page = ids(archive, limit=1000)
+            if page != list(range(len(page), 0, -1)) or len(page) % 10:
+                torn.append(page)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for batch in range(30):
+        archive.add([row(batch * 10 + one) for one in range(1, 11)], seq=batch)
+    added.set()
+    for reader in readers:
+        reader.join(timeout=30)
+    assert torn == []
+    assert archive.count() == 300
+    archive.close()
+
+
+ADDER = """
+import sys
+from pathlib import Path
+from gpuyard.live.control_plane.stores.archive import Archive, Row
+from gpuyard.core.domain.values import TaskClass, TaskStatus
+
+archive = Archive.open(Path(sys.argv[1]))
+while True:
+    first = archive.seq + 1
+    rows = [Row(task, "a", TaskStatus.SUCCESS, TaskClass.BATCH, 50, "", "", "", 0.0, 0.0, b"x" * 500) for task in range(first, first + 20)]
+    archive.add(rows, first + 19)
+    print(archive.seq, flush=True)
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 17, 60])
+def test_a_killed_writer_leaves_exactly_the_rows_up_to_its_seq(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "archive.sqlite"
+    with subprocess.Popen([sys.executable, "-c", ADDER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        said = [int(writer.stdout.readline()) for _ in range(lines)]
+        writer.kill()
+
+    archive = Archive.open(path)
+    assert archive.note is None
+    assert archive.seq >= said[-1]
+    assert archive.count() == archive.seq
+    assert [task for task, _ in archive.page(EVERYTHING, None, 10**6)] == list(range(archive.seq, 0, -1))
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a database at all, but long enough to be looked at" * 100])
+def test_a_damaged_archive_is_set_aside_and_begun_anew(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "archive.sqlite"
+    for number in (1, 2):
+        path.write_bytes(damage)
+        archive = Archive.open(path)
+        assert archive.note is not None
+        assert f"the old file is archive.sqlite.damaged-{number}" in archive.note
+        assert (archive.seq, archive.count()) == (0, 0)
+        archive.add([row(1)], seq=5)
+        archive.close()
+        assert (tmp_path / f"archive.sqlite.damaged-{number}").read_bytes() == damage
+
+
+def test_damage_met_while_in_use_is_named_and_can_be_got_rid_of(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    archive = Archive.open(path)
+    archive.add([row(task, name=f"job-{task}") for task in range(1, 2001)], seq=9)
+    archive.close()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 :] = b"\xa5" * (len(content) - len(content) // 2)
+    path.write_bytes(content)
+
+    archive = Archive.open(path)
+    with pytest.raises(StoreDamaged, match=r"ended tasks.* is damaged") as damage:
+        archive.page(EVERYTHING, None, 2000)
+    assert "begun anew" in archive.start_over(damage.value)
+    archive.add([row(1)], seq=3)
+    assert (ids(archive), archive.seq) == ([1], 3)
+    archive.close()
+
+
+def test_without_space_nothing_is_added_and_later_it_is(archive: Archive) -> None:
+    archive.add([row(1)], seq=1)
+    (pages,) = archive._writer.execute("PRAGMA page_count").fetchone()
+    archive._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    many = [row(task, name=f"job-{task}") for task in range(2, 1000)]
+    with pytest.raises(StoreFull, match=r"no space left .*Nothing was written; free some space"):
+        archive.add(many, seq=2)
+    assert (ids(archive), archive.count(), archive.seq) == ([1], 1, 1)
+
+    archive._writer.execute("PRAGMA max_page_count = 1000000")
+    archive.add(many, seq=2)
+    assert (archive.count(), archive.seq) == (999, 2)
+
+
+def test_an_archive_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    Archive.open(path).close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+
+    with pytest.raises(StoreFromFuture, match="newer gpuyard"):
+        Archive.open(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["archive.sqlite"]
+
+
+def test_a_folder_in_its_place_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "archive.sqlite").mkdir()
+
+    with pytest.raises(StoreError, match=r"can not be written\. Check who owns it"):
+        Archive.open(tmp_path / "archive.sqlite")

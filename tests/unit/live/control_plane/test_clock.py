@@ -1,0 +1,88 @@
+"""The engine's time goes on whatever the wall clock does."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.control_plane.clock import EngineClock, read_note, write_note
+
+HOUR = 3600.0
+
+
+class Machine:
+    """A clock that can be set."""
+
+    def __init__(self, wall: float = 1_000_000.0, boot: float = 100.0, start: str = "first") -> None:
+        self.now, self.up, self.start = wall, boot, start
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.up
+
+    def boot(self) -> float:
+        return self.up
+
+    def machine_start(self) -> str:
+        return self.start
+
+    def passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.up += seconds
+
+
+def test_a_clock_that_was_hours_ahead_and_is_put_right_freezes_nothing() -> None:
+    machine = Machine()
+    machine.now += 8 * HOUR
+    before = EngineClock(0.0, machine)
+    last_fact_at = before()
+    machine.now -= 8 * HOUR
+    after = EngineClock(last_fact_at, machine)
+    machine.passes(2.0)
+    assert after() - last_fact_at == pytest.approx(2.0, rel=0.02), "a retry after two seconds is due after two"
+
+
+@pytest.mark.parametrize("jump", [-8 * HOUR, 8 * HOUR])
+def test_a_jump_while_it_runs_fires_no_timer_and_is_made_up_for_slowly(jump: float) -> None:
+    machine = Machine()
+    clock = EngineClock(0.0, machine)
+    began = clock()
+    machine.now += jump
+    machine.passes(100.0)
+    assert clock() - began == pytest.approx(100.0, rel=0.011)
+    for _ in range(40 * 24):
+        machine.passes(HOUR)
+        clock()
+    assert abs(clock.ahead_seconds()) < 1.0, "in the end people read the right time"
+
+
+def test_a_clock_that_jumped_while_no_scheduler_ran_is_noticed_on_the_same_machine(tmp_path: Path) -> None:
+    machine = Machine()
+    first = EngineClock(0.0, machine)
+    write_note(tmp_path / "clock.json", first.note())
+    left = first()
+    machine.passes(30.0)
+    machine.now += 8 * HOUR
+    second = EngineClock(left, machine, read_note(tmp_path / "clock.json"))
+    assert second() - left == pytest.approx(30.0)
+    machine.start = "second"  # after a reboot nothing but the wall clock is known
+    assert EngineClock(left, machine, read_note(tmp_path / "clock.json"))() == machine.now
+
+
+def test_it_never_runs_backwards_and_never_begins_before_the_last_fact() -> None:
+    machine = Machine()
+    clock = EngineClock(2_000_000.0, machine)
+    seen = [clock()]
+    for step in (0.0, 5.0, 0.0, 60.0):
+        machine.passes(step)
+        machine.now -= 100.0
+        seen.append(clock())
+    assert seen == sorted(seen)
+    assert seen[0] >= 2_000_000.0
+
+
+def test_a_note_that_can_not_be_read_is_as_good_as_none(tmp_path: Path) -> None:
+    (tmp_path / "clock.json").write_text("{")
+    assert read_note(tmp_path / "clock.json") is None
+    assert read_note(tmp_path / "nowhere.json") is None

@@ -1,0 +1,61 @@
+"""When the garbage collector looks at everything."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from gpuyard.live.control_plane.garbage_collection import CALM_TASKS, NEVER, collect_when_calm, settle
+
+
+class Cycle:
+    """Garbage that only a collection finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+def lives_on(open_tasks: int, at_least_every_seconds: float = 60.0) -> bool:
+    async def story() -> bool:
+        settle()
+        old = Cycle()
+        gc.collect(1)
+        gc.collect(1)  # it is old now, so that it is not found among the young ones
+        seen = weakref.ref(old)
+        del old
+        assert seen() is not None
+        looking = asyncio.create_task(
+            collect_when_calm(lambda: open_tasks, every_seconds=0.01, at_least_every_seconds=at_least_every_seconds)
+        )
+        await asyncio.sleep(0.1)
+        looking.cancel()
+        return seen() is not None
+
+    return asyncio.run(story())
+
+
+def test_python_never_looks_at_everything_by_itself() -> None:
+    settle()
+    assert gc.get_threshold()[2] == NEVER
+
+
+def test_everything_is_looked_at_while_few_tasks_are_open() -> None:
+    assert not lives_on(open_tasks=CALM_TASKS)
+
+
+def test_nothing_old_is_looked_at_while_many_tasks_are_open() -> None:
+    assert lives_on(open_tasks=CALM_TASKS + 1)
+
+
+def test_everything_is_looked_at_after_a_day_however_many_tasks_are_open() -> None:
+    assert not lives_on(open_tasks=CALM_TASKS + 1, at_least_every_seconds=0.02)

@@ -1,0 +1,37 @@
+"""Small stores beside the journal: how an older file becomes one of today."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpuyard.live.control_plane.stores.database import Layout, StoreError, StoreFromFuture, open_database
+
+OLD = Layout("things", 1, "CREATE TABLE things (name TEXT)", durable=True, exclusive=True)
+NEW = replace(
+    OLD,
+    version=3,
+    tables="CREATE TABLE things (name TEXT, size INTEGER, color TEXT)",
+    upgrades=("ALTER TABLE things ADD COLUMN size INTEGER", "ALTER TABLE things ADD COLUMN color TEXT"),
+)
+
+
+def test_an_older_file_is_brought_to_the_present_version_with_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "things.sqlite"
+    old = open_database(path, OLD)
+    old.execute("INSERT INTO things VALUES ('a')")
+    old.close()
+    for _ in range(2):
+        new = open_database(path, NEW)
+        assert new.execute("SELECT * FROM things").fetchall() == [("a", None, None)]
+        new.close()
+    with pytest.raises(StoreFromFuture):
+        open_database(path, OLD)
+
+
+def test_a_file_that_no_upgrade_leads_on_from_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "things.sqlite"
+    open_database(path, OLD).close()
+    with pytest.raises(StoreError, match="does not read it any more"):
+        open_database(path, replace(NEW, upgrades=()))
+    open_database(path, OLD).close()

@@ -1,0 +1,199 @@
+"""Tasks that come without a run time get one from what has ended in the yard, and it is a fact from then on."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.remaining_time import LAST_LEVEL
+from gpuyard.core.domain.task import Estimate, TaskSpec
+from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
+from gpuyard.core.journal.records import Record
+from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, Forecaster
+from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.views import TaskView, Views
+from gpuyard.testing import ClusterStory, task
+from gpuyard.testing.played import PlayedNode
+from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, submit
+
+SAID = Estimate(60.0, 60.0, 60.0)
+
+
+def over(spec: TaskSpec, seconds: float, why: Why = Why.SUCCEEDED) -> TaskView:
+    status = TaskStatus.SUCCESS if why is Why.SUCCEEDED else TaskStatus.CANCELLED
+    return TaskView(TaskId(1), spec, 0.0, status=status, cause=Cause(why), finished_at=1.0, run_seconds=seconds)
+
+
+def estimate(forecaster: Forecaster, spec: TaskSpec) -> Estimate | None:
+    return forecaster.foreseen(spec, 0.0).estimate
+
+
+def test_what_ran_three_times_is_foreseen_and_the_task_is_otherwise_as_it_was() -> None:
+    forecaster, train = Forecaster(), spec(user="ann", command="python train.py")
+    assert estimate(forecaster, train) is None
+    for _ in range(3):
+        forecaster.ended(over(train, 100.0), 1.0)
+    foreseen = forecaster.foreseen(train, 2.0)
+    assert foreseen.estimate is not None
+    assert foreseen.estimate.seconds == pytest.approx(100.0)
+    assert foreseen.estimate.runs == 3
+    assert replace(foreseen, estimate=None, outlook=()) == train
+
+
+def test_a_task_comes_with_the_outlook_of_those_like_it_and_a_lease_with_none() -> None:
+    forecaster = Forecaster()
+    for _ in range(50):
+        forecaster.ended(over(spec(user="ann", command="slow"), 500_000.0), 1.0)
+        forecaster.ended(over(spec(user="ann", command="slow too"), 500_000.0), 1.0)
+        forecaster.ended(over(spec(user="ann", command=None), 5.0, Why.CANCELLED), 1.0)
+    assert forecaster.foreseen(spec(user="bob"), 2.0).outlook != forecaster.foreseen(spec(user="ann"), 2.0).outlook
+    assert forecaster.foreseen(spec(user="ann", command="slow"), 2.0).outlook[0] == LAST_LEVEL
+    assert forecaster.foreseen(spec(user="ann", command=None), 2.0).outlook == ()
+
+
+def test_commands_tell_tasks_without_a_name_apart() -> None:
+    forecaster = Forecaster()
+    for _ in range(10):
+        forecaster.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
+        forecaster.ended(over(spec(user="ann", command=("slow", "-n", "9")), 5_000.0), 1.0)
+    quick, slow = (estimate(forecaster, spec(user="ann", command=words)) for words in ("quick", ("slow", "-n", "9")))
+    assert quick is not None
+    assert slow is not None
+    assert (quick.seconds, slow.seconds) == pytest.approx((10.0, 5_000.0), rel=0.2)
+
+
+def test_leases_say_nothing_about_tasks() -> None:
+    forecaster = Forecaster()
+    for _ in range(10):
+        forecaster.ended(over(spec(user="ann", command=None), 36_000.0, Why.CANCELLED), 1.0)
+        forecaster.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
+    lease, other = (estimate(forecaster, spec(user="ann", command=words)) for words in (None, "other"))
+    assert lease is not None
+    assert other is not None
+    assert lease.seconds > 10_000.0
+    assert other.seconds < 100.0
+
+
+@pytest.mark.parametrize("why", [Why.TIMEOUT, Why.DEADLINE, Why.NOT_LAUNCHED, Why.DEPENDENCY])
+def test_what_the_yard_ended_says_nothing_about_how_long_tasks_run(why: Why) -> None:
+    forecaster, train = Forecaster(), spec()
+    for _ in range(9):
+        forecaster.ended(over(train, 100.0, why), 1.0)
+        forecaster.ended(over(train, 0.0, Why.CANCELLED), 1.0)
+    assert estimate(forecaster, train) is None
+
+
+def test_what_the_user_says_counts_and_the_band_tells_how_right_that_was_before() -> None:
+    forecaster, train = Forecaster(), spec(user="ann", estimate=SAID)
+    assert estimate(forecaster, train) is SAID
+    for seconds in (30.0, 60.0, 600.0):
+        forecaster.ended(over(train, seconds), 1.0)
+    found = estimate(forecaster, train)
+    assert found is not None
+    assert (found.seconds, found.runs) == (60.0, 0)
+    assert (found.low_seconds, found.high_seconds) == pytest.approx((30.0, 600.0))
+    assert forecaster.foreseen(spec(user="bob", estimate=SAID), 0.0).estimate is SAID
+
+
+async def lived(yard: Yard, address: str, *specs: TaskSpec) -> list[TaskId]:
+    playing = asyncio.create_task(PlayedNode("n1", 2, join_token=TOKEN, runs_for=0.05).play(address))
+    tasks = await submit(yard, *specs)
+    for each in tasks:
+        await ended(yard, each)
+    playing.cancel()
+    return tasks
+
+
+def test_a_yard_foresees_what_it_has_seen_also_after_a_restart(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, forecaster=Forecaster()) as (yard, address):
+            await lived(yard, address, *[spec(name="train", user="ann")] * 4)
+            (again,) = await submit(yard, spec(name="train", user="ann"))
+            before = yard.views.tasks[again].spec.estimate
+            assert before is not None
+            assert before.runs == 4
+            assert 0.0 < before.seconds < 5.0
+        forecaster = Forecaster()
+        async with open_yard(tmp_path, forecaster=forecaster) as (yard, _):
+            assert yard.views.tasks[again].spec.estimate == before  # the fact stays as it was
+            forecaster.remember(yard.archive.newest(MOST_REMEMBERED))
+            (later,) = await submit(yard, spec(name="train", user="ann"))
+            assert yard.views.tasks[later].spec.estimate == before
+
+    run(story)
+
+
+def test_a_yard_that_is_not_to_foresee_leaves_tasks_as_they_are(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            await lived(yard, address, *[spec()] * 4)
+            (again,) = await submit(yard, spec())
+            assert yard.views.tasks[again].spec.estimate is None
+
+    run(story)
+
+
+# --- how long a task ran ----------------------------------------------------------------------------------------------
+
+
+class Told:
+    """What the views say of a story."""
+
+    def __init__(self, cluster: ClusterStory) -> None:
+        self.views = Views()
+        self._seq = 0
+        cluster.world.listeners.append(self._hear)
+
+    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+        for event in facts:
+            self._seq += 1
+            self.views.apply(Record(self._seq, at, event))
+
+    def ran(self) -> list[float]:
+        return [view.run_seconds for view in self.views.tasks.values()]
+
+
+def yard_of(gpus: int) -> tuple[ClusterStory, Told]:
+    cluster = ClusterStory(preemption_min_run_seconds=0.0)
+    told = Told(cluster)
+    cluster.is_split(online=0.0)
+    cluster.has_nodes(1, gpus_each=gpus)
+    return cluster, told
+
+
+def test_time_in_which_a_task_was_suspended_is_not_run_time() -> None:
+    cluster, told = yard_of(2)
+    (number,) = cluster.submits(task("a", gpus=2, preemption=Preemption.SUSPEND))  # type: ignore[misc]
+    cluster.passes(10)
+    cluster.tells(command.SuspendTask(number))
+    cluster.passes(100)
+    cluster.tells(command.ResumeTask(number))
+    cluster.passes(5)
+    cluster.finishes("a")
+    assert told.ran() == [15.0]
+
+
+@pytest.mark.parametrize(("preemption", "seconds"), [(Preemption.CHECKPOINT, 17.0), (Preemption.REQUEUE, 7.0)])
+def test_a_task_that_was_stopped_and_saved_goes_on_and_another_begins_anew(
+    preemption: Preemption, seconds: float
+) -> None:
+    cluster, told = yard_of(2)
+    cluster.submits(task("humble", gpus=2, priority=1, preemption=preemption))
+    cluster.passes(10)
+    cluster.submits(task("urgent", gpus=2, priority=99))
+    cluster.passes(20)
+    cluster.finishes("urgent")
+    cluster.passes(7)
+    cluster.finishes("humble")
+    assert told.ran() == [seconds, 20.0]
+
+
+def test_what_an_archive_holds_that_can_not_be_read_is_passed_over() -> None:
+    forecaster = Forecaster()
+    forecaster.remember([(1.0, b'{"task_id": "task-1"}'), (2.0, b"cut o"), (3.0, b"[]")])
+    assert estimate(forecaster, spec(user="ann")) is None

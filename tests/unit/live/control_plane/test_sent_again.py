@@ -1,0 +1,47 @@
+"""Which requests were sent before: most keys are new, and the archive is not searched for them."""
+
+import asyncio
+from pathlib import Path
+
+from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
+from gpuyard.live.control_plane.stores.idempotency import KeyFilter
+from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
+
+LAB = TenantId("lab")
+
+
+def test_the_filter_knows_every_key_that_was_added_and_hardly_any_other() -> None:
+    one, other = KeyFilter(), KeyFilter()
+    for number in range(5_000):
+        (one if number % 2 else other).add((LAB, f"key-{number}"))
+    one.update(other)
+    assert all((LAB, f"key-{number}") in one for number in range(5_000))
+    assert sum((LAB, f"new-{number}") in one for number in range(5_000)) < 5
+    assert (TenantId("other"), "key-1") not in one
+
+
+def test_the_archive_is_searched_for_keys_that_it_may_have_and_for_no_others(tmp_path: Path) -> None:
+    asked = []
+
+    class Watched(Archive):
+        def lookup(self, tenant: TenantId, key: str) -> SubmitKey | None:
+            asked.append(key)
+            return super().lookup(tenant, key)
+
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            await submit(yard, spec(), key="old", body=b"old")
+            await yard._archive_now()
+        async with open_yard(tmp_path) as (yard, _):
+            yard.archive.__class__ = Watched
+            while not yard._requests._filter_is_whole:
+                await asyncio.sleep(0.001)
+            assert await submit(yard, spec(), key="new", body=b"new") == [TaskId(2)]
+            assert asked == []
+            assert await submit(yard, spec(), key="old", body=b"old") == [TaskId(1)]
+            await yard._archive_now()
+            assert await submit(yard, spec(), key="new", body=b"new") == [TaskId(2)]
+            assert asked == ["old", "new"]
+
+    run(story)

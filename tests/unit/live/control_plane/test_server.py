@@ -1,0 +1,282 @@
+"""How a scheduler is put together."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from gpuyard.core.domain.errors import JournalError
+from gpuyard.core.journal.records import Position
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.live.control_plane import server
+from gpuyard.live.control_plane.access.store import AccessStore, User
+from gpuyard.live.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
+from gpuyard.live.control_plane.settings import (
+    Auth,
+    Prediction,
+    Server,
+    ServerSettings,
+    Storage,
+    TenantEntry,
+    UserEntry,
+    load_server_settings,
+)
+from gpuyard.live.control_plane.stores.system_users import SystemUsers
+from gpuyard.live.sdk import Client, connect
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.config import Address, WrongSettings
+from gpuyard.live.wire.loopback_peer import shared_user_label
+from gpuyard.live.wire.rpc import AgentsStub
+from gpuyard.testing.played import PlayedNode, enter
+from tests.unit.live.control_plane.yards import run
+
+
+def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_it_was_written(tmp_path: Path) -> None:
+    settings = ServerSettings(storage=Storage(data_dir=str(tmp_path)))
+    path = tmp_path / JOIN_TOKEN_FILE
+    path.touch()
+    drawn = join_token(settings)
+    assert len(drawn) > 20
+    assert drawn == join_token(settings) == path.read_text().strip()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("enabled", "runs"), [(True, 3), (False, None)])
+def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not_to_predict(
+    tmp_path: Path, *, enabled: bool, runs: int | None
+) -> None:
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        prediction=Prediction(enabled=enabled),
+    )
+
+    def lives(client: Client) -> None:
+        for _ in range(3):
+            client.wait(client.submit("true", gpu_count=1))
+
+    async def story() -> None:
+        async with _served(settings) as (client, agents):
+            node = PlayedNode("n1", 2, join_token=join_token(settings), runs_for=0.05)
+            playing = asyncio.create_task(node.play(agents))
+            await asyncio.to_thread(lives, client)
+            playing.cancel()
+        async with _served(settings) as (client, _):
+            task = await asyncio.to_thread(client.submit, "true", gpu_count=1)
+            assert task.predicted_from == runs
+
+    run(story)
+
+
+def test_a_start_that_fails_ends_with_the_reason_instead_of_waiting_for_a_loop_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any fault of the journal at the start: here the first settings can not be written."""
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        tenants={"lab": TenantEntry(max_gpus=1)},
+    )
+    append = SqliteJournal.append_encoded
+
+    def refuses_tenants(journal: SqliteJournal, payloads: Sequence[bytes]) -> Position:
+        if any(b"TenantSet" in payload for payload in payloads):
+            raise JournalError("The disk has gone.")
+        return append(journal, payloads)
+
+    monkeypatch.setattr(SqliteJournal, "append_encoded", refuses_tenants)
+
+    async def story() -> None:
+        async with asyncio.timeout(5):
+            await serve(settings)
+
+    with pytest.raises(JournalError, match="The disk has gone"):
+        run(story)
+
+
+@asynccontextmanager
+async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]:
+    """A scheduler, a client of it, and where agents find it."""
+    until, where = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve(settings, started=lambda http, grpc: where.set_result((http, grpc)), until=until)
+    )
+    await asyncio.wait((serving, where), return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving  # it has failed
+    http, port = await where
+    try:
+        yield connect(http), f"127.0.0.1:{port}"
+    finally:
+        until.set()
+        await serving
+
+
+def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Path) -> None:
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        auth=Auth(enabled=True),
+    )
+    with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
+        run(lambda: serve(settings))
+
+
+def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "scheduler.yaml"
+    file.write_text(
+        f"storage: {{data_dir: {data}}}\nserver: {{http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}}\n"
+        "auth: {enabled: true}\nusers: [{username: bob, password: secret-1}]\n"
+    )
+    with pytest.raises(WrongSettings, match="users has no admin"):
+        load_server_settings(file, {})
+    off = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(data)),
+    )
+
+    async def keeps_ada_as(role: str) -> None:
+        async with _served(off) as (client, _):
+            if role == "member":
+                await asyncio.to_thread(partial(client.add_user, "ada", "correct horse", tenant_id="lab"))
+            else:
+                await asyncio.to_thread(partial(client.change_user, "ada", role=role))
+
+    async def started() -> None:
+        async with _served(load_server_settings(file, {})):
+            pass
+
+    run(lambda: keeps_ada_as("member"))
+    with pytest.raises(CanNotServe, match="no user is an admin"):
+        run(lambda: serve(load_server_settings(file, {})))
+    run(lambda: keeps_ada_as("admin"))
+    run(started)
+
+
+@pytest.mark.parametrize("lost", ["access.sqlite", "journal"])
+def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(tmp_path: Path, lost: str) -> None:
+    """Users of the file live in access.sqlite, its tenants in the journal."""
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path)),
+        auth=Auth(enabled=True),
+        users=[UserEntry(username="ada", password="correct horse", role="admin")],
+        tenants={"lab": TenantEntry(max_gpus=3)},
+    )
+
+    def limits(client: Client) -> list[int | None]:
+        login = client.login("ada", "correct horse")
+        with connect(client.connection.server, token=login.token) as ada:
+            return [tenant.max_gpus for tenant in ada.tenants().tenants if tenant.id == "lab"]
+
+    async def starts() -> None:
+        async with _served(settings) as (client, _):
+            assert await asyncio.to_thread(limits, client) == [3]
+
+    run(starts)
+    for path in tmp_path.glob(f"{lost}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run(starts)
+
+
+def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
+    )
+    with pytest.raises(CanNotServe, match="can be written to by other users"):
+        run(lambda: serve(settings))
+    assert not (tmp_path / "data").exists()
+    assert list((tmp_path / "open").iterdir()) == []
+
+
+def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that_would_make_them_so(
+    tmp_path: Path,
+) -> None:
+    """executor.shared_user on this machine and auth.local_admin exclude each other, whichever comes first."""
+
+    def told(local_admin: bool, folder: str) -> ServerSettings:
+        return ServerSettings(
+            server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+            storage=Storage(data_dir=str(tmp_path / folder)),
+            auth=Auth(enabled=True, local_admin=local_admin, join_token="a token of 24 letters..."),
+            users=[UserEntry(username="ada", password="correct horse", role="admin")],
+        )
+
+    async def joins(settings: ServerSettings, labels: dict[str, str]) -> None:
+        async with _served(settings) as (_, agents), grpc.aio.insecure_channel(agents) as channel:
+            node = pb.Registration(node=pb.Node(id="n1", cpus=1, labels=labels), instance="n1")
+            await enter(AgentsStub(channel), node, settings.join_token)
+
+    shared, elsewhere = dict([shared_user_label(os.getuid())]), {"gpuyard/shared_user": f"{os.getuid()}@another"}
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        run(lambda: joins(told(local_admin=True, folder="a"), shared))
+    assert "Take auth.local_admin out" in str(refused.value.details())
+    run(lambda: joins(told(local_admin=True, folder="a"), elsewhere))
+    run(lambda: joins(told(local_admin=False, folder="b"), shared))
+    with pytest.raises(CanNotServe, match=r"Node n1 .*auth\.local_admin"):
+        run(lambda: serve(told(local_admin=True, folder="b")))
+
+
+def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes_into_it(tmp_path: Path) -> None:
+    data, shown = tmp_path / "data", tmp_path / "shown"
+    for folder in (data, shown):
+        folder.mkdir(mode=0o755)
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=str(data), snapshot_dir=str(shown)),
+    )
+
+    async def story() -> None:
+        async with _served(settings) as (client, _):
+            await asyncio.to_thread(client.submit, "true", gpu_count=1)
+
+    run(story)
+    assert (shown / "state.json").exists()
+    everything = [data, shown, *data.rglob("*"), *shown.rglob("*")]
+    assert [str(path) for path in everything if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("which", ["data_dir", "snapshot_dir"])
+def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, which: str) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    folders: dict[str, Any] = {"data_dir": str(tmp_path / "data"), which: str(tmp_path / "theirs")}
+    settings = ServerSettings(
+        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=Storage(data_dir=folders["data_dir"], snapshot_dir=folders.get("snapshot_dir", "")),
+    )
+    with pytest.raises(CanNotServe, match=f"belongs to another user .* Set storage.{which} to"):
+        run(lambda: serve(settings))
+
+
+def test_a_password_that_was_changed_stays_until_the_file_says_another_one(tmp_path: Path) -> None:
+    def start(password: str) -> AccessStore:
+        settings = ServerSettings(
+            storage=Storage(data_dir=str(tmp_path)),
+            users=[UserEntry(username="bob", password=password, tenant_id="lab", role="admin")],
+        )
+        access = AccessStore.open(tmp_path / "access.sqlite")
+        server._add_users(access, SystemUsers.open(tmp_path / "system_users.json"), settings)
+        return access
+
+    access = start("the file's password")
+    access.set_password("bob", "a password of his own")
+    access.close()
+    access = start("the file's password")
+    assert isinstance(access.check_login("bob", "a password of his own", "127.0.0.1"), User)
+    access.close()
+    access = start("another one in the file")
+    assert isinstance(access.check_login("bob", "another one in the file", "127.0.0.1"), User)
+    access.close()
+    assert b"password" not in (tmp_path / "applied_users.json").read_bytes()

@@ -1,0 +1,25 @@
+"""What is said to one agent."""
+
+import asyncio
+
+from gpuyard.live.agent.link import CHANNEL_OPTIONS
+from gpuyard.live.control_plane.nodes.sessions import Session
+from gpuyard.live.wire import agents_pb2 as pb
+
+
+def test_launches_as_long_as_they_may_be_fit_into_messages_that_an_agent_takes() -> None:
+    longest = dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
+    launch = pb.Launch(shell="true", env={"LONG": "x" * 1024 * 1024})
+
+    async def story() -> list[int]:
+        session = Session(pb.Registration(node=pb.Node(id="node-1")), {})
+        session.send(pb.Command(task=task, attempt=1, launch=launch) for task in range(1, 101))
+        sizes, heard = [], 0
+        async for message in session.messages(1, lambda: (0, "")):
+            sizes.append(message.ByteSize())
+            heard += len(message.commands)
+            if heard == 100:
+                break
+        return sizes
+
+    assert max(asyncio.run(story())) < longest

@@ -1,0 +1,731 @@
+"""The scheduler's heart: what it accepts survives, what it tells is durable, and agents and clients may come and go."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from gpuyard.core.domain.commands import CancelTask
+from gpuyard.core.domain.errors import FactsRetired, StorageFull
+from gpuyard.core.domain.events import AttemptEnded, AttemptRecovered, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
+from gpuyard.core.domain.refusals import QuotaForbids, Refusal
+from gpuyard.core.domain.task import Resources
+from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.core.engine.state import State
+from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.live.control_plane.lifecycle_log import GATHER_SECONDS
+from gpuyard.live.control_plane.rest.health import health_of
+from gpuyard.live.control_plane.rest.nodes import node_of
+from gpuyard.live.control_plane.scheduler import Submission
+from gpuyard.live.control_plane.stores.archive import Filters
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import AgentsStub
+from gpuyard.live.wire.strict import WrongRequest
+from gpuyard.testing.played import PlayedNode, enter
+from tests.unit.live.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
+
+
+def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n1", 2, join_token=TOKEN)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec(name="train"))
+            await ended(yard, task)
+            await until(lambda: not node.attempts and node.ended == 1)
+            playing.cancel()
+        async with open_yard(tmp_path) as (yard, _):
+            answer = await yard.answer(task)
+            assert answer is not None
+            told = msgspec.json.decode(answer[1])
+            assert (told["status"], told["name"], told["node_id"], told["exit_code"]) == ("success", "train", "n1", 0)
+            assert told["allocated_gpus"] == ["n1/0"] or told["allocated_gpus"] == ["n1/1"]
+
+    run(story)
+
+
+def test_open_tasks_are_there_again_after_a_restart_with_and_without_a_snapshot(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            tasks = await submit(yard, *(spec(name=f"t{place}") for place in range(20)))
+            await yard.tell(CancelTask(tasks[0]), ADMIN)
+        async with open_yard(tmp_path) as (yard, _):
+            assert await status(yard, tasks[0]) == "cancelled"
+            assert [await status(yard, task) for task in tasks[1:]] == ["pending"] * 19
+            page = await yard.page(Filters(), None, 100)
+            assert page.total == 20
+            assert len(page.answers) == 20
+
+    run(story)
+
+
+def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
+    async def story() -> None:
+        for expected in (1, 2):
+            async with open_yard(tmp_path) as (yard, _):
+                epochs = [record.fact.epoch for record in yard.journal.read() if isinstance(record.fact, EpochBegan)]
+                assert epochs[-1] == expected
+
+    run(story)
+
+
+def test_a_request_sent_twice_is_accepted_once_and_another_body_is_a_conflict(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            both = await asyncio.gather(*(submit(yard, spec(), key="k", body=b"one") for _ in range(2)))
+            assert both[0] == both[1]
+            with pytest.raises(WrongRequest, match="used with another body") as conflict:
+                await submit(yard, spec(), key="k", body=b"two")
+            assert conflict.value.status == 409
+            await yard._archive_now()
+            assert await submit(yard, spec(), key="k", body=b"one") == both[0]
+            assert await submit(yard, spec(tenant="other"), key="k", body=b"one") != both[0]
+        async with open_yard(tmp_path) as (yard, _):
+            assert await submit(yard, spec(), key="k", body=b"one") == both[0]
+
+    run(story)
+
+
+def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            before = yard.loop.committed
+            wrong = spec(after_success=(TaskId(99),))
+            answer = await yard.submit([Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k")
+            assert isinstance(answer, Refusal)
+            assert not isinstance(answer, QuotaForbids)
+            assert yard.loop.committed == before
+            assert yard.secrets.get(TaskId(2)) == {}
+            assert await submit(yard, spec(), key="k")
+
+    run(story)
+
+
+def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            async with grpc.aio.insecure_channel(address) as channel:
+                stub = AgentsStub(channel)
+                node = pb.Node(id="n", gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
+                welcome = await enter(stub, pb.Registration(node=node, instance="i"), TOKEN)
+                call = stub.connect(metadata=(("session", welcome.session),))
+                await call.write(pb.AgentMessage())
+                await yard.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
+                while not (commands := (await call.read()).commands):
+                    continue
+                assert commands[0].launch.secrets == {"TOKEN": "hunter2"}
+            await yard._save_snapshot()
+        for path in tmp_path.rglob("*"):
+            if path.is_file() and not path.name.startswith("secrets.sqlite"):
+                assert b"hunter2" not in path.read_bytes(), path
+
+    run(story)
+
+
+def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            silent = PlayedNode("silent", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(silent.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: silent.launched == 1)
+            other = PlayedNode("other", 1, join_token=TOKEN, runs_for=0.0, heartbeat_seconds=0.2)
+            also = asyncio.create_task(other.play(address))
+            await until(lambda: NodeId("other") in yard.views.nodes)
+            playing.cancel()
+            await ended(yard, task)
+            (requeued,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, TaskRequeued)]
+            assert requeued.cause.sentence() == "Node silent was lost."
+            also.cancel()
+
+    run(story)
+
+
+def test_a_node_that_returns_is_told_to_stop_what_went_on_elsewhere(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: node.launched == 1)
+            playing.cancel()
+            other = PlayedNode("other", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            elsewhere = asyncio.create_task(other.play(address))
+            await until(lambda: other.launched == 1)
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: not node.attempts)
+            assert list(other.attempts) == [(task, 2, 0)]
+            playing.cancel()
+            elsewhere.cancel()
+
+    run(story)
+
+
+def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            playing.cancel()
+            await until(lambda: yard.views.nodes[NodeId("n")].lost)
+            assert await status(yard, task) == "pending"
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
+            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
+            view = yard.views.tasks[task]
+            node.end(next(iter(node.attempts)))
+            await ended(yard, task)
+            assert await status(yard, task) == "success"
+            assert view.started_at is not None
+            assert view.finished_at is not None
+            assert view.run_seconds == pytest.approx(view.finished_at - view.started_at)  # also while it was missed
+            playing.cancel()
+
+    run(story)
+
+
+def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec())
+            await until(lambda: node.launched == 1)
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            playing.cancel()
+            node.attempts.clear()
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: node.launched == 2)
+            (lost,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, AttemptEnded)]
+            assert lost.message == NOT_THERE
+            playing.cancel()
+
+    run(story)
+
+
+def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None)
+            node.attempts[AttemptRef(TaskId(77), 1, 5)] = pb.Attempt.RUNNING
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: (77, 1, 5) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
+            assert (77, 1, 5) in node.attempts
+            assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
+            await until(lambda: not node.attempts)
+            playing.cancel()
+
+    run(story)
+
+
+class _Nobody:
+    strays: dict[AttemptRef, None] = {}  # noqa: RUF012
+
+
+_NOBODY = _Nobody()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "sentence"),
+    [
+        ({"token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
+        ({"token": ""}, "UNAUTHENTICATED", "join token is wrong"),
+        ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to yard elsewhere"),
+        ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "can not be used"),
+        ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
+    ],
+)
+def test_an_agent_that_may_not_join_gets_one_sentence(
+    tmp_path: Path, change: dict[str, Any], code: str, sentence: str
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            playing = asyncio.create_task(PlayedNode("n1", 1, join_token=TOKEN).play(address))
+            await until(lambda: NodeId("n1") in yard.views.nodes)
+            before = yard.loop.committed
+            token = change.pop("token", TOKEN)
+            asked: dict[str, Any] = {"node": pb.Node(id="n1"), "instance": "n1", **change}
+            async with grpc.aio.insecure_channel(address) as channel:
+                with pytest.raises(grpc.aio.AioRpcError, match=sentence) as refused:
+                    await enter(AgentsStub(channel), pb.Registration(**asked), token)
+            assert refused.value.code().name == code
+            assert yard.loop.committed == before
+            playing.cancel()
+
+    run(story)
+
+
+def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_where_the_first_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            stub = AgentsStub(channel)
+            calls = {}
+            for name in ("a", "b"):
+                node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
+                welcome = await enter(stub, pb.Registration(node=node, instance=name, address=f"host-{name}"), TOKEN)
+                calls[name] = stub.connect(metadata=(("session", welcome.session),))
+                await calls[name].write(pb.AgentMessage())
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            for name, call in calls.items():
+                launch = await _next(call, "launch")
+                assert launch.launch.wait
+                prepared = pb.Prepared(port=1000 if name == "a" else 2000)
+                report = pb.Report(number=1, task=task, attempt=1, prepared=prepared)
+                await call.write(pb.AgentMessage(reports=[report]))
+            starts = [(await _next(call, "start")).start for call in calls.values()]
+            first = min(starts, key=lambda start: start.rank)
+            expected = ("host-a", 1000) if first.master_addr == "host-a" else ("host-b", 2000)
+            assert {(start.master_addr, start.master_port) for start in starts} == {expected}
+            assert sorted((start.rank, start.world_size) for start in starts) == [(0, 2), (1, 2)]
+            for number, call in enumerate(calls.values()):
+                report = pb.Report(number=2, task=task, attempt=1, started=pb.Started())
+                await call.write(pb.AgentMessage(reports=[report]))
+                if number == 0:
+                    await asyncio.sleep(0.05)
+                    assert yard.views.tasks[task].status is TaskStatus.PENDING
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+
+    run(story)
+
+
+async def _next(call: object, kind: str) -> pb.Command:
+    """The next command of a kind; any may come twice."""
+    while True:
+        message = await call.read()  # type: ignore[attr-defined]
+        for command in message.commands:
+            if command.WhichOneof("what") == kind:
+                found: pb.Command = command
+                return found
+
+
+def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            (kept,) = await submit(yard, spec())
+            write, full = yard.journal.append_encoded, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull from OSError(errno.ENOSPC, "No space left on device")
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            waiting = asyncio.create_task(submit(yard, spec()))
+            await until(lambda: yard.loop.full)
+            with pytest.raises(StorageFull):
+                await submit(yard, spec())
+            assert yard.views.tasks[kept].status is TaskStatus.PENDING
+            assert len(yard.views.tasks) == 1, "nobody sees what is not durable"
+            full = False
+            assert await waiting == [TaskId(2)]
+            assert await submit(yard, spec())
+
+    run(story)
+
+
+def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that was asked together with a write nobody can make durable: its answer must not know of it."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            (kept,) = await submit(yard, spec())
+            write, full = yard.journal.append_encoded, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            def tasks(state: State, now: float) -> list[TaskId]:  # noqa: ARG001
+                return list(state.tasks)
+
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            waiting = asyncio.create_task(submit(yard, spec()))
+            asked_with_it = asyncio.create_task(yard.look(tasks))
+            await until(lambda: yard.loop.full)
+            assert await asked_with_it == [kept]
+            assert await yard.look(tasks) == [kept]
+            assert (await yard.explain(kept)).reason is not None
+            assert (await yard.page(Filters(), None, 10)).total == 1
+            full = False
+            (new,) = await waiting
+            assert await yard.look(tasks) == [kept, new]
+
+    run(story)
+
+
+def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            write, full = yard.journal.append_encoded, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            with capture_logs() as said:
+
+                def told() -> list[tuple[str, str]]:
+                    lines = [line for call in said for line in call.get("lines", ())]
+                    return [(line["event"], line["task_id"]) for line in lines if "task_id" in line]
+
+                waiting = asyncio.create_task(submit(yard, spec(), spec()))
+                await until(lambda: yard.loop.full)
+                await asyncio.sleep(2 * GATHER_SECONDS)
+                assert told() == []
+                full = False
+                await waiting
+                await until(told)
+            assert told() == [
+                ("task_submitted", "task-1"),
+                ("task_submitted", "task-2"),
+                ("task_pending", "task-1"),
+                ("task_pending", "task-2"),
+            ]
+
+    run(story)
+
+
+def test_a_yard_says_whether_it_works_or_stops(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            assert health_of(yard).status == "ok"
+            stopping = asyncio.create_task(yard.stop(0.0))
+            await asyncio.sleep(0)
+            assert health_of(yard).status == "stopping"
+            await stopping
+            assert health_of(yard).status == "stopping"
+
+    run(story)
+
+
+def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, retired_folder=tmp_path / "retired") as (yard, _):
+            yard.journal.segment_facts = 1
+            (task,) = await submit(yard, spec())
+            for _ in range(3):
+                await yard.tell(CancelTask(task), ADMIN)
+                (task,) = await submit(yard, spec())
+                await yard._save_snapshot()
+            (tmp_path / "retired").write_text("in the way")
+            yard._tidy()
+            assert next(yard.journal.read()).seq == 1, "what can not be packed stays"
+            (tmp_path / "retired").unlink()
+            yard._tidy()
+            with pytest.raises(FactsRetired):
+                yard.journal.read()
+        ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.fact, TaskEnded)]
+        assert {it.by for it in ended} == {"local:root@127.0.0.1"}
+
+    run(story)
+
+
+def test_a_command_that_breaks_the_engine_is_answered_and_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+            (first,) = await submit(yard, spec())
+
+            def broken(_: object) -> CancelTask:
+                raise ZeroDivisionError
+
+            results = await asyncio.gather(
+                yard.loop.tell(CancelTask(first)), yard.loop.tell(broken), submit(yard, spec()), return_exceptions=True
+            )
+            assert "broke the scheduler" in str(results[1])
+            assert results[2] == [TaskId(2)]
+            assert await status(yard, first) == "cancelled"
+
+    run(story)
+
+
+def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=0.6) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.1)
+            playing = asyncio.create_task(node.play(address))
+            (task,) = await submit(yard, spec(on_lost=OnLost.WAIT))
+            await until(lambda: node.launched == 1)
+            playing.cancel()
+            await until(lambda: yard.views.nodes[NodeId("n")].lost)
+            assert await status(yard, task) == "running"
+            playing = asyncio.create_task(node.play(address))
+            await until(lambda: not yard.views.nodes[NodeId("n")].lost)
+            node.end(AttemptRef(task, 1))
+            await ended(yard, task)
+            facts = [type(it.fact) for it in yard.journal.read()]
+            assert (facts.count(TaskPlaced), facts.count(TaskEnded)) == (1, 1)
+            playing.cancel()
+
+    run(story)
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    """An hour back and an hour forth: facts stay in order, nobody is lost, tasks go on."""
+
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=0.05, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            real, tasks = yard.loop.clock, []
+            for jump in (-3600.0, 3600.0, 0.0):
+                yard.loop.clock = _jumped(real, jump)
+                (task,) = await submit(yard, spec(timeout_seconds=600.0))
+                await ended(yard, task)
+                tasks.append(task)
+            assert not yard.views.nodes[NodeId("n")].lost
+            instants = [record.at for record in yard.journal.read()]
+            assert instants == sorted(instants)
+            playing.cancel()
+        async with open_yard(tmp_path) as (yard, _):
+            assert [await status(yard, task) for task in tasks] == ["success"] * 3
+
+    run(story)
+
+
+def _jumped(clock: Callable[[], float], seconds: float) -> Callable[[], float]:
+    return lambda: clock() + seconds
+
+
+# --- found by a reviewer ----------------------------------------------------------------------------------------------
+
+
+class Hand:
+    """A node that is played by hand, message by message."""
+
+    def __init__(self, stub: AgentsStub, name: str) -> None:
+        self._stub = stub
+        self._node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
+        self.call: Any = None
+        self.number = 0
+
+    async def joins(self, *attempts: pb.Attempt) -> None:
+        """Register and connect."""
+        request = pb.Registration(node=self._node, instance=self._node.id, attempts=attempts, address=self._node.id)
+        welcome = await enter(self._stub, request, TOKEN)
+        self.call = self._stub.connect(metadata=(("session", welcome.session),))
+        await self.call.write(pb.AgentMessage())
+
+    async def says(self, task: TaskId, **what: Any) -> None:
+        """One report."""
+        self.number += 1
+        report = pb.Report(number=self.number, task=task, attempt=1, **what)
+        await self.call.write(pb.AgentMessage(reports=[report]))
+
+    async def beats(self, health: "pb.GpuUse.Health", silent_seconds: float = 0.0) -> None:
+        """A heartbeat."""
+        use = pb.GpuUse(index=0, health=health)
+        beat = pb.Heartbeat(at=1.0, gpus=[use], supervisor_silent_seconds=silent_seconds)
+        await self.call.write(pb.AgentMessage(heartbeat=beat))
+
+
+def test_a_supervisor_that_does_not_answer_is_logged_shown_and_given_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+
+            def shown() -> float | None:
+                return node_of(yard, yard.views.nodes[NodeId("n")]).supervisor_silent_seconds
+
+            with capture_logs() as said:
+                await hand.beats(pb.GpuUse.OFFLINE, 12.34)
+                await hand.beats(pb.GpuUse.OFFLINE, 17.34)
+                await until(lambda: shown() == 17.3)
+                (task,) = await submit(yard, spec())
+                assert not yard.views.nodes[NodeId("n")].tasks
+                await hand.beats(pb.GpuUse.OK)
+                await until(lambda: shown() is None)
+                await _next(hand.call, "launch")
+            events = [line["event"] for line in said if line["event"].startswith("supervisor_")]
+            assert events == ["supervisor_unresponsive", "supervisor_recovered"]
+            assert task in yard.views.nodes[NodeId("n")].tasks
+
+    run(story)
+
+
+def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await _next(hand.call, "launch")
+            write, full = yard.journal.append_encoded, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
+            await until(lambda: yard.loop.full)
+            await hand.says(task, prepared=pb.Prepared(port=1))
+            await asyncio.sleep(0.2)
+            assert yard.agents.sessions[NodeId("n")].received == 0
+            full = False
+            await ended(yard, task)
+            await until(lambda: yard.agents.sessions[NodeId("n")].received == 1)
+
+    run(story)
+
+
+def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+            node = PlayedNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            playing = asyncio.create_task(node.play(address))
+            tasks = await submit(yard, spec(), spec())
+            await until(lambda: all(yard.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
+            write, full = yard.journal.append_encoded, True
+
+            def append(batch):  # type: ignore[no-untyped-def]
+                if full:
+                    raise StorageFull
+                return write(batch)
+
+            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            waiting = asyncio.create_task(submit(yard, spec()))
+            await until(lambda: yard.loop.full)
+            node.end(AttemptRef(tasks[0], 1))
+            await asyncio.sleep(3.0)
+            full = False
+            await ended(yard, tasks[0])
+            await waiting
+            assert yard.views.tasks[tasks[1]].status is TaskStatus.RUNNING
+            assert not any(isinstance(it.fact, TaskRequeued) for it in yard.journal.read())
+            playing.cancel()
+
+    run(story)
+
+
+def test_a_request_beside_one_that_breaks_the_engine_gets_its_own_tasks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, _):
+
+            def broken(_: object) -> CancelTask:
+                raise ZeroDivisionError
+
+            good = asyncio.create_task(submit(yard, spec(name="a"), spec(name="b")))
+            await asyncio.sleep(0)
+            bad = yard.loop.tell(broken)
+            assert await good == [TaskId(1), TaskId(2)]
+            with pytest.raises(Exception, match="broke the scheduler"):
+                await bad
+            assert len(yard.views.tasks) == 2
+
+    run(story)
+
+
+def test_a_gang_of_which_one_part_had_started_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hands = {name: Hand(AgentsStub(channel), name) for name in ("a", "b")}
+            for hand in hands.values():
+                await hand.joins()
+            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            for hand in hands.values():
+                await _next(hand.call, "launch")
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            placement = yard.views.tasks[task].placement
+            assert placement is not None
+            first, second = placement.nodes
+            hands = {name: Hand(AgentsStub(channel), name) for name in (first, second)}
+            await hands[first].joins(pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING, port=1234))
+            await hands[second].joins(pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED, port=9))
+            await _next(hands[second].call, "launch")
+            await hands[second].says(task, prepared=pb.Prepared(port=9))
+            start = (await _next(hands[second].call, "start")).start
+            assert (start.master_addr, start.master_port, start.rank) == (first, 1234, 1)
+            await hands[second].says(task, started=pb.Started())
+            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+
+    run(story)
+
+
+def test_a_node_that_names_impossible_numbers_is_turned_away(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "an error")):
+                request = pb.Registration(node=pb.Node(id="n"), instance="n", **change)  # type: ignore[arg-type]
+                with pytest.raises(grpc.aio.AioRpcError, match=sentence):
+                    await enter(AgentsStub(channel), request, TOKEN)
+            assert await submit(yard, spec()) == [TaskId(1)]
+
+    run(story)
+
+
+def test_a_card_that_is_free_again_while_its_agent_was_away_is_given_out_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+            await hand.beats(pb.GpuUse.EXTERNAL)
+            await until(lambda: yard.views.nodes[NodeId("n")].health)
+            await hand.joins()
+            await hand.beats(pb.GpuUse.OK)
+            await until(lambda: not yard.views.nodes[NodeId("n")].health)
+
+    run(story)
+
+
+def test_a_task_that_is_placed_in_the_moment_its_node_connects_is_launched_as_its_owners(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+            for _ in range(20):
+                joining = asyncio.create_task(hand.joins())
+                asked = [Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})]
+                (view,) = await yard.submit(asked, ADMIN)  # type: ignore[misc]
+                await joining
+                launch = (await _next(hand.call, "launch")).launch
+                assert (launch.by_owner, dict(launch.secrets)) == (True, {"TOKEN": "hunter2"})
+                await yard.tell(CancelTask(view.id), ADMIN)
+                await hand.says(view.id, ended=pb.Ended(outcome=pb.Ended.STOPPED))
+                await ended(yard, view.id, TaskStatus.CANCELLED)
+
+    run(story)
+
+
+def test_a_command_that_could_not_be_said_is_said_when_the_nodes_register_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+            hand = Hand(AgentsStub(channel), "n")
+            await hand.joins()
+
+            def broken(_: object) -> None:
+                raise ZeroDivisionError
+
+            with monkeypatch.context() as for_once:
+                for_once.setattr(yard.agents, "hear", broken)
+                (task,) = await submit(yard, spec())
+            while (await hand.call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                continue
+            await hand.joins()
+            assert (await _next(hand.call, "launch")).task == task
+
+    run(story)

@@ -1,0 +1,281 @@
+"""What a program says becomes the API's request; what the API answers becomes values."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import gpuyard
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.sdk import Client, NotFound, TaskFailed, TookTooLong
+from gpuyard.live.sdk.client import LeaseFields, NewTask, TenantLimits, connect
+from gpuyard.live.sdk.tokens import store_token, stored_token, tokens_file
+from gpuyard.live.sdk.values import Task, TaskRef
+from gpuyard.live.wire.answers import LeaseRequest, TenantRequest
+from gpuyard.live.wire.tasks import TaskRequest
+from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+
+SUCCESS = TaskStatus.SUCCESS
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def encoded_names(request: Any) -> set[str]:
+    return set(request.__struct_encode_fields__)
+
+
+def api_names(fields: Any) -> set[str]:
+    return {"class" if name == "task_class" else name for name in fields.__annotations__}
+
+
+def test_everything_the_api_takes_can_be_said() -> None:
+    assert api_names(NewTask) == encoded_names(TaskRequest)
+    assert api_names(LeaseFields) | {"gpu_count", "timeout"} == encoded_names(LeaseRequest)
+    assert api_names(TenantLimits) == encoded_names(TenantRequest)
+
+
+def test_what_python_says_becomes_what_the_api_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with partner(lambda line: line.say(task(), 201)) as server:
+        yard = gpuyard.connect(server.url)
+        first = yard.submit(["python", "a.py"], gpu_count=2, task_class="online", name=None)
+        yard.submit("make", depends_on=[first, "task-3", 4], work_dir=Path("here"))
+
+    assert server.asked[0].body == {"command": ["python", "a.py"], "gpu_count": 2, "class": "online"}
+    assert server.asked[1].body == {
+        "command": "make",
+        "depends_on": ["task-7", "task-3", "task-4"],
+        "work_dir": str(tmp_path / "here"),
+    }
+
+
+def test_an_array_is_all_its_tasks() -> None:
+    with partner(lambda line: line.say({"tasks": [task(7), task(8)]}, 201)) as server:
+        made = connect(server.url).submit_all("true", array=2)
+
+    assert [one.number for one in made] == [7, 8]
+    assert server.asked[0].body["array"] == {"count": 2}
+
+
+def test_many_tasks_go_in_parts_and_come_back_in_order() -> None:
+    given = [0]
+
+    def accepts(line: Answering) -> None:
+        made = []
+        for one in line.asked.body["tasks"]:
+            for _ in range(one.get("array", {"count": 1})["count"]):
+                given[0] += 1
+                made.append(task(given[0], name=one["name"]))
+        line.say({"tasks": made}, 201)
+
+    wanted: list[NewTask] = [{"command": "true", "name": f"t{number}"} for number in range(5002)]
+    wanted[1]["tenant_id"] = "other"
+    wanted[2]["array"] = 3
+    with partner(accepts) as server:
+        made = connect(server.url).submit_many(wanted)
+
+    assert [len(asked.body["tasks"]) for asked in server.asked] == [5000, 1, 1]
+    assert len({asked.headers["Idempotency-Key"] for asked in server.asked}) == 3
+    assert [one.name for one in made[:6]] == ["t0", "t1", "t2", "t2", "t2", "t3"]
+    assert len(made) == 5004
+
+
+def test_tasks_that_go_in_parts_can_wait_for_each_other_and_be_sent_again() -> None:
+    given = [0]
+
+    def accepts(line: Answering) -> None:
+        given[0] += len(line.asked.body["tasks"])
+        count = len(line.asked.body["tasks"])
+        line.say({"tasks": [task(given[0] - count + place + 1) for place in range(count)]}, 201)
+
+    wanted: list[NewTask] = [{"command": "true"} for _ in range(5002)]
+    wanted[5000]["depends_on"] = ["tasks[7]", "task-1"]
+    wanted[5001]["depends_on"] = ["tasks[5000]"]
+    with partner(accepts) as server:
+        connect(server.url).submit_many(wanted, idempotency_key="plan")
+        with pytest.raises(WrongInput, match=r"tasks\[5001\] comes later"):
+            connect(server.url).submit_many([{"depends_on": ["tasks[5001]"]}, *wanted[1:]])
+
+    first, last = server.asked[:2]
+    assert [asked.headers["Idempotency-Key"] for asked in (first, last)] == ["plan", "plan-5000"]
+    assert [one["depends_on"] for one in last.body["tasks"]] == [["task-8", "task-1"], ["tasks[0]"]]
+
+
+def test_a_list_is_read_page_by_page() -> None:
+    pages = {"": ([task(3), task(2)], "next"), "next": ([task(1)], None)}
+
+    def lists(line: Answering) -> None:
+        tasks, cursor = pages["next" if "cursor=next" in line.asked.path else ""]
+        line.say({"tasks": tasks, "total": 3, "next_cursor": cursor})
+
+    with partner(lists) as server:
+        found = connect(server.url).tasks(status=["pending", "running"], tenant="a&b")
+        assert [one.number for one in found] == [3, 2, 1]
+
+    assert server.asked[0].path == "/api/v1/tasks?status=pending%2Crunning&tenant=a%26b&limit=1000"
+
+
+def test_odd_names_can_not_leave_their_place_in_the_path() -> None:
+    with partner(lambda line: line.say({})) as server:
+        connect(server.url).remove_node("../tasks/7?x#y")
+
+    assert server.asked[0].path == "/api/v1/nodes/..%2Ftasks%2F7%3Fx%23y"
+
+
+class Story:
+    """A scheduler in which task 7 runs until somebody asked for it so often, with or without events."""
+
+    def __init__(self, *, asked_before_end: int, events: bool, status: TaskStatus = SUCCESS) -> None:
+        self.left = asked_before_end
+        self.events = events
+        self.status = status
+
+    def __call__(self, line: Answering) -> None:
+        if line.asked.path.startswith("/api/v1/events"):
+            if not self.events:
+                line.say({"error": {"code": "NotFound", "message": "no"}}, 404)
+                return
+            line.begin_stream()
+            line.wfile.write(b"retry: 2000\n\n: still here\n\ndata: not json\n\n")
+            for kind, number in (("AttemptStarted", 7), ("TaskEnded", 9), ("TaskEnded", 7)):
+                line.wfile.write(
+                    b'id: 1\ndata: {"seq":1,"type":"%s","task_id":"task-%d"}\n\n' % (kind.encode(), number)
+                )
+            return
+        self.left -= 1
+        line.say(task(7, self.status if self.left < 0 else TaskStatus.RUNNING))
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_waiting_ends_when_the_task_does(events: bool) -> None:
+    with partner(Story(asked_before_end=2, events=events)) as server:
+        assert connect(server.url).wait("task-7", timeout=20).status is SUCCESS
+
+
+def test_a_task_that_failed_is_an_error_only_for_those_who_check() -> None:
+    with partner(Story(asked_before_end=0, events=True, status=TaskStatus.FAILED)) as server:
+        yard = connect(server.url)
+        assert not yard.wait(7).succeeded
+        with pytest.raises(TaskFailed, match="task-7 ended as failed") as caught:
+            yard.wait([7], check=True)
+        assert caught.value.task.number == 7
+
+
+def test_waiting_is_over_when_its_time_is() -> None:
+    too_long = pytest.raises(TookTooLong, match=r"task-7 has not ended within 0\.3 s")
+    with partner(Story(asked_before_end=10**6, events=False)) as server, too_long:
+        connect(server.url).wait(7, timeout=0.3)
+
+
+def test_a_scheduler_that_breaks_off_while_one_waits_is_forgiven() -> None:
+    story = Story(asked_before_end=3, events=True)
+
+    def moody(line: Answering) -> None:
+        if line.number % 3 == 1:
+            line.hang_up()
+        else:
+            story(line)
+
+    with partner(moody) as server:
+        assert connect(server.url).wait(7, timeout=30).status is SUCCESS
+
+
+def test_many_tasks_are_looked_at_in_the_list() -> None:
+    tasks = [task(number, SUCCESS) for number in range(300, 0, -1)]
+
+    def lists(line: Answering) -> None:
+        line.say({"tasks": tasks, "total": 300, "next_cursor": None})
+
+    with partner(lists) as server:
+        ended = connect(server.url).wait(range(50, 201), timeout=20)
+
+    assert [one.number for one in ended] == list(range(50, 201))
+    assert [asked.path.split("?")[0] for asked in server.asked] == ["/api/v1/events", "/api/v1/tasks"]
+
+
+def replaced_after_the_first_look(line: Answering) -> None:
+    looks = [asked for asked in line.partner.asked if not asked.path.startswith("/api/v1/events")]
+    if len(looks) == 1:
+        line.say(task(7, TaskStatus.PENDING))
+    else:
+        another_yard(line)
+
+
+@pytest.mark.parametrize("given", ["task-7", task(7)])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda yard, one: list(yard.changes(one, idle_seconds=0.01)),
+        lambda yard, one: list(yard.ends([one])),
+        lambda yard, one: yard.granted(one),
+    ],
+)
+def test_whoever_waits_is_told_when_the_number_belongs_to_another_task(
+    wait: Callable[[Client, TaskRef], object], given: Any
+) -> None:
+    ref = given if isinstance(given, str) else msgspec.convert(msgspec.to_builtins(given), Task)
+    with partner(replaced_after_the_first_look) as server, pytest.raises(NotFound) as caught:
+        wait(connect(server.url), ref)
+    assert caught.value.code == "AnotherTask"
+
+
+@pytest.mark.parametrize(
+    "listed", [[task(number, SUCCESS, created_at="2026-01-01T00:00:00Z") for number in range(200, 0, -1)], []]
+)
+def test_many_tasks_that_the_list_has_as_others_or_not_at_all_are_not_waited_for(listed: list[Any]) -> None:
+    def lists(line: Answering) -> None:
+        if line.asked.path.startswith("/api/v1/tasks?"):
+            line.say({"tasks": listed, "total": len(listed), "next_cursor": None})
+        else:
+            line.say(refusal("AnotherTask", "It is another task here."), 404)
+
+    tasks = [msgspec.convert(msgspec.to_builtins(task(number)), Task) for number in range(1, 151)]
+    with partner(lists) as server, pytest.raises(NotFound):
+        connect(server.url).wait(tasks, timeout=20)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [Client.cancel, Client.explain, Client.suspend, Client.release_lease, lambda yard, one: b"".join(yard.logs(one))],
+)
+def test_what_is_asked_of_a_task_is_asked_of_that_very_task(act: Callable[[Client, Task], object]) -> None:
+    one = msgspec.convert(msgspec.to_builtins(task(7)), Task)
+    with partner(another_yard) as server, pytest.raises(NotFound) as caught:
+        act(connect(server.url), one)
+    assert caught.value.code == "AnotherTask"
+
+
+def test_a_token_is_kept_for_its_server_only_and_for_its_owner_only() -> None:
+    path = store_token("http://yard-1:8080/", "gy_one")
+    store_token("http://yard-2:8080", "gy_two")
+
+    assert stored_token("yard-1:8080") == "gy_one"
+    assert stored_token("http://yard-3:8080") is None
+    assert path.stat().st_mode & 0o777 == 0o600
+    store_token("http://yard-1:8080", None)
+    assert stored_token("http://yard-1:8080") is None
+    tokens_file().write_text("no json")
+    assert stored_token("http://yard-2:8080") is None
+
+
+def test_the_client_is_not_loaded_before_it_is_used() -> None:
+    look = "import sys, gpuyard; print(*sys.modules); gpuyard.connect; gpuyard.Task; print(*sys.modules)"
+    before, after = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()
+
+    assert not {"msgspec", "http.client", "gpuyard.live.sdk"} & set(before.split())
+    assert "gpuyard.live.sdk.client" in after.split()
+    assert not {"rich", "typer", "gpuyard.core.engine", "gpuyard.live.control_plane"} & set(after.split())
+    with pytest.raises(AttributeError):
+        _ = gpuyard.yard  # type: ignore[attr-defined]

@@ -1,0 +1,346 @@
+"""The way to the scheduler: kept open, taken up again where that is safe, and one sentence for whatever goes wrong."""
+
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpuyard.live.sdk import NotAllowed, NotFound, NotNow, Refused, Unreachable, YardError, connect
+from gpuyard.live.sdk.connection import NOTICE_SECONDS
+from gpuyard.live.sdk.errors import NotAYard, WrongAddress
+from tests.unit.certificates import dated_certificate, needs_openssl
+from tests.unit.live.sdk.partner import Answering, partner, refusal, task
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("GPUYARD_SERVER", "GPUYARD_TOKEN", "GPUYARD_CA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def answers(line: Answering) -> None:
+    line.say(task())
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_one_connection_serves_many_requests() -> None:
+    with partner(answers) as server:
+        yard = connect(server.url)
+        for _ in range(5):
+            yard.task(7)
+
+        assert server.connections == 1
+        assert server.asked[0].path == "/api/v1/tasks/task-7"
+
+
+def test_every_thread_has_a_connection_of_its_own() -> None:
+    with partner(answers) as server:
+        yard = connect(server.url)
+        threads = [threading.Thread(target=yard.task, args=(7,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+
+        assert len(server.asked) == 4
+        assert {asked.connection for asked in server.asked} == {1, 2, 3, 4}
+
+
+def test_a_connection_the_server_closed_is_opened_anew() -> None:
+    def answers_once(line: Answering) -> None:
+        line.say(task())
+        line.close_connection = True
+
+    with partner(answers_once) as server:
+        yard = connect(server.url)
+        assert [yard.task(7).id for _ in range(3)] == ["task-7"] * 3
+        assert server.connections == 3
+
+
+def test_a_submission_whose_answer_is_lost_is_sent_again_with_the_same_key() -> None:
+    def breaks_first(line: Answering) -> None:
+        if line.number == 1:
+            line.hang_up()
+        else:
+            line.say(task(), 201)
+
+    with partner(breaks_first) as server:
+        assert connect(server.url).submit("true").id == "task-7"
+
+        keys = [asked.headers["Idempotency-Key"] for asked in server.asked]
+        assert len(keys) == 2
+        assert keys[0] == keys[1]
+        assert server.asked[0].body == server.asked[1].body == {"command": "true"}
+
+
+def test_two_submissions_have_two_keys() -> None:
+    with partner(lambda line: line.say(task(), 201)) as server:
+        yard = connect(server.url)
+        yard.submit("true")
+        yard.submit("true")
+
+        assert server.asked[0].headers["Idempotency-Key"] != server.asked[1].headers["Idempotency-Key"]
+
+
+def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
+    with partner(lambda line: line.hang_up()) as server:
+        with pytest.raises(Unreachable, match="may have obeyed") as caught:
+            connect(server.url).create_token("ci")
+
+        assert caught.value.may_have_arrived
+        assert len(server.asked) == 1
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+    def half(line: Answering) -> None:
+        if line.number == 1:
+            line.send_response(200)
+            line.send_header("Content-Length", "100000")
+            line.end_headers()
+            line.wfile.write(b"{")
+            line.hang_up()
+        else:
+            line.say(task())
+
+    with partner(half) as server:
+        assert connect(server.url).task(7).id == "task-7"
+
+
+def test_a_scheduler_that_restarts_meanwhile_is_waited_for() -> None:
+    """The first server takes the request and dies with it; another one listens on the same port a moment later."""
+    port = free_port()
+    got_it = threading.Event()
+
+    def takes_it(line: Answering) -> None:
+        got_it.set()
+        line.hang_up()
+
+    made: list[str] = []
+
+    def submit() -> None:
+        made.append(connect(f"http://127.0.0.1:{port}").submit("true").id)
+
+    submitting = threading.Thread(target=submit)
+    with partner(takes_it, port):
+        submitting.start()
+        assert got_it.wait(10)
+    with partner(lambda line: line.say(task(), 201), port):
+        submitting.join(10)
+    assert made == ["task-7"]
+
+
+def test_a_submission_that_was_sent_may_have_arrived_whatever_answers_later() -> None:
+    def breaks_off_then_is_another(line: Answering) -> None:
+        if len(server.asked) == 1:
+            line.hang_up()
+        else:
+            line.say(b"<html>hello</html>")
+
+    with partner(breaks_off_then_is_another) as server, pytest.raises(NotAYard) as caught:
+        connect(server.url).ask_for_lease(1, idempotency_key="mine")
+    assert caught.value.may_have_arrived
+    assert [asked.headers["Idempotency-Key"] for asked in server.asked] == ["mine", "mine"]
+
+
+def test_where_nobody_listens_the_sentence_says_how_to_start_a_yard() -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(Unreachable) as caught:
+        connect(address).task(7)
+
+    assert not caught.value.may_have_arrived
+    assert address in str(caught.value)
+    assert "`gpuyard up`" in str(caught.value)
+
+
+def test_a_client_that_waits_for_a_scheduler_sends_its_request_once_when_one_listens() -> None:
+    """Nothing was sent before, so this holds for requests that must not be repeated, too."""
+    port, told = free_port(), threading.Event()
+    yard = connect(f"http://127.0.0.1:{port}", wait_for_scheduler=20, on_wait=lambda _error, _seconds: told.set())
+    asking = threading.Thread(target=yard.hold, args=(7,))
+    asking.start()
+    assert told.wait(10)
+    with partner(answers, port) as server:
+        asking.join(10)
+        assert [asked.method for asked in server.asked] == ["POST"]
+
+
+def test_whoever_deals_with_outages_itself_is_not_told_of_waiting() -> None:
+    told = threading.Event()
+    starting, began = refusal("NotReady", "The scheduler is starting."), time.monotonic()
+
+    def starts(line: Answering) -> None:
+        if time.monotonic() - began < NOTICE_SECONDS + 0.5:
+            line.say(starting, 503)
+        else:
+            answers(line)
+
+    with partner(starts) as server:
+        yard = connect(server.url, on_wait=lambda _error, _seconds: told.set())
+        yard.without_waiting().task(7)
+    assert not told.is_set()
+
+
+def test_a_server_that_says_nothing_is_given_up() -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        yard = connect(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout_seconds=0.2)
+        with pytest.raises(Unreachable, match=r"did not answer within 0\.2 seconds"):
+            yard.task(7)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, Refused), (401, NotAllowed), (403, NotAllowed), (404, NotFound), (409, Refused)]
+)
+def test_a_refusal_is_the_yards_own_sentence(status: int, kind: type[Refused]) -> None:
+    said = refusal("WrongType", "gpu_count must be a number.", "gpu_count")
+    with partner(lambda line: line.say(said, status)) as server:
+        with pytest.raises(kind) as caught:
+            connect(server.url).submit("true", gpu_count=1)
+
+        error = caught.value
+        assert (str(error), error.code, error.field, error.status) == (
+            "gpu_count must be a number.",
+            "WrongType",
+            "gpu_count",
+            status,
+        )
+        assert type(error) is kind
+
+
+@pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b'{"id": 7}'])
+def test_somebody_else_at_the_address_is_told_from_a_yard(answer: bytes) -> None:
+    with partner(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
+        connect(server.url).task(7)
+
+
+def test_a_port_that_speaks_no_http_is_told_from_a_yard_at_once() -> None:
+    def greet(line: Answering) -> None:
+        line.wfile.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00\x00\x04\x00@\r\n")
+        line.hang_up()
+
+    with partner(greet) as server:
+        began = time.monotonic()
+        with pytest.raises(NotAYard, match=r"does not speak HTTP; .* the other one is for agents\.$"):
+            connect(server.url).nodes()
+        with pytest.raises(NotAYard, match="does not speak HTTP"):
+            list(connect(server.url).logs(7))
+        assert time.monotonic() - began < 5
+
+
+def test_an_empty_id_names_nothing_and_is_not_sent() -> None:
+    with partner(lambda line: line.say({})) as server:
+        yard = connect(server.url)
+        for ask in (yard.cancel, yard.task, yard.release_lease, yard.drain, yard.remove_user, yard.revoke_token):
+            with pytest.raises(NotFound, match="empty"):
+                ask("")
+    assert server.asked == []
+
+
+def test_a_page_for_an_error_is_no_refusal() -> None:
+    with partner(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotAYard, match="502"):
+        connect(server.url).task(7)
+
+
+@pytest.mark.parametrize("address", ["ftp://yard", "http://", "http://yard:port", "http://yard:99999", "http://y?a=b"])
+def test_an_address_that_is_none_is_refused_before_anything_is_sent(address: str) -> None:
+    with pytest.raises(WrongAddress, match=r"http://127\.0\.0\.1:8080"):
+        connect(address)
+
+
+def test_an_address_without_scheme_and_one_with_a_path_both_work() -> None:
+    with partner(answers) as server:
+        connect(server.url.removeprefix("http://")).task(7)
+        connect(f"{server.url}/yard/").task(7)
+
+        assert [asked.path for asked in server.asked] == ["/api/v1/tasks/task-7", "/yard/api/v1/tasks/task-7"]
+
+
+def test_address_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with partner(answers) as server:
+        monkeypatch.setenv("GPUYARD_SERVER", server.url)
+        monkeypatch.setenv("GPUYARD_TOKEN", "gy_secret")
+        connect().task(7)
+        connect(token="").task(7)
+
+        assert [asked.headers.get("Authorization") for asked in server.asked] == ["Bearer gy_secret", None]
+
+
+def test_a_token_with_a_line_break_is_never_sent() -> None:
+    with pytest.raises(YardError, match="copy it again"):
+        connect("http://127.0.0.1:1", token="gy_a\r\nX-Evil: 1")
+
+
+def test_a_file_of_certificates_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    for ca in ("ca.pem", "missing.pem"):
+        with pytest.raises(WrongAddress, match="GPUYARD_CA"):
+            connect("https://127.0.0.1:1", ca=str(tmp_path / ca))
+
+
+def test_http_where_tls_is_spoken_is_a_sentence() -> None:
+    with partner(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
+        connect(server.url.replace("http:", "https:")).task(7)
+
+
+def test_a_scheduler_that_just_starts_is_waited_for() -> None:
+    starting = refusal("NotReady", "The scheduler is starting.")
+
+    def starts(line: Answering) -> None:
+        if len(line.partner.asked) < 3:
+            line.say(starting, 503)
+        else:
+            line.say(task(), 201)
+
+    with partner(starts) as server:
+        assert connect(server.url).submit("true").id == "task-7"
+
+
+def test_a_full_disk_is_said_at_once() -> None:
+    full = refusal("StorageFull", "There is no space left.")
+    with partner(lambda line: line.say(full, 503)) as server:
+        with pytest.raises(NotNow, match="no space left"):
+            connect(server.url).submit("true")
+
+        assert len(server.asked) == 1
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        ("20200101000000Z", "20200102000000Z", "has expired. Have it renewed"),
+        ("20400101000000Z", "20400102000000Z", "is not valid yet. Check the clocks"),
+    ],
+)
+def test_a_certificate_that_is_not_valid_now_is_not_blamed_on_its_authority(
+    tmp_path: Path, first: str, last: str, words: str
+) -> None:
+    pair = dated_certificate(tmp_path, "server", first, last)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def shakes_hands_once() -> None:
+            line, _ = listener.accept()
+            with line, suppress(OSError):
+                context.wrap_socket(line, server_side=True).close()
+
+        answering = threading.Thread(target=shakes_hands_once)
+        answering.start()
+        with pytest.raises(Unreachable) as caught:
+            connect(f"https://127.0.0.1:{listener.getsockname()[1]}", token="", ca=str(pair.cert)).task(7)
+        answering.join(10)
+    assert words in str(caught.value)
+    assert "GPUYARD_CA" not in str(caught.value)

@@ -1,0 +1,64 @@
+"""Facts in the words of the API."""
+
+import msgspec
+import pytest
+
+from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.task import Resources, TaskSpec
+from gpuyard.core.domain.values import GpuHealth, NodeId, TaskId, TaskStatus, TenantId
+from gpuyard.live.wire.event_answers import happened
+from gpuyard.testing import ClusterStory, gang, node, task
+
+PRIVATE = {"spec", "placement", "cause", "slices", "tenant_key", "digest", "key", "fact"}
+
+
+def test_a_task_is_told_as_the_api_tells_it() -> None:
+    spec = TaskSpec(TenantId("lab"), Resources(gpus=1, models=("H100",)), name="train", command=("python", "a.py"))
+    told = happened(fact.TaskSubmitted(TaskId(7), spec, "key", "digest"), 0.0, "alice")
+    assert (told["task_id"], told["status"]) == ("task-7", "pending")
+    answer = msgspec.to_builtins(told["task"])
+    assert (answer["id"], answer["tenant_id"], answer["gpu_model"]) == ("task-7", "lab", "H100")
+
+
+def test_places_causes_and_instants_have_their_public_names() -> None:
+    placed = fact.TaskPlaced(TaskId(7), 1, Placement((Slice(NodeId("box"), (0, 1)),)))
+    assert happened(placed, 0.0, "") == {
+        "type": "TaskPlaced", "task_id": "task-7", "attempt": 1, "node_ids": ["box"],
+        "allocated_gpus": ["box/0", "box/1"],
+    }  # fmt: skip
+    ended = happened(fact.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
+    assert (ended["status"], ended["reason_code"]) == ("failed", "exit_code")
+    requeued = happened(fact.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")
+    assert (requeued["status"], requeued["not_before"]) == ("pending", "1970-01-01T00:00:05.000000Z")
+    health = happened(fact.GpuHealthChanged(NodeId("box"), 3, GpuHealth.OFFLINE), 0.0, "")
+    assert (health["gpu_id"], health["node_id"]) == ("box/3", "box")
+
+
+def test_every_fact_of_a_life_can_be_told_and_none_with_words_of_the_inside() -> None:
+    cluster = ClusterStory()
+    cluster.has_node(node("n1", gpus=4, zone="a"))
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.has_tenant("lab", max_gpus=4, guaranteed_gpus=2)
+    cluster.submits(gang("wide", members=2, gpus_each=4, estimate=10, runs_for=10), task("next", gpus=4, retries=1))
+    cluster.passes(20)
+    cluster.fails("next")
+    cluster.passes(100)
+    told = [msgspec.to_builtins(happened(event, at, "")) for at, event in cluster.facts]
+    assert len({one["type"] for one in told}) > 8
+    for one in told:
+        assert not PRIVATE & one.keys(), one
+        msgspec.json.encode(one)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in fact.Event.__subclasses__() if "task" in kind.__struct_fields__])
+def test_no_field_of_a_task_is_forgotten(kind: type[fact.Event]) -> None:
+    """A new field of a fact gets a public name here, or stays as it is because it has one."""
+    public = {
+        "attempt", "round", "message", "exit_code", "signal", "outcome", "priority", "status", "claim", "borrowed", "spec",
+        "key", "digest", "origin",
+    }  # fmt: skip
+    from gpuyard.live.wire.event_answers import FIELDS
+
+    assert set(kind.__struct_fields__) <= public | FIELDS.keys()

@@ -1,0 +1,108 @@
+"""The gRPC service really answers over a socket, and its messages become the right values."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from gpuyard.core.domain.node import Gpu, NodeSpec
+from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome
+from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import (
+    HEALTHS,
+    OUTCOMES,
+    AgentsStub,
+    agents_handler,
+    health_of,
+    node_of,
+    node_spec_of,
+    outcome_of,
+)
+from gpuyard.live.wire.strict import WrongRequest
+
+
+class Echo:
+    """A scheduler that welcomes everyone and says how far it has read."""
+
+    async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
+        return pb.ChallengeAnswer(nonce=request.nonce)
+
+    async def register(self, request: pb.SignedRegistration, context: Any) -> pb.Welcome:
+        if request.proof != b"open":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "The join token is wrong.")
+        return pb.Welcome(yard="y", session="s", epoch=3)
+
+    async def connect(
+        self, messages: AsyncIterator[pb.AgentMessage], context: Any
+    ) -> AsyncIterator[pb.SchedulerMessage]:
+        session = dict(context.invocation_metadata())["session"]
+        assert session == "s"
+        async for message in messages:
+            yield pb.SchedulerMessage(epoch=3, received=message.reports[0].number)
+
+    async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
+        assert context.peer()
+        self.log = b"".join([chunk.data async for chunk in chunks])
+        return pb.LogReceipt()
+
+
+def test_an_agent_registers_talks_and_sends_output_over_a_real_socket() -> None:
+    async def talk() -> None:
+        server, echo = grpc.aio.server(), Echo()
+        server.add_generic_rpc_handlers((agents_handler(echo),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = AgentsStub(channel)
+            assert (await stub.challenge(pb.ChallengeRequest(nonce=b"n"))).nonce == b"n"
+            welcome = await stub.register(pb.SignedRegistration(proof=b"open"))
+            assert (welcome.session, welcome.epoch) == ("s", 3)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.register(pb.SignedRegistration(proof=b"wrong"))
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            stream = stub.connect(metadata=(("session", welcome.session),))
+            for number in (1, 2):
+                await stream.write(pb.AgentMessage(reports=[pb.Report(number=number)]))
+                assert (await stream.read()).received == number
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF  # type: ignore[attr-defined]
+            await stub.send_log(iter([pb.LogChunk(data=b"a"), pb.LogChunk(data=b"b")]))
+            assert echo.log == b"ab"
+        await server.stop(None)
+
+    asyncio.run(asyncio.wait_for(talk(), 20))
+
+
+def test_a_node_keeps_everything_on_its_way_through_the_wire() -> None:
+    cards = (Gpu("A100", 40_960, "GPU-1", 1, 0, virtual=True), Gpu("T4", 16_384))
+    spec = NodeSpec(NodeId("n-1"), cards, 16, 65_536, (("rack", "a"), ("zone", "b")))
+    assert node_spec_of(pb.Node.FromString(node_of(spec).SerializeToString())) == spec
+
+
+def test_every_end_and_every_health_has_a_meaning_and_unknown_ones_a_safe_one() -> None:
+    assert set(OUTCOMES) == set(pb.Ended.Outcome.values())
+    assert set(HEALTHS) == set(pb.GpuUse.Health.values())
+    assert outcome_of(pb.Ended.FENCED) is Outcome.LOST
+    assert outcome_of(99) is Outcome.LOST
+    assert health_of(99) is GpuHealth.OFFLINE
+
+
+@pytest.mark.parametrize(
+    ("node", "field"),
+    [
+        (pb.Node(id=""), "node.id"),
+        (pb.Node(id="a/b"), "node.id"),
+        (pb.Node(id="n\n"), "node.id"),
+        (pb.Node(id="n", gpus=[pb.Gpu(model="", memory_mib=1)]), "node.gpus[0]"),
+        (pb.Node(id="n", gpus=[pb.Gpu(model="T4", memory_mib=1), pb.Gpu(model="T4")]), "node.gpus[1]"),
+        (pb.Node(id="n", gpus=[pb.Gpu(model="T4", memory_mib=1)] * 1025), "node.gpus"),
+    ],
+)
+def test_a_node_that_can_not_be_gets_a_sentence(node: pb.Node, field: str) -> None:
+    with pytest.raises(WrongRequest) as wrong:
+        node_spec_of(node)
+    assert wrong.value.field == field
+    assert str(wrong.value).endswith(".")

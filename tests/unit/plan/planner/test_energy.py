@@ -1,0 +1,111 @@
+"""What plans draw, and power levels as a choice."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.compiled.timing import order_of, timed
+from gpuyard.plan.planner.energy import Power, Source, eased, energy_kwh, power_of
+from gpuyard.plan.planner.generate import FAMILIES, generate
+from gpuyard.plan.planner.instance import Instance, WrittenLevel
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies.dynamic import dynamic
+from tests.unit.plan.planner.small import instance, plan
+
+LEVELS = (WrittenLevel(1.0, 500.0), WrittenLevel(0.8, 300.0), WrittenLevel(0.5, 150.0))
+KWH = 3.6e6
+
+
+def with_levels(said: Instance, idle_watts: float = 100.0) -> Problem:
+    for gpu in said.gpus:
+        gpu.idle_watts, gpu.levels = idle_watts, LEVELS
+    return problem_of(said)
+
+
+def known(asked: Problem) -> Power:
+    power = power_of(asked)
+    assert power is not None
+    return power
+
+
+def test_all_gpus_draw_until_the_end_and_calls_draw_more() -> None:
+    asked = with_levels(instance(("a", "A", 10.0, ""), ("b", "B2", 5.0, "a"), gpus=3))
+    two_calls = plan((0, 3, 13), (1, 13, 18))
+    assert energy_kwh(asked, two_calls, known(asked)) == pytest.approx((3 * 18 * 100 + 10 * 400 + 2 * 5 * 400) / KWH)
+    slow = replace(plan((0, 3, 13), (1, 13, 23)), level=np.array([0, 2], dtype=np.int32))
+    assert energy_kwh(asked, slow, known(asked)) == pytest.approx((3 * 23 * 100 + 10 * 400 + 2 * 10 * 50) / KWH)
+
+
+def test_cards_are_known_by_their_type_and_nothing_is_said_where_one_is_not() -> None:
+    said = instance(("a", "A", 10.0, ""), gpus=2)
+    said.gpus[0].type = "NVIDIA H100 80GB HBM3"
+    assert power_of(problem_of(said)) is None
+    said.gpus[1].type = "A100"
+    power = known(problem_of(said))
+    assert power.source is Source.DATA_SHEETS
+    assert power.watts[:, 0].tolist() == [700.0, 400.0]
+    assert known(with_levels(said)).source is Source.FILE
+
+
+def test_a_call_that_nobody_waits_for_takes_its_time() -> None:
+    """b ends 6 s before a and c: it has time for the lowest level, and a and c have none."""
+    asked = with_levels(instance(("a", "A", 10.0, ""), ("b", "B", 4.0, ""), ("c", "C", 2.0, "a")))
+    first = plan((0, 3, 13), (1, 3, 7), (0, 17, 19))
+    slow = eased(asked, first, known(asked))
+    assert slow.level is not None
+    assert slow.level.tolist() == [0, 2, 0]
+    assert slow.makespan_s == 19.0
+    assert check(asked, slow) == []
+
+
+def test_slack_is_shared_because_the_first_step_down_saves_most() -> None:
+    """4.5 s of slack are enough for one call at the lowest level, or for both at the middle one, which saves more."""
+    asked = with_levels(instance(("a", "A", 8.0, ""), ("b", "A", 8.0, "a"), ("c", "B", 20.5, "")))
+    slow = eased(asked, plan((0, 3, 11), (0, 11, 19), (1, 3, 23.5)), known(asked))
+    assert slow.level is not None
+    assert slow.level.tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.05])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_levels_save_energy_keep_every_rule_and_the_time_that_was_given(family: str, slower: float) -> None:
+    asked = with_levels(generate(family, 150, 4, seed=4, mixed=True))
+    first = dynamic(asked, Budget())
+    slow = eased(asked, first, known(asked), slower)
+    assert check(asked, slow) == []
+    assert slow.makespan_s <= first.makespan_s * (1 + slower) + 1e-9
+    assert energy_kwh(asked, slow, known(asked)) <= energy_kwh(asked, first, known(asked))
+    if slower:
+        none_slower = eased(asked, first, known(asked))
+        assert energy_kwh(asked, slow, known(asked)) <= energy_kwh(asked, none_slower, known(asked))
+
+
+def test_more_time_is_not_taken_where_idling_would_cost_more_than_is_saved() -> None:
+    asked = with_levels(instance(("a", "A", 10.0, ""), gpus=2), idle_watts=149.0)
+    asked = replace(asked, gpus=(asked.gpus[0], *(replace(asked.gpus[1], id=i) for i in range(1, 9))))
+    first = plan((0, 3, 13))
+    assert eased(asked, first, known(asked), 1.0) is first
+
+
+def test_levels_are_near_the_best_choice_there_is() -> None:
+    """Every choice of levels for six calls, in the same order on the same GPUs."""
+    asked = with_levels(instance(("a", "A", 7.0, ""), ("b", "B", 9.0, "a"), ("c", "A", 4.0, "a"), requests=2))
+    first = dynamic(asked, Budget())
+    until, power = first.makespan_s * 1.1, known(asked)
+
+    def at(levels: tuple[int, ...]) -> Plan:
+        seconds = asked.calls.seconds / np.array([level.speed for level in LEVELS])[list(levels)]
+        slow = timed(asked, first.gpu, order_of(asked, first), seconds)
+        return replace(slow, level=np.array(levels, dtype=np.int32))
+
+    plans = (at(levels) for levels in product(range(3), repeat=len(asked.calls)))
+    best = min(energy_kwh(asked, slow, power) for slow in plans if slow.makespan_s <= until)
+    whole = energy_kwh(asked, first, power)
+    saved = whole - energy_kwh(asked, eased(asked, first, power, 0.1), power)
+    assert saved >= 0.8 * (whole - best)

@@ -1,0 +1,214 @@
+"""The searches: every plan on the way keeps the rules, the same seed gives the same plan, and auto is never the worse choice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.compiled import hall as halls
+from gpuyard.plan.planner.compiled import moves, sessions
+from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.desk import END, GPU, START, laid_out
+from gpuyard.plan.planner.compiled.draws import below, draw, patience, source_of
+from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
+from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
+from gpuyard.plan.planner.generate import FAMILIES
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies.dynamic import dynamic
+from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
+from tests.unit.plan.planner.small import drawn, instance, problem
+
+NO_TIME = Budget(keep_going=lambda: False)
+
+
+def demanding() -> Problem:
+    """Two speeds, two sizes, wide models, requests that come later, GPUs that hold models and are busy at first."""
+    asked = drawn("agentic", 150, 6, seed=5, mixed=True)
+    gpus = tuple(replace(g, speed=0.5 if i % 2 else 1.0) for i, g in enumerate(asked.gpus))
+    earliest = (asked.calls.request % 3).astype(np.float64) * 20.0
+    return replace(
+        asked,
+        gpus=gpus,
+        calls=replace(asked.calls, earliest_s=earliest),
+        holding=np.array([0, 1, -1, -1, -1, 2], dtype=np.int32),
+        busy_until_s=np.array([0.0, 9.0, 0.0, 3.0, 0.0, 0.0]),
+    )
+
+
+# --- moves -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tiny", 200, 3), drawn("switch_heavy", 60, 9), demanding()]
+)
+def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem) -> None:
+    plan = dynamic(asked, Budget())
+    desk = laid_out(asked, plan.gpu, order_of(asked, plan), source_of(7))
+    moves.begin(desk)
+    desk.figures[moves.WARM] = 0.01
+    for _ in range(30):
+        moves.improve(desk, 50, MOVES)
+        gpu = desk.whole[: len(asked.calls), GPU].copy()
+        assert np.array_equal(np.sort(desk.order), np.arange(len(asked.calls)))
+        again = laid_out(asked, gpu, desk.order, source_of(7))
+        assert np.array_equal(timed(asked, gpu, desk.order).start, desk.real[:, START])
+        assert np.array_equal(again.real[:, END], desk.real[:, END])
+        assert np.array_equal(again.links, desk.links)
+        assert np.array_equal(again.ends, desk.ends)
+    assert desk.counts[moves.TAKEN] > 100
+    assert desk.counts[moves.CUT] > 0
+    assert desk.counts[moves.TRIED] > desk.counts[moves.TAKEN] + desk.counts[moves.CUT]
+
+
+def test_the_best_plan_of_the_moves_is_kept() -> None:
+    asked = drawn("switch_heavy", 200, 3)
+    plan = dynamic(asked, Budget())
+    desk = laid_out(asked, plan.gpu, order_of(asked, plan), source_of(0))
+    moves.begin(desk)
+    moves.improve(desk, 3000, MOVES)
+    best = timed(asked, desk.best_gpu, desk.best_order)
+    assert best.makespan_s == desk.figures[moves.BEST] < 0.9 * plan.makespan_s
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tight_chain", 150, 3), demanding()])
+def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
+    plan = dynamic(asked, Budget())
+    order = order_of(asked, plan)
+    hall = halls.laid_out(asked, ListScheduler(asked).rank(1.0), 2 * sessions.count_of(asked, plan.gpu, order) + 99)
+    listed = halls.room(hall)
+    count = sessions.listed(hall, order, plan.gpu, listed)
+    taste = np.zeros(int(hall.kind.max()) + 2)
+    figures = np.array([plan.makespan_s, np.inf, np.inf, 1e9])
+    source = source_of(1)
+    for _ in range(60):  # so warm that everything is accepted
+        count = sessions.rearrange(
+            hall, listed, halls.room(hall), count, len(listed) - 50, taste, 10.0, 1, SESSIONS, figures,
+            np.zeros(len(asked.calls)), np.zeros(len(asked.calls), dtype=np.int32), source,
+        )  # fmt: skip
+        played = Plan(hall.gpu.copy(), hall.start.copy(), hall.start + seconds_on(asked, hall.gpu))
+        assert check(asked, played) == []
+
+
+def test_a_list_without_sessions_is_a_plan_too() -> None:
+    asked = drawn("agentic", 60, 4)
+    hall = halls.laid_out(asked, np.zeros(len(asked.calls)), 200)
+    span = halls.play(hall, halls.room(hall), 0, np.zeros(int(hall.kind.max()) + 2))
+    played = Plan(hall.gpu, hall.start, hall.start + seconds_on(asked, hall.gpu))
+    assert (check(asked, played), played.makespan_s) == ([], span)
+
+
+def test_the_choices_are_those_of_the_settings() -> None:
+    assert tuple(CHOICES) == Settings._fields
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plans_of_every_family_keep_every_rule_and_are_shorter_than_dynamic(family: str) -> None:
+    for asked in (drawn(family, 150, 8, seed=1), drawn(family, 150, 5, seed=2, mixed=True, pcie_gb_s=1.0)):
+        plan = search(asked, Budget(rounds=60))
+        assert check(asked, plan) == []
+        assert plan.makespan_s < dynamic(asked, Budget()).makespan_s
+
+
+@pytest.mark.parametrize("asked", [demanding(), replace(drawn("agentic", 100, 3), many_residents=True)])
+def test_all_rules_are_kept_where_there_are_more_of_them(asked: Problem) -> None:
+    plan = search(asked, Budget(rounds=60))
+    assert check(asked, plan) == []
+    assert plan.makespan_s < dynamic(asked, Budget()).makespan_s
+
+
+def test_the_same_seed_and_rounds_give_the_same_plan() -> None:
+    asked = drawn("switch_heavy", 300, 4)
+    plans = [search(asked, Budget(seed, 80)) for seed in (1, 1, 2)]
+    assert np.array_equal(plans[0].start, plans[1].start)
+    assert np.array_equal(plans[0].gpu, plans[1].gpu)
+    assert not np.array_equal(plans[0].start, plans[2].start)
+
+
+def test_more_rounds_are_worth_something() -> None:
+    asked = drawn("tiny", 300, 4)
+    short, long = (search(asked, Budget(rounds=rounds)).makespan_s for rounds in (5, 400))
+    assert long < short
+
+
+def test_requests_with_deadlines_come_first_and_the_makespan_after_them() -> None:
+    said = instance(("a", "A", 10.0, ""), ("b", "A", 5.0, "a"), gpus=1, requests=4)
+    said.requests[3].deadline_s = 20.0
+    asked = problem_of(said)
+    plan = search(asked, Budget(rounds=40))
+    assert check(asked, plan) == []
+    assert plan.end[7] <= 20.0
+    assert plan.makespan_s == 3.0 + 4 * 15.0
+
+
+def test_of_two_deadlines_that_exclude_each_other_the_higher_priority_is_kept() -> None:
+    said = instance(("a", "A", 10.0, ""), gpus=1, requests=2)
+    for request in said.requests:
+        request.deadline_s = 15.0
+    said.requests[1].priority = 90
+    asked = problem_of(said)
+    plan = search(asked, Budget(rounds=40))
+    assert plan.start.tolist() == [13.0, 3.0]
+    assert worth(asked, plan).late == 1.5
+
+
+def test_every_better_plan_is_told() -> None:
+    told: list[float] = []
+    plan = search(drawn("agentic", 200, 4), Budget(rounds=100, better=lambda plan: told.append(plan.makespan_s)))
+    assert told == sorted(set(told), reverse=True)
+    assert told[-1] == plan.makespan_s
+
+
+def test_without_time_there_is_a_plan_all_the_same() -> None:
+    asked = drawn("chain", 60, 2)
+    for name in ("search", "auto"):
+        assert check(asked, strategy(name)(asked, NO_TIME)) == []
+
+
+def test_a_problem_without_calls_has_an_empty_plan() -> None:
+    asked = problem(("a", "A", 1.0, ""), requests=0)
+    for name in ("search", "auto"):
+        assert strategy(name)(asked, Budget(rounds=2)).makespan_s == 0.0
+
+
+# --- auto ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_is_never_longer_than_what_it_could_have_run(family: str) -> None:
+    asked = drawn(family, 80, 3, seed=4)
+    for budget in (NO_TIME, Budget(rounds=20)):
+        others = [strategy(name)(asked, budget).makespan_s for name in ("batch", "dynamic", "heft_affinity")]
+        plan = strategy("auto")(asked, budget)
+        assert check(asked, plan) == []
+        assert plan.makespan_s <= min(others)
+
+
+def test_auto_proves_the_best_plan_of_a_small_problem() -> None:
+    plan = strategy("auto")(problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), requests=2, gpus=2), Budget(rounds=50))
+    assert plan.proven_s == pytest.approx(plan.makespan_s)
+
+
+def test_known_plans_are_not_lost() -> None:
+    asked = drawn("chain", 60, 2)
+    best = search(asked, Budget(rounds=300))
+    assert improved(asked, Budget(rounds=1), [best]).makespan_s <= best.makespan_s
+
+
+# --- chance ----------------------------------------------------------------------------------------------------------
+
+
+def test_chance_is_the_same_on_every_machine() -> None:
+    source = source_of(42)
+    assert [int(draw(source)) for _ in range(2)] == [9897871255849866841, 9498230492756268597]
+    assert [below(source, 10) for _ in range(5)] == [4, 6, 6, 7, 8]
+    assert [patience(source) for _ in range(2)] == [2.1976454501489076, 0.34504229137575093]

@@ -1,0 +1,64 @@
+"""Clocks are locked where NVML allows it; NVML is played."""
+
+import pytest
+
+from gpuyard.plan.workers.clocks import Clocks
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NVMLError_NoPermission(NVMLError):  # noqa: N801 as NVIDIA spells it
+    pass
+
+
+class PlayedNvml:
+    """Two cards; the second one belongs to somebody stricter."""
+
+    NVMLError = NVMLError
+    NVMLError_NoPermission = NVMLError_NoPermission
+
+    def __init__(self) -> None:
+        self.clocks: dict[str, tuple[int, int]] = {}
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> str:  # noqa: N802
+        return ("GPU-a", "GPU-b")[number]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        if uuid not in {"GPU-a", "GPU-b"}:
+            raise NVMLError("Not Found")
+        return uuid
+
+    def nvmlDeviceSetGpuLockedClocks(self, handle: str, low: int, high: int) -> None:  # noqa: N802
+        if handle == "GPU-b":
+            raise NVMLError_NoPermission("Insufficient Permissions")
+        self.clocks[handle] = low, high
+
+    def nvmlDeviceResetGpuLockedClocks(self, handle: str) -> None:  # noqa: N802
+        del self.clocks[handle]
+
+
+@pytest.mark.parametrize("card", ["GPU-a", "0"])
+def test_a_clock_is_locked_and_set_free_when_it_is_over(card: str) -> None:
+    nvml = PlayedNvml()
+    clocks = Clocks(nvml)
+    assert clocks.lock(card, 1200) is None
+    assert clocks.lock(card, 1500) is None
+    assert nvml.clocks == {"GPU-a": (1500, 1500)}
+    clocks.free_all()
+    clocks.free_all()
+    assert nvml.clocks == {}
+
+
+def test_who_may_not_lock_a_clock_is_told_what_would_help() -> None:
+    assert Clocks(PlayedNvml()).lock("GPU-b", 1200) == (
+        "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
+        "NVIDIA's driver lets only root do that: run as root, or plan without --slower."
+    )
+
+
+def test_a_card_that_is_not_there_is_said_to_be_so() -> None:
+    assert Clocks(PlayedNvml()).lock("GPU-c", 900) == (
+        "GPU GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
+    )

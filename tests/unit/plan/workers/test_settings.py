@@ -1,0 +1,50 @@
+"""The file of runtimes is read strictly: what is wrong gets a sentence with its place."""
+
+from typing import Any
+
+import pytest
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.plan.workers.settings import read_runtimes
+from tests.unit.plan.planner.stories import problem
+
+TWO = problem(
+    [("a", "small", 1, []), ("b", "large", 1, ["a"])], {"small": {"memory_gb": 1}, "large": {"memory_gb": 2}}, gpus=1
+)
+
+
+def test_each_model_gets_its_runtime_and_a_star_stands_for_all_others() -> None:
+    said = {"models": {"small": {"python": "m:F", "options": {"n": 1}}, "*": "virtual"}, "inputs": {"r": [1, 2]}}
+    runtimes = read_runtimes(said, TWO, ["/here"])
+    assert [runtime.name for runtime in runtimes.of_model] == ["python", "virtual"]
+    assert runtimes.of_model[0].settings == {"python": "m:F", "options": {"n": 1}, "folders": ["/here"]}
+    assert runtimes.inputs == {"r": [1, 2]}
+    assert not runtimes.are_virtual
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (None, "models is missing: say for each model how it is run."),
+        ({"models": {}, "modles": {}}, "'modles' is not known here; did you mean 'models'?"),
+        ({"models": {"smal": "virtual"}}, "models: the problem has no model 'smal'; did you mean 'small'?"),
+        ({"models": {"small": "virtual"}}, "models: 'large' is missing; say how it is run, or how all others are, as \"*\"."),
+        ({"models": {"*": {}}}, "models.*: name one runtime: python, command, openai, virtual."),
+        ({"models": {"*": {"python": "m:F", "virtual": {}}}}, "models.*: name one runtime: python, command, openai, virtual."),
+        ({"models": {"*": {"python": "m:F", "option": {}}}}, "models.*: 'option' is not known here; did you mean 'options'?"),
+        ({"models": {"*": {"python": "m.F"}}}, "models.*.python is 'm.F'; write module:name."),
+        ({"models": {"*": {"python": "m:F", "options": 3}}}, "models.*.options is not a table."),
+        ({"models": {"*": {"command": "run it"}}}, "models.*.command is not a list of a program and its arguments."),
+        ({"models": {"*": {"openai": "host:80", "model": "x"}}}, "models.*.openai is 'host:80'; write the address of the server, with http://."),
+        ({"models": {"*": {"openai": "http://h"}}}, "models.*.model is missing: what the server calls it."),
+        ({"models": {"*": {"virtual": {"drift": 2.0}}}}, "models.*.virtual: drift and fails are parts, from 0 to 1."),
+        ({"models": {"*": {"virtual": {"of": 0.2}}}}, 'models.*.virtual: There is no "of" in virtual; known are drift, seed, fails.'),
+        ({"models": {"*": {"virtual": {"drift": "much"}}}}, 'models.*.virtual: drift is "much"; it must be a number.'),
+        ({"models": {"*": "virtual"}, "inputs": {"q": 1}}, "inputs: the problem has no request 'q'."),
+        ({"models": {"*": "virtual"}, "inputs": [1]}, "inputs is not a table of requests and what each puts in."),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_gets_a_sentence(said: Any, sentence: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        read_runtimes(said, TWO, [])
+    assert str(error.value) == sentence
