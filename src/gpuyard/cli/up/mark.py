@@ -14,6 +14,7 @@ import msgspec
 from gpuyard.cli.up import MARK, command_on
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
+from gpuyard.system.locks import take_lock
 
 FILE = MARK
 
@@ -47,21 +48,19 @@ class Mark:
         """Be the one who is up on this folder, or say who is."""
         try:
             closed_folder(folder, "data folder", "--data-dir")
-            descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = take_lock(folder / FILE)
+        except BlockingIOError:
+            other = standing(folder)
+            who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
+            down = command_on(folder, "down")
+            message = f"A yard is up on {folder} already{who}; stop it with `{down}`, or use another --data-dir."
+            raise AlreadyUp(message) from None
         except FolderNotSafe as error:
             raise NoFolder(str(error)) from None
         except OSError as error:
             message = f"The data folder {folder} can not be used: {error.strerror}. Choose another one with --data-dir."
             raise NoFolder(message) from None
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                other = standing(folder)
-                who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
-                down = command_on(folder, "down")
-                message = f"A yard is up on {folder} already{who}; stop it with `{down}`, or use another --data-dir."
-                raise AlreadyUp(message) from None
             mark = cls(descriptor)
             mark.write()
             yield mark

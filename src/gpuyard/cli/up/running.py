@@ -28,6 +28,7 @@ from gpuyard.live.control_plane.settings import DEFAULT_HTTP_ADDRESS, ServerSett
 from gpuyard.live.sdk import Client, NotAllowed, connect
 from gpuyard.live.wire.answers import GpusAnswer
 from gpuyard.live.wire.config import WrongSettings, variables
+from gpuyard.system.backoff import Backoff
 
 PRETENDED = "4"
 """GPUs offered where there are no real ones."""
@@ -182,17 +183,17 @@ def _write_agent_file(plan: Plan, grpc: str) -> None:
 
 async def _keep_agent(plan: Plan) -> None:
     """Run the agent, and another one whenever it dies; soon at first, then more patiently."""
-    pause = 0.5
+    backoff = Backoff(0.5, LONGEST_PAUSE_SECONDS)
     loop = asyncio.get_running_loop()
     while True:
         began = loop.time()
         code = await _run_agent(plan)
         if loop.time() - began > GOOD_SECONDS:
-            pause = 0.5
+            backoff.reset()
+        pause = backoff.next()
         log = plan.folder / "logs" / "agent.log"
         _say(plan, f"The agent ended with code {code}; the next one starts in {pause:g} s. {log} says why.")
         await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
 async def _run_agent(plan: Plan) -> int:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuyard.core.domain.errors import GpuyardError
-from gpuyard.core.journal.files import sync_folder
+from gpuyard.system.files import sync_folder
 
 _OVERFLOW_UID = 65534
 """How the kernel shows owners that have no number in our user namespace; they are outside, as root of the machine is."""

@@ -22,8 +22,8 @@ import msgspec
 
 from gpuyard import __version__
 from gpuyard.core.domain.errors import JournalError, JournalFromFuture
-from gpuyard.core.journal.files import write_durably
 from gpuyard.core.journal.records import HASH_BYTES, Position, Snapshot
+from gpuyard.system.files import replace_file
 
 FORMAT = 1
 PATTERN = "snapshot-*.json"
@@ -53,7 +53,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
         message = f"This state can not be written as a snapshot: {error}. The snapshots before it are as they were."
         raise JournalError(message) from error
     whole = compact[:-1] + b',"checksum":"' + _checksum(compact).encode() + b'"}'
-    write_durably(path_of(folder, snapshot.position.seq), msgspec.json.format(whole, indent=2) + b"\n")
+    replace_file(path_of(folder, snapshot.position.seq), msgspec.json.format(whole, indent=2) + b"\n")
 
 
 def read(path: Path) -> Snapshot:

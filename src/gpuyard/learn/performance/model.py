@@ -19,6 +19,7 @@ from gpuyard.learn.performance.calibration import Correction
 from gpuyard.learn.performance.dataset import Rows
 from gpuyard.learn.performance.gpu_specs import Gpu, Specs
 from gpuyard.learn.performance.kind_model import Band, Head, Prediction, Speciality
+from gpuyard.system.files import replace_file
 
 FORMAT = "gpuyard performance model"
 VERSION = 3
@@ -89,9 +90,7 @@ class Performance:
             {kind: _written(one) for kind, one in self.specialities.items()},
             self.seen_until,
         )
-        beside = path.with_name(f".{path.name}.new")
-        beside.write_bytes(zlib.compress(msgspec.msgpack.encode(said), 6))
-        beside.replace(path)
+        replace_file(path, zlib.compress(msgspec.msgpack.encode(said), 6))
 
 
 def _written(one: Speciality) -> _Speciality:

@@ -8,7 +8,7 @@ from secrets import token_hex
 import msgspec
 import structlog
 
-from gpuyard.core.journal.files import write_durably
+from gpuyard.system.files import replace_file
 
 log = structlog.get_logger()
 
@@ -86,7 +86,7 @@ class Witness:
 
     def _write(self, content: bytes) -> bool:
         try:
-            write_durably(self._path, content)
+            replace_file(self._path, content)
         except OSError as error:
             log.warning("not_written_down", path=str(self._path), message=str(error))
             return False

@@ -37,6 +37,7 @@ from gpuyard.live.wire import proof
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.live.wire.loopback_peer import is_loopback_address
 from gpuyard.live.wire.rpc import PROTOCOL, SESSION, AgentsStub
+from gpuyard.system.backoff import Backoff
 
 FENCE_PART = 0.8
 """A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
@@ -361,7 +362,7 @@ class Agent:
 
     async def _stay_connected(self) -> None:
         await self.listed.wait()
-        wait, place = self._retry_seconds, 0
+        backoff, place = Backoff(self._retry_seconds, self._max_retry_seconds), 0
         while True:
             address = self._addresses[place % len(self._addresses)]
             try:
@@ -377,13 +378,12 @@ class Agent:
                     message = await self._why(error, address)
                     log.warning("scheduler_out_of_reach", address=address, message=message, error=failures.raw(error))
             if self._was_welcome:
-                wait = self._retry_seconds  # it was there: look for it soon
+                backoff.reset()  # it was there: look for it soon
                 self._was_welcome = False
             place += 1
             if place % len(self._addresses) == 0:
-                wait = self._in_time(wait)
-                await asyncio.sleep(wait * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
-                wait = min(2 * wait, self._max_retry_seconds)
+                pause = self._in_time(backoff.next())
+                await asyncio.sleep(pause * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
 
     async def _why(self, error: BaseException, address: str) -> str:
         """Why there is no line. gRPC does not say when it is TLS, so that is looked for now and then."""

@@ -1,7 +1,6 @@
 """An agent, put together: what the node has, the supervisor that holds its tasks, the line to the scheduler."""
 
 import asyncio
-import fcntl
 import gc
 import os
 import signal
@@ -33,6 +32,7 @@ from gpuyard.live.agent.supervisor.paths import mark_of
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
+from gpuyard.system.locks import take_lock
 
 MIB = 1024 * 1024
 MEASURE_SECONDS = 1.0
@@ -123,12 +123,11 @@ def _ignored() -> None:
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
     """Be the one agent of a work folder."""
-    lock = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
+        lock = take_lock(folder / "agent.lock")
+    except BlockingIOError:
+        raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
+    try:
         yield
     finally:
         os.close(lock)

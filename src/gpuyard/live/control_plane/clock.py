@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
+from gpuyard.system.files import replace_file
 
 DRIFT = 0.01
 """How much faster or slower than real time it runs while it is not what the wall clock says."""
@@ -86,10 +87,7 @@ def read_note(path: Path) -> Note | None:
 
 def write_note(path: Path, note: Note) -> None:
     """Keep it. Without it the wall clock is asked at the next start, so failing to is no error."""
-    beside = path.with_suffix(".new")
     try:
-        beside.touch(mode=0o600)
-        beside.write_bytes(msgspec.json.encode(note))
-        beside.replace(path)
+        replace_file(path, msgspec.json.encode(note), durable=False)
     except OSError as error:
         log.warning("clock_not_noted", message=str(error))

@@ -53,6 +53,7 @@ from gpuyard.live.control_plane.time_slices import Turns
 from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
 from gpuyard.live.control_plane.worker_threads import Lanes
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
+from gpuyard.system.files import replacing
 
 if TYPE_CHECKING:
     from gpuyard.learn.performance.ended_tasks import Ran
@@ -639,11 +640,8 @@ class Yard:
         """Show the newest to people under a name that stays."""
         if self._snapshot_folder is not None:
             shown = self._snapshot_folder / "state.json"
-            beside = shown.with_suffix(".new")
-            beside.unlink(missing_ok=True)
-            beside.touch(mode=0o600)
-            shutil.copyfile(self.journal.snapshot_path(position.seq), beside)
-            beside.replace(shown)
+            with replacing(shown, durable=False) as new:
+                shutil.copyfile(self.journal.snapshot_path(position.seq), new)
 
     def _tidy(self) -> None:
         try:

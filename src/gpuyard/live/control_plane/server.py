@@ -33,7 +33,6 @@ from gpuyard.core.domain.values import ENDED, TenantId
 from gpuyard.core.engine.advice import FEATURES, Advisor
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.core.journal.files import write_durably
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder, refuse_unsafe_folder
 from gpuyard.live.control_plane.access.gate import Gate
 from gpuyard.live.control_plane.access.origin import Doorplate
@@ -70,6 +69,7 @@ from gpuyard.live.pool.command import CommandProvider
 from gpuyard.live.wire.config import Address
 from gpuyard.live.wire.loopback_peer import shared_user_label, trusted_uids
 from gpuyard.live.wire.rpc import agents_handler
+from gpuyard.system.files import replace_file
 
 PATIENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
@@ -147,7 +147,7 @@ async def serve(
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
                     await _first_of(running, serving, told)
         except Deposed as error:
-            write_durably(
+            replace_file(
                 deposed, str(error).encode()
             )  # the next start has a higher epoch, and must not be let in by that
             raise
@@ -440,7 +440,7 @@ def _drawn(path: Path) -> str:
         path.chmod(0o600)
     else:
         drawn = token_urlsafe(24)
-        write_durably(path, f"{drawn}\n".encode())
+        replace_file(path, f"{drawn}\n".encode())
     return drawn
 
 
@@ -495,7 +495,7 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         if entry.system_user:
             system_users.set(entry.username, entry.system_user)
     if said != before:
-        write_durably(path, msgspec.json.encode(said))
+        replace_file(path, msgspec.json.encode(said))
 
 
 async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
@@ -521,7 +521,7 @@ async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode |
         if isinstance(answer, Refusal):
             raise CanNotServe(answer.sentence())
     if orders:
-        write_durably(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
 
 
 # --- ports ------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import structlog
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.pool import Hired, HireState
 from gpuyard.core.domain.values import NodeId
+from gpuyard.system.files import replace_file
 
 log = structlog.get_logger()
 
@@ -132,9 +133,4 @@ class CommandProvider:
             ) from None
 
     def _write(self) -> None:
-        beside = self._path.with_suffix(".new")
-        with beside.open("wb") as file:
-            file.write(msgspec.json.encode(list(self._hired.values())))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(list(self._hired.values())))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from gpuyard.system.files import replace_file
+
 
 def tokens_file() -> Path:
     """Where they are: `gpuyard/tokens` in the folder of one's settings."""
@@ -46,11 +48,7 @@ def _keep(path: Path, server: str, value: str | None) -> Path:
     else:
         known[_named(server)] = value
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
-    beside.replace(path)
+    replace_file(path, msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n", durable=False)
     return path
 
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from gpuyard.live.wire import sock_diag
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
+from gpuyard.system.backoff import Backoff
 
 Address = tuple[str, int]
 """A host as numbers, and a port."""
@@ -84,7 +85,7 @@ def owner_of_server(line: socket.socket, seconds: float) -> int | None:
     """
     peer, ours = line.getpeername()[:2], line.getsockname()[:2]
     ends = Ends(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
-    began, pause = time.monotonic(), 0.0002
+    began, backoff = time.monotonic(), Backoff(0.0002, 0.05)
     while True:
         uid = uid_by_question(ends)
         uid = uid_in_tables(ends) if uid is None else uid
@@ -97,8 +98,9 @@ def owner_of_server(line: socket.socket, seconds: float) -> int | None:
             return None
         if waited > seconds:
             raise TimeoutError
-        time.sleep(pause)  # the connection is established before the server has accepted it; until then nobody owns it
-        pause = min(pause * 2, 0.05)
+        time.sleep(
+            backoff.next()
+        )  # the connection is established before the server has accepted it; until then nobody owns it
 
 
 def is_on_this_machine(line: socket.socket) -> bool:

@@ -15,8 +15,8 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
-from gpuyard.core.journal.files import write_durably
 from gpuyard.core.journal.records import GENESIS, HASH_BYTES, Position
+from gpuyard.system.files import replace_file
 
 NAME = "head"
 _SECTOR = 512
@@ -36,7 +36,7 @@ class HeadFile:
     def create(folder: Path, position: Position) -> None:
         """Write a new file, durably."""
         line = _line(position)
-        write_durably(folder / NAME, line[:-1].ljust(_SECTOR - 1) + b"\n" + line)
+        replace_file(folder / NAME, line[:-1].ljust(_SECTOR - 1) + b"\n" + line)
 
     def note(self, position: Position) -> None:
         """From now on the journal goes at least so far."""

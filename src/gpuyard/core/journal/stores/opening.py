@@ -15,7 +15,6 @@ The chain is checked from the newest usable snapshot on, so opening takes as lon
 as the journal.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from gpuyard.core.domain.values import Value
 from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.records import GENESIS, Position, Snapshot
 from gpuyard.core.journal.stores import head, segment, wal
+from gpuyard.system import locks
 
 
 class TornTail(Value, frozen=True):
@@ -141,17 +141,13 @@ def open_head(folder: Path) -> head.HeadFile:
 
 def take_lock(folder: Path) -> int:
     """The right to write; it ends when the descriptor is closed, or with the process."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = folder / "lock"
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = locks.take_lock(path)
     except BlockingIOError:
-        holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
-        os.close(lock)
+        holder = path.read_bytes()[:20].decode(errors="replace").strip()
         who = f"Process {holder}" if holder else "Another process"
         raise JournalLocked(f"{who} writes the journal in {folder}. Stop it first.") from None
-    except OSError:
-        os.close(lock)
-        raise
     with suppress(OSError):  # a courtesy to whoever is refused; a full disk is no reason to stop here
         os.pwrite(lock, b"%-19d\n" % os.getpid(), 0)
     return lock

@@ -25,17 +25,10 @@ from tempfile import TemporaryDirectory
 
 from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFromFuture, StorageFull
 from gpuyard.core.journal.chain import link
-from gpuyard.core.journal.files import (
-    as_journal_errors,
-    no_descriptor,
-    no_descriptor_left,
-    no_space,
-    no_space_left,
-    sync_file,
-    sync_folder,
-)
+from gpuyard.core.journal.files import as_journal_errors, no_descriptor, no_space
 from gpuyard.core.journal.records import HASH_BYTES, Position
 from gpuyard.core.journal.stores import wal
+from gpuyard.system.files import no_descriptor_left, no_space_left, sync_file, sync_folder
 
 FORMAT = 1
 WAY_OUT = (

@@ -26,11 +26,12 @@ from gpuyard.core.domain.errors import FactsRetired, JournalError, NoJournal, St
 from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.chain import link
 from gpuyard.core.journal.codec import CODEC, Codec
-from gpuyard.core.journal.files import NO_SPACE, as_journal_errors, no_space, sync_file, sync_folder, write_durably
+from gpuyard.core.journal.files import as_journal_errors, no_space
 from gpuyard.core.journal.folders import close_files, closed_folder
 from gpuyard.core.journal.port import Audit
 from gpuyard.core.journal.records import Entry, Position, Record, Snapshot
 from gpuyard.core.journal.stores import head, opening, segment, wal
+from gpuyard.system.files import NO_SPACE, replace_file, replacing, sync_folder
 
 SEGMENT_FACTS = 65_536
 """A segment of some 15 MB: small enough to retire often, large enough that those of a year are no crowd."""
@@ -260,7 +261,7 @@ class SqliteJournal:
             lines = [encode(record) + b"\n" for record in records if audit.wanted(record)]
             if lines:
                 kept = gzip.compress(b"".join(lines), _GZIP_LEVEL)
-                write_durably(audit.folder / f"audit-{first:012d}.jsonl.gz", kept)
+                replace_file(audit.folder / f"audit-{first:012d}.jsonl.gz", kept)
 
     def _oldest_covered(self) -> Path | None:
         with self._mutex:
@@ -367,16 +368,7 @@ def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) ->
 def _pack(path: Path, folder: Path) -> None:
     """Put a full segment into a folder, compressed; whoever is killed here begins again."""
     packed = folder / (path.name + segment.PACKED)
-    beside = packed.with_name(packed.name + ".new")
     with as_journal_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            beside.touch(mode=0o600)
-            with path.open("rb") as plain, gzip.open(beside, "wb", _GZIP_LEVEL) as file:
-                shutil.copyfileobj(plain, file)
-            sync_file(beside)
-            beside.replace(packed)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
-        sync_folder(folder)
+        with replacing(packed) as new, path.open("rb") as plain, gzip.open(new, "wb", _GZIP_LEVEL) as file:
+            shutil.copyfileobj(plain, file)

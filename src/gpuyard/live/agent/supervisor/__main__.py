@@ -4,7 +4,6 @@ Nothing happens where one listens already. `--resume` takes over from the code b
 does the same with a copy of what is handed over and in a folder of its own, to see whether this code can.
 """
 
-import fcntl
 import gc
 import os
 import signal
@@ -21,6 +20,7 @@ from gpuyard.live.agent.supervisor import paths, proc
 from gpuyard.live.agent.supervisor.attempts import Holder
 from gpuyard.live.agent.supervisor.exit_records import start_keeper
 from gpuyard.live.agent.supervisor.server import Handover, Server, say_what_broke
+from gpuyard.system.locks import take_lock
 
 BACKLOG = 64
 
@@ -42,8 +42,7 @@ def begin(folder: Path) -> int:
     """Take the lock, leave the caller behind, listen."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(folder / paths.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = take_lock(folder / paths.LOCK)
         paths.claim(folder)
     except BlockingIOError:
         return 0

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gpuyard.system.files import replace_file
+
 LOCK = "supervisor.lock"
 SOCKET = "supervisor.sock"
 MARK = "supervisor.mark"
@@ -59,10 +61,8 @@ def claim(folder: Path) -> None:
         for name in (MARK, LOG, REAPED, EXITS, TABLE):
             if (folder / name).exists():
                 (folder / name).replace(folder / f"{name}.of-another-folder")
-    beside = path.with_name(f"{PLACE}.new")
     with suppress(OSError):  # on a full disk it is written the next time
-        beside.write_text(here + "\n", encoding="ascii")
-        beside.replace(path)
+        replace_file(path, here.encode("ascii") + b"\n", durable=False)
 
 
 def mark_of(folder: Path) -> str:

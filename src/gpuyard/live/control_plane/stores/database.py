@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import Value
-from gpuyard.core.journal.files import no_space_left, sync_file, sync_folder
+from gpuyard.system.files import no_space_left, replacing
 
 _OURS = 0x47594152
 """SQLite's application id: "GYAR", so that another program's database is not taken for ours."""
@@ -140,17 +140,11 @@ def _damaged(path: Path, what: str, how: str) -> StoreDamaged:
 
 
 def _make(path: Path, layout: Layout) -> None:
-    beside = path.with_name(path.name + ".new")
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside.unlink(missing_ok=True)
-    beside.touch(mode=0o600)
-    with closing(connect(beside)) as database:
+    with replacing(path) as new, closing(connect(new)) as database:
         database.executescript(f"BEGIN; {layout.tables}; COMMIT;")
         database.execute(f"PRAGMA application_id = {_OURS}")
         database.execute(f"PRAGMA user_version = {layout.version}")
-    sync_file(beside)
-    beside.rename(path)
-    sync_folder(path.parent)
 
 
 def _check_header(database: sqlite3.Connection, path: Path, layout: Layout) -> None:

@@ -1,11 +1,12 @@
 """Which system account the tasks of a user run as: a small file beside the users, read once and replaced as a whole."""
 
-import os
 import pwd
 from pathlib import Path
 from typing import Self
 
 import msgspec
+
+from gpuyard.system.files import replace_file
 
 
 def refuse_own_account(setting: str, account: str, uid: int) -> str:
@@ -52,10 +53,5 @@ class SystemUsers:
         if account:
             changed[username] = account
         if self._path is not None:
-            beside = self._path.with_suffix(".new")
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(changed))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
+            replace_file(self._path, msgspec.json.encode(changed))
         self._known = changed

@@ -1,0 +1,86 @@
+"""Replace and sync files so that they survive a crash or a power loss."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Hand out an empty file beside `path` that only its owner can read, and put it in the place of `path` at the end.
+
+    A reader sees the old content or the new, never a part of it. Durable: it is on disk when this returns. On an
+    error the old file stays, and the new one is removed.
+    """
+    new = path.with_name(path.name + ".new")
+    try:
+        new.unlink(missing_ok=True)
+        new.touch(mode=0o600, exist_ok=False)
+        yield new
+        if durable:
+            sync_file(new)
+        new.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a file as a whole, in the manner of `replacing`."""
+    with replacing(path, durable=durable) as new:
+        new.write_bytes(content)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was created, renamed or removed in a folder survive a power loss."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def no_descriptor_left() -> bool:
+    """Try it: SQLite only says that it can not open a file. It needs several, and has closed those that it got."""
+    opened = []
+    try:
+        for _ in range(8):
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - those of a failure, too
+    except OSError as error:
+        return error.errno in NO_DESCRIPTOR
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return False
+
+
+def no_space_left(folder: Path) -> bool:
+    """Try it: SQLite calls some failed writes an I/O error where the disk or a quota is full."""
+    probe = folder / "probe.new"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(65536))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in NO_SPACE
+    finally:
+        probe.unlink(missing_ok=True)
+    return False
