@@ -1,6 +1,7 @@
 """The rooms that decide call no clock, no chance and no I/O. import-linter holds the same in `make check`; this holds it in the tests."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,14 +10,15 @@ import pytest
 import gpuyard
 
 PACKAGE = Path(gpuyard.__file__).parent
-PURE = ("domain", "engine", "executor", "placement", "planner")
+ROOT = Path(__file__).parents[2]
+PURE = ("core/domain", "core/engine", "core/placement", "plan/executor", "plan/planner")
 OUTSIDE = {
     "asyncio", "concurrent", "datetime", "fcntl", "io", "logging", "multiprocessing", "os", "pathlib", "random",
     "secrets", "select", "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
 }  # fmt: skip
 CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "id", "hash", "__import__"}
 """Built-ins that reach outside, or whose answer differs from process to process."""
-ALLOWED = {("placement/shape.py", "id"), ("planner/compiled/jit.py", "pathlib")}
+ALLOWED = {("core/placement/shape.py", "id"), ("plan/planner/compiled/jit.py", "pathlib")}
 """`id` tells nodes apart there; it is counted, not ordered by and not kept. `pathlib` sees there whether sources have
 changed since they were compiled."""
 
@@ -78,3 +80,19 @@ def test_a_broken_rule_is_seen_and_named(source: str, said: str) -> None:
 def test_what_only_computes_is_left_alone() -> None:
     source = "from heapq import heappush\nfrom gpuyard.core.domain.values import Value\nheappush([], len('time'))"
     assert broken_rules(source, "x.py") == []
+
+
+def test_every_room_has_its_place_in_the_layers() -> None:
+    rooms = {f"gpuyard.{name}" for name in ("cli", "simulator", "system", "testing")}
+    for building in ("core", "learn", "live", "plan"):
+        rooms |= {
+            f"gpuyard.{building}.{path.stem}"
+            for path in (PACKAGE / building).iterdir()
+            if path.name != "__init__.py" and (path.suffix == ".py" or (path / "__init__.py").exists())
+        }
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} == {
+        room.split(".")[1] for room in rooms
+    }, "a new building says here and in the layers where it stands"
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert {room for layer in layers for room in layer.split(" | ")} == rooms
