@@ -13,8 +13,8 @@ LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"
 GATHERED = "facts"
 """Lines that are written together: each has its own name (control_plane/chronicle.py)."""
 BOTH = ("cli/serving.py",)
-SCHEDULER = ("control_plane", "backends", "journal", *BOTH)
-AGENT = ("agent", *BOTH)
+SCHEDULER = ("live/control_plane", "live/pool", "core/journal", *BOTH)
+AGENT = ("live/agent", *BOTH)
 
 
 def _files(places: tuple[str, ...]) -> Iterator[Path]:
