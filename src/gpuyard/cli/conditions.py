@@ -1,4 +1,4 @@
-"""`gpuyard simulate --elastic …, --sleep …, --failures …`: from words to the conditions that runs are played under."""
+"""`gpuyard simulate --elastic …, --suspend-idle …, --failures …`: from words to the conditions that runs are played under."""
 
 from collections.abc import Iterator
 from math import inf, isfinite
@@ -22,7 +22,7 @@ class WrongCondition(WrongInput):
 
 
 def conditions_of(
-    seed: int, *, elastic: str | None, sleep: str | None, price: float | None, failures: str | None
+    seed: int, *, elastic: str | None, suspend_idle: str | None, price: float | None, failures: str | None
 ) -> "dict[str, Conditions]":
     """What every policy is played under, each by what it adds to the policy's name: the fixed cluster comes first."""
     from gpuyard.simulator.scenarios import Conditions
@@ -33,9 +33,9 @@ def conditions_of(
     pools: dict[str, Elastic | Sleep | None] = {"": None}
     if elastic is not None:
         pools["+elastic"] = _elastic(elastic)
-    if sleep is not None:
-        pools["+sleep"] = _sleep(sleep)
-    metered = elastic is not None or sleep is not None or price is not None
+    if suspend_idle is not None:
+        pools["+suspend"] = _sleep(suspend_idle)
+    metered = elastic is not None or suspend_idle is not None or price is not None
     return {name: Conditions(pool, repair, metered, price, _chance(seed)) for name, pool in pools.items()}
 
 
@@ -74,7 +74,9 @@ def _elastic(text: str) -> "Elastic":
 def _sleep(text: str) -> "Sleep":
     from gpuyard.simulator.scenarios import Sleep
 
-    wrong = WrongCondition(f"--sleep is {text!r}; it must be IDLE_SECONDS[:WAKE_SECONDS], such as 600 or 600:90.")
+    wrong = WrongCondition(
+        f"--suspend-idle is {text!r}; it must be IDLE_SECONDS[:WAKE_SECONDS], such as 600 or 600:90."
+    )
     idle, wake = _numbers(text, 1, (WAKE_SECONDS,), wrong)
     return Sleep(idle, wake)
 

@@ -1,1 +1,20 @@
-"""What if: the live engine under a virtual clock, on nodes that only exist in memory."""
+"""What if: the live engine under a virtual clock, on nodes that only exist in memory. README.md is its map."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuyard.simulator.comparison import Jobs as Jobs
+    from gpuyard.simulator.comparison import Run as Run
+    from gpuyard.simulator.comparison import generated_jobs as generated_jobs
+    from gpuyard.simulator.comparison import journal_jobs as journal_jobs
+    from gpuyard.simulator.comparison import simulate as simulate
+    from gpuyard.simulator.comparison import trace_jobs as trace_jobs
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load the front door when it is used: parts of the simulator do without it."""
+        if name in {"Jobs", "Run", "generated_jobs", "journal_jobs", "simulate", "trace_jobs"}:
+            from gpuyard.simulator import comparison
+
+            return getattr(comparison, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

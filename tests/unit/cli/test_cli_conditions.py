@@ -20,11 +20,11 @@ def trace(tmp_path: Path) -> Path:
 def test_every_policy_stands_beside_the_fixed_cluster(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--elastic", "1:2", "--sleep", "600", "--price", "2", "--json")
+    words = ("--elastic", "1:2", "--suspend-idle", "600", "--price", "2", "--json")
     assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo,default", *words) == 0
     found = json.loads(capsys.readouterr().out)["policies"]
-    assert list(found) == ["fifo", "fifo+elastic", "fifo+sleep", "default", "default+elastic", "default+sleep"]
-    fixed, pool, sleep = (found[name] for name in ("fifo", "fifo+elastic", "fifo+sleep"))
+    assert list(found) == ["fifo", "fifo+elastic", "fifo+suspend", "default", "default+elastic", "default+suspend"]
+    fixed, pool, sleep = (found[name] for name in ("fifo", "fifo+elastic", "fifo+suspend"))
     assert fixed["cost"] == pytest.approx(16 * 9100 / 3600 * 2, abs=1e-3)
     assert pool["cost"] < fixed["cost"] < sleep["cost"]
     assert max(pool["energy_kwh"], sleep["energy_kwh"]) < fixed["energy_kwh"]
@@ -79,8 +79,8 @@ def test_the_page_shows_nodes_power_and_cost_over_time(
         (("--elastic", "0:nan"), "--elastic is '0:nan'; it must be"),
         (("--elastic", "0:2:1:0:1"), "--elastic is '0:2:1:0:1'; it must be"),
         (("--elastic", "0:1"), "--elastic: a job needs 2 nodes, and the pool has 1 at the most."),
-        (("--sleep", "soon"), "--sleep is 'soon'; it must be IDLE_SECONDS[:WAKE_SECONDS]"),
-        (("--sleep", "-1"), "--sleep is '-1'; it must be"),
+        (("--suspend-idle", "soon"), "--suspend-idle is 'soon'; it must be IDLE_SECONDS[:WAKE_SECONDS]"),
+        (("--suspend-idle", "-1"), "--suspend-idle is '-1'; it must be"),
         (("--price", "-1"), "--price is -1.0; it must be the price of one GPU for an hour"),
         (("--price", "nan"), "'--price': nan is not a number that can be meant"),
         (("--failures", "1000"), "--failures is '1000'; it must be MTBF_HOURS:REPAIR_HOURS"),
@@ -128,4 +128,4 @@ def test_a_journal_has_nodes_of_its_own(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(monkeypatch, "--journal", trace.parent, "--policy", "fifo", "--failures", "10:1") != 0
-    assert "--elastic, --sleep, --price and --failures go with --trace." in capsys.readouterr().err
+    assert "--elastic, --suspend-idle, --price and --failures need --trace." in capsys.readouterr().err

@@ -131,12 +131,12 @@ def test_how_right_predictions_were_is_said_where_there_were_any(
 def test_predictions_can_be_put_right_by_lightgbm_where_it_is_installed(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--trace", trace, "--cluster", "1x8", "--policy", "qssf", "--predictor", "lightgbm", "--json")
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "qssf", "--estimator", "lightgbm", "--json")
     assert simulated(monkeypatch, *words) == 0
     assert json.loads(capsys.readouterr().out)["policies"]["qssf"]["jobs"] == 3
-    monkeypatch.setattr("gpuyard.cli.simulate.find_spec", lambda _: None)
+    monkeypatch.setattr("gpuyard.simulator.comparison.find_spec", lambda _: None)
     assert simulated(monkeypatch, *words) != 0
-    assert "needs LightGBM: pip install 'gpuyard[learn]'." in capsys.readouterr().err
+    assert "by LightGBM need it installed: pip install 'gpuyard[learn]'." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,15 @@ def test_predictions_can_be_put_right_by_lightgbm_where_it_is_installed(
     [
         (
             ("--policy", "fifo"),
-            "Say which nodes there are: with --nodes FILE or with --cluster NxG, and not with both.",
+            "Choose the nodes: either --nodes FILE or --cluster NxG.",
         ),
         (("--policy", "lifo", "--cluster", "1x8"), "There is no policy 'lifo' to simulate; there are: fifo"),
-        (("--policy", ",", "--cluster", "1x8"), "Say which policies to compare: --policy NAME,…"),
+        (("--policy", ",", "--cluster", "1x8"), "Name the policies to compare: --policy NAME,…"),
         (("--policy", "fifo", "--cluster", "1x8", "--pool", "vc"), "--pool needs a file of nodes"),
-        (("--policy", "fifo", "--nodes", "n.csv", "--pool", "vc", "--throughputs", "t.csv"), "and not with --pool."),
+        (
+            ("--policy", "fifo", "--nodes", "n.csv", "--pool", "vc", "--throughputs", "t.csv"),
+            "and can not be used with --pool.",
+        ),
         (("--policy", "fifo", "--cluster", "8"), "--cluster is '8'; it must be NODESxGPUS"),
         (
             ("--policy", "fifo", "--cluster", "1x8", "--report", "/none/such/page.html"),
@@ -195,7 +198,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_gives_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     once, again, other = (
-        drawn(monkeypatch, capsys, "--policy", "fifo,levels", "--seed", seed, "--light", 0.5) for seed in (7, 7, 8)
+        drawn(monkeypatch, capsys, "--policy", "fifo,levels", "--seed", seed, "--fractional", 0.5) for seed in (7, 7, 8)
     )
     assert once == again
     assert once["fifo"]["jobs"] == other["fifo"]["jobs"] == 300
@@ -206,7 +209,7 @@ def test_jobs_that_were_saved_are_played_as_if_they_were_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "jobs.csv.gz"
-    found = drawn(monkeypatch, capsys, "--policy", "srtf", "--light", 0.5, "--save", path)
+    found = drawn(monkeypatch, capsys, "--policy", "srtf", "--fractional", 0.5, "--save", path)
     assert simulated(monkeypatch, "--trace", path, "--cluster", "4x8", "--policy", "srtf", "--json") == 0
     read = json.loads(capsys.readouterr().out)["policies"]
     read["srtf"].pop("wall_s")
@@ -258,12 +261,12 @@ def test_a_table_of_means_for_people(monkeypatch: pytest.MonkeyPatch, capsys: py
         (("--generate", "10:"), "--generate is '10:'; it must be"),
         (("--generate", "10:nan"), "--generate is '10:nan'; it must be"),
         (("--generate", "0"), "--generate is '0'; it must be"),
-        (("--generate", "10", "--pool", "vc"), "--pool goes with --trace"),
-        (("--generate", "10", "--repeat", "2", "--report", "page.html"), "--repeat plays many workloads"),
-        (("--generate", "10", "--trace", "jobs.csv"), "Say what is to be played"),
-        (("--generate", "10", "--light", "2"), "'--light': 2.0 is not between 0.0 and 1.0"),
+        (("--generate", "10", "--pool", "vc"), "--pool needs --trace"),
+        (("--generate", "10", "--repeat", "2", "--report", "page.html"), "--repeat runs many workloads"),
+        (("--generate", "10", "--trace", "jobs.csv"), "Choose exactly one workload"),
+        (("--generate", "10", "--fractional", "2"), "'--fractional': 2.0 is not between 0.0 and 1.0"),
         (("--generate", "10", "--save", "none/such/jobs.csv"), "can not be written: No such file or directory."),
-        (("--trace", "jobs.csv", "--repeat", "2"), "--light, --repeat and --save are for jobs that are drawn"),
+        (("--trace", "jobs.csv", "--repeat", "2"), "--fractional, --repeat and --save need --generate"),
     ],
 )
 def test_wrong_use_of_chance_gets_one_sentence(
@@ -341,9 +344,9 @@ def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys
     [
         (("--journal", "YARD", "--policy", "lifo"), "There is no policy 'lifo' to simulate; there are: same, fifo"),
         (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "--journal has its own nodes"),
-        (("--journal", "YARD", "--policy", "fifo", "--throughputs", "t.csv"), "--throughputs goes with --trace"),
-        (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Say what is to be played"),
-        (("--policy", "fifo"), "Say what is to be played"),
+        (("--journal", "YARD", "--policy", "fifo", "--throughputs", "t.csv"), "--throughputs needs --trace"),
+        (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Choose exactly one workload"),
+        (("--policy", "fifo"), "Choose exactly one workload"),
         (("--journal", "none/such", "--policy", "fifo"), "There is no journal in none/such."),
     ],
 )

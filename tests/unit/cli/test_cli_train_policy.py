@@ -34,7 +34,7 @@ def test_a_model_is_trained_written_and_used(
     assert "The guard was tried on: lab, two models" in out.err
     assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 6" in card.read_text()
     assert curves.read_bytes().startswith(b"\x89PNG")
-    played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--unstoppable", "--json")
+    played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--no-preemption", "--json")
     code, out = said(monkeypatch, capsys, *played, "--policy-model", model)
     assert code == 0, out.err
     assert json.loads(out.out)["policies"]["dqn"]["preemptions"] == 0
@@ -73,7 +73,7 @@ def test_a_scheduler_with_a_model_that_is_none_does_not_start_and_says_why(tmp_p
         (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "missing.csv can not be read"),
         (("train", "policy", "--out", "m.npz", "--minutes", "nan"), "nan"),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "no.npz can not be read"),
-        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "it is not among those"),
+        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among those"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_is_one_sentence(

@@ -1,0 +1,230 @@
+"""Compare policies on one workload: the front door of the simulator for Python and for `gpuyard simulate`.
+
+    from gpuyard import simulate
+    from gpuyard.simulator import generated_jobs
+
+    for run in simulate(generated_jobs(200, cluster="4x8", seed=1), policies=("fifo", "default")):
+        print(run.name, run.measures.avg_jct_s)
+
+This is the one module of the simulator with a clock and chance: it draws seeds into streams of numbers, and measures
+how long a run took.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any, Literal
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.engine.advice import FEATURES, Advisor
+from gpuyard.learn.estimates.history import History, Predictor
+from gpuyard.simulator.clusters import Cluster, equal_nodes
+from gpuyard.simulator.interference import Interference, by_demand
+from gpuyard.simulator.measures import Measures, as_json, measure, rounded
+from gpuyard.simulator.policy_variants import CONTENDERS, Contender, contender
+from gpuyard.simulator.run import Progress, Result, play
+from gpuyard.simulator.scenarios import Conditions
+from gpuyard.simulator.workloads.arrival import Workload
+from gpuyard.simulator.workloads.gavel import read_gavel
+from gpuyard.simulator.workloads.generated import LOAD, GeneratedJobs
+from gpuyard.simulator.workloads.journal import read_journal
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
+from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
+
+ShowProgress = Callable[[str, int], AbstractContextManager[Progress]]
+"""Called with the name of a run and its number of tasks before it begins; what it yields hears how many have come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy's run."""
+
+    result: Result
+    wall_seconds: float
+    """How long the simulation took."""
+
+    @property
+    def name(self) -> str:
+        """Of the policy, with what was added to it."""
+        return self.result.contender.name
+
+    @property
+    def measures(self) -> Measures:
+        """Completion and queueing times, utilization, fairness."""
+        return self.result.measures
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All figures by name, as `gpuyard simulate --json` prints them."""
+        more = {**rounded(self.result.further), "wall_s": round(self.wall_seconds, 3)}
+        return {**as_json(self.result.measures), **more}
+
+    @property
+    def unfinished(self) -> int:
+        """Tasks that never end, because the nodes they need are gone."""
+        return len(self.result.recorder.lives) - self.result.measures.jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """A workload and what is to be said of it."""
+
+    workload: Workload
+    description: str
+    notes: tuple[str, ...] = ()
+    """What was left out or corrected while it was read, in sentences."""
+    recorded: tuple[Run, ...] = ()
+    """What really happened, if it was recorded: the first row of a comparison."""
+    known_policies: Mapping[str, Contender] = field(default_factory=lambda: CONTENDERS)
+
+
+def trace_jobs(
+    trace: Path | str,
+    cluster: Cluster | str,
+    *,
+    pool: str | None = None,
+    throughputs: Path | str | None = None,
+    interference: Interference = by_demand,
+    preemptible: bool = True,
+) -> Jobs:
+    """Read jobs from a trace; those that the cluster could never run are left out.
+
+    `throughputs`: how fast types of jobs are on which GPUs, as Gavel has it. `pool`: a column; jobs run only on nodes
+    of the same pool. `preemptible`: whether a job may be stopped for another.
+    """
+    trace, where = Path(trace), _cluster(cluster)
+    read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, Path(throughputs))
+    jobs = fitting(read.jobs, where)
+    if not jobs:
+        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs could ever run on this cluster.")
+    counts = {
+        "rows were not in the order of submission and were sorted": read.sorted_rows,
+        "jobs without GPUs were left out": read.without_gpus,
+        "jobs that this cluster could never run were left out": len(read.jobs) - len(jobs),
+    }
+    return Jobs(
+        JobsOnCluster(jobs, where, interference=interference, stoppable=preemptible),
+        f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs",
+        _notes(counts),
+    )
+
+
+def generated_jobs(
+    count: int,
+    cluster: Cluster | str,
+    *,
+    seed: int = 0,
+    load: float = LOAD,
+    fractional: float = 0.0,
+    interference: Interference = by_demand,
+    preemptible: bool = True,
+) -> Jobs:
+    """Draw jobs by chance: they ask for this part of all GPUs while they arrive.
+
+    `fractional`: this part of the kinds of jobs with one GPU asks for a quarter or half of it.
+    """
+    where = _cluster(cluster)
+    jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
+    return Jobs(
+        JobsOnCluster(jobs, where, interference=interference, stoppable=preemptible),
+        f"{count:,} jobs drawn from seed {seed} for {load:g} of the {where.gpus:,} GPUs of {len(where.nodes):,} nodes",
+    )
+
+
+def journal_jobs(folder: Path | str) -> Jobs:
+    """Take what really came to a cluster, nodes included, from its data folder or its journal, which is only read."""
+    began = perf_counter()
+    found = read_journal(Path(folder))
+    happened = Contender("recorded", found.same.settings)
+    result = Result(happened, measure(found.happened, found.gpus), found.happened)
+    counts = {
+        "tasks still ran at the end of the journal and were left out": found.still_running,
+        "tasks still waited then, or for one of these, and were left out": found.still_waiting,
+    }
+    return Jobs(
+        found,
+        f"{found.tasks:,} tasks of the journal in {folder}, on {found.gpus:,} GPUs at the most",
+        _notes(counts),
+        (Run(result, perf_counter() - began),),
+        found.contenders,
+    )
+
+
+def simulate(
+    jobs: Jobs,
+    policies: Sequence[str] | str = ("default",),
+    *,
+    oracle: bool = False,
+    estimator: Literal["history", "lightgbm"] = "history",
+    policy_model: Path | None = None,
+    conditions: Mapping[str, Conditions] | None = None,
+    progress: ShowProgress = lambda _name, _tasks: nullcontext(lambda _: None),
+) -> Iterator[Run]:
+    """Run the live engine under a virtual clock, once for each policy; what was recorded comes first.
+
+    `policies` are those of the manual's page on policies, with settings of their own if need be:
+    `default:level_seconds=86400`. `oracle`: policies that use run times know the real ones. `estimator`: where they
+    get them from otherwise. `policy_model`: a file that `gpuyard train policy` wrote, for the policy `dqn`.
+    `conditions`: elastic pools, sleeping nodes, prices and failures (`gpuyard.simulator.scenarios`), by what they add
+    to a policy's name. Arguments are checked at once; each policy is simulated when its run is asked for.
+    """
+    names = variant_names(policies)
+    variants = [contender(name, jobs.known_policies) for name in names]
+    predictor, advisor = _predictor(estimator), _advisor(policy_model, names)
+    under = conditions or {"": Conditions()}
+
+    def simulated() -> Iterator[Run]:
+        yield from jobs.recorded
+        for variant, (added, condition) in product(variants, under.items()):
+            named = replace(variant, name=variant.name + added)
+            began = perf_counter()
+            with progress(named.name, jobs.workload.tasks) as heard:
+                result = play(
+                    jobs.workload, named, oracle=oracle, predictor=predictor, progress=heard, conditions=condition,
+                    advisor=advisor,
+                )  # fmt: skip
+            yield Run(result, perf_counter() - began)
+
+    return simulated()
+
+
+def variant_names(policies: Sequence[str] | str) -> list[str]:
+    """Names of policies, each once, from a list or from words between commas."""
+    names = policies.split(",") if isinstance(policies, str) else policies
+    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def _cluster(cluster: Cluster | str) -> Cluster:
+    return equal_nodes(cluster) if isinstance(cluster, str) else cluster
+
+
+def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(f"{count:,} {sentence}." for sentence, count in counts.items() if count)
+
+
+def _predictor(named: str) -> Callable[[], Predictor]:
+    if named == "history":
+        return History
+    if find_spec("lightgbm") is None:
+        raise WrongInput("Run-time estimates by LightGBM need it installed: pip install 'gpuyard[learn]'.")
+    from gpuyard.learn.estimates.learned import Learned
+
+    return Learned
+
+
+def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
+    """The trained network, if a policy is compared that asks one."""
+    if not any(name.split(":")[0].removesuffix("+backfill") == "dqn" for name in names):
+        if model is not None:
+            raise WrongInput("A policy model is used by the policy dqn only, and dqn is not among those to compare.")
+        return None
+    if find_spec("numpy") is None:
+        raise WrongInput("The policy dqn needs numpy: pip install 'gpuyard[learn]'.")
+    from gpuyard.learn.policy_network import DEFAULT, Advantage, load
+
+    return Advantage(load(model or DEFAULT, FEATURES))

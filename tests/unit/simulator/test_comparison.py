@@ -1,0 +1,70 @@
+"""The simulator from Python, as a notebook uses it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import gpuyard
+from gpuyard.cli import main
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.simulator import generated_jobs, journal_jobs, trace_jobs
+
+
+def test_python_and_the_command_line_give_the_same_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = generated_jobs(60, cluster="2x4", seed=3, load=0.8)
+    found = {run.name: run.figures for run in gpuyard.simulate(jobs, policies=("fifo", "srtf+backfill"))}
+    words = ["gpuyard", "simulate", "--generate", "60:0.8", "--cluster", "2x4", "--seed", "3"]
+    monkeypatch.setattr("sys.argv", [*words, "--policy", "fifo,srtf+backfill", "--json"])
+    assert main() == 0
+    printed = json.loads(capsys.readouterr().out)["policies"]
+    for figures in (*found.values(), *printed.values()):
+        figures.pop("wall_s")
+        figures.pop("prediction", None)
+    assert found == printed
+
+
+def test_a_trace_is_simulated_with_notes_on_what_was_left_out(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_s,duration_s,gpu_num\n0,60,1\n5,60,16\n9,30,0\n")
+    jobs = trace_jobs(trace, "1x8")
+    assert jobs.notes == (
+        "1 jobs without GPUs were left out.",
+        "1 jobs that this cluster could never run were left out.",
+    )
+    (run,) = gpuyard.simulate(jobs)
+    assert (run.name, run.measures.jobs, run.unfinished) == ("default", 1, 0)
+
+
+def test_wrong_arguments_are_reported_before_anything_is_simulated(tmp_path: Path) -> None:
+    jobs = generated_jobs(5, cluster="1x2")
+    with pytest.raises(WrongInput, match="There is no policy 'lifo'"):
+        gpuyard.simulate(jobs, "lifo")
+    with pytest.raises(WrongInput, match="dqn is not among those"):
+        gpuyard.simulate(jobs, "fifo", policy_model=tmp_path / "model.npz")
+    with pytest.raises(WrongInput):
+        journal_jobs(tmp_path)
+
+
+def test_progress_is_told_for_every_policy() -> None:
+    begun: list[tuple[str, int]] = []
+
+    @contextmanager
+    def shows(name: str, tasks: int) -> Iterator[Callable[[int], None]]:
+        begun.append((name, tasks))
+        yield lambda _: None
+
+    list(gpuyard.simulate(generated_jobs(20, cluster="1x4"), "fifo,levels", progress=shows))
+    assert begun == [("fifo", 20), ("levels", 20)]
+
+
+def test_jobs_that_may_not_be_stopped_are_not_preempted() -> None:
+    drawn = {
+        preemptible: next(gpuyard.simulate(generated_jobs(80, "1x4", seed=1, preemptible=preemptible), "srtf"))
+        for preemptible in (True, False)
+    }
+    assert drawn[True].measures.preemptions > 0 == drawn[False].measures.preemptions
