@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from gpuyard.core.domain.node import RESERVED_PREFIX
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
-from gpuyard.live.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, keep_plain_floats, load, too_short
+from gpuyard.live.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, load, too_short
 from gpuyard.live.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
 from gpuyard.live.wire.loopback_peer import is_loopback_address
+from gpuyard.live.wire.sections import FilePath, FolderPath, Section
 
 LONGEST_ABSENCE_SECONDS = 86_400.0
 LEAST_SECONDS = {
@@ -33,8 +34,6 @@ DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
 DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
 """Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
 
-FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
-FolderPath: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, description="the path of a folder")]
 VirtualGpus: TypeAlias = Annotated[
     str,
     Meta(
@@ -42,13 +41,6 @@ VirtualGpus: TypeAlias = Annotated[
         description="COUNT, COUNT:MODEL or COUNT:MODEL:GIGABYTES, such as 4:RTX4090:24, or empty for none",
     ),
 ]
-
-
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all sections."""
-
-    def __post_init__(self) -> None:
-        keep_plain_floats(self)
 
 
 class Agent(Section, frozen=True):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from gpuyard.core.domain.node import RESERVED_PREFIX, Gpu, NodeSpec
@@ -32,7 +32,6 @@ from gpuyard.live.wire.config import (
     SecondsGivenInHours,
     SecondsGivenInMilliseconds,
     SecondsOrNone,
-    keep_plain_floats,
     load,
     too_short,
 )
@@ -52,6 +51,7 @@ from gpuyard.live.wire.limits import (
     TenantName,
     Weight,
 )
+from gpuyard.live.wire.sections import FilePath, FolderPath, Section
 from gpuyard.live.wire.strict import nearest
 
 DEFAULT_TENANT = "default"
@@ -68,8 +68,6 @@ GpuKind: TypeAlias = Annotated[
 ]
 ShellLine: TypeAlias = Annotated[str, Meta(max_length=4096)]
 LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
-FilePath: TypeAlias = Annotated[str, Meta(max_length=4096)]
-FolderPath: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, description="the path of a folder")]
 
 ENGINE = Settings()
 ALGORITHMS: dict[str, Settings] = {
@@ -118,13 +116,6 @@ OTHER_NAMES = (
     ("auth.join_token", "agent.join_token"),
 )
 """Keys that say the same thing."""
-
-
-class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all sections."""
-
-    def __post_init__(self) -> None:
-        keep_plain_floats(self)
 
 
 class Tls(Section, frozen=True):

@@ -10,7 +10,7 @@ from gpuyard import cli
 from gpuyard.learn.analysis.drawing import svg
 from gpuyard.learn.analysis.reading import analyze
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "manual" / "analysis.md"
 SHOWN = re.compile(r"^```\n\$ gpuyard (analyze [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -11,7 +11,7 @@ from gpuyard.learn.performance.calibration import read_peaks
 from gpuyard.learn.performance.dataset import Rows
 from gpuyard.learn.performance.gpu_specs import shipped
 
-PROFILES = Path(__file__).parents[3] / "profiles"
+PROFILES = Path(__file__).parents[4] / "profiles"
 NEW = ("resnet", "bert", "vit", "decoder", "mobilenet", "diffusion")
 BOUNDS = {"network": 0.28, "memory": 0.20, "utilisation": 0.30}
 

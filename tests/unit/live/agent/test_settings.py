@@ -12,7 +12,7 @@ from gpuyard.live.wire.config import WrongSettings, keys_of
 from tests.unit.certificates import certificate, needs_openssl
 from tests.unit.live.wire.durations import durations_of
 
-READY = Path(__file__).parents[3] / "configs" / "agent.yaml"
+READY = Path(__file__).parents[4] / "configs" / "agent.yaml"
 
 FILE_OF_003 = """
 agent: {id: "", heartbeat_interval: 5}

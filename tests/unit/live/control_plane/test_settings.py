@@ -30,7 +30,7 @@ from gpuyard.live.control_plane.settings import (
 from gpuyard.live.wire.config import WrongSettings, keys_of
 from tests.unit.live.wire.durations import durations_of
 
-READY = Path(__file__).parents[3] / "configs" / "scheduler.yaml"
+READY = Path(__file__).parents[4] / "configs" / "scheduler.yaml"
 
 FILE_OF_003 = """
 server: {grpc_address: ":19090", http_address: ":18080"}

@@ -8,7 +8,7 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, WrittenNode, WrittenRequest
 from gpuyard.plan.planner.strategies import STRATEGIES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "manual" / "planning.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "manual" / "planning.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES, *FAMILIES])
