@@ -2,8 +2,7 @@
 #   make run     a yard on this machine: scheduler and agent, real GPUs if there are any, else virtual ones
 #   make test    set-up, checks and all tests: what has to pass before anything lands
 #   make check   style, types, import rules
-#   make bench   the benchmarks, as JSON, into build/ (the engine both as it is and compiled)
-#   make fast    a copy of the package in build/fast with a compiled core, and the stories run on it
+#   make bench   the benchmarks of engine and journal, as JSON, into build/
 #   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make clean   away with everything that can be made again
@@ -14,7 +13,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 WORKERS ?= 2
 
-.PHONY: run test check bench fast proto docs clean
+.PHONY: run test check bench proto docs clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
@@ -28,18 +27,11 @@ check: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/mypy
 
-bench: build/fast/.made
-	$(BIN)/gpuyard bench engine --json > build/bench-engine.json
-	PYTHONPATH=build/fast $(BIN)/gpuyard bench engine --json > build/bench-engine-compiled.json
-	$(BIN)/gpuyard bench journal --json > build/bench-journal.json
-	@echo "written: build/bench-engine.json build/bench-engine-compiled.json build/bench-journal.json"
-
-fast: build/fast/.made
-	PYTHONPATH=build/fast $(BIN)/pytest -q tests/simulation tests/property -n $(WORKERS)
-
-build/fast/.made: $(VENV)/.dev benchmarks/compile_core.py $(shell find src -name '*.py')
-	@$(BIN)/python benchmarks/compile_core.py
-	@touch $@
+bench: $(VENV)/.core
+	@mkdir -p build
+	$(BIN)/python benchmarks/engine.py --json > build/bench-engine.json
+	$(BIN)/python benchmarks/journal.py --json > build/bench-journal.json
+	@echo "written: build/bench-engine.json build/bench-journal.json"
 
 proto: $(VENV)/.dev
 	@mkdir -p build/proto
@@ -47,7 +39,7 @@ proto: $(VENV)/.dev
 	@cp build/proto/gpuyard/v1/agents_pb2.py build/proto/gpuyard/v1/agents_pb2.pyi src/gpuyard/live/wire/
 
 docs: $(VENV)/.core
-	@$(BIN)/gpuyard docs --out docs/manual
+	@$(BIN)/python -m tools.manual --out docs/manual
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/executor.py [--calls 1000 --gpus 8] [--seeds 3] [--families chain,tiny] [--live] [--json FILE]
 
-The executor is the real one; its world is a virtual clock (`executor/rehearsal.py`). Problems are drawn from seeds. Rows:
+The executor is the real one; its world is a virtual clock (`testing/rehearsal.py`). Problems are drawn from seeds. Rows:
 
     exact     calls take what was planned: makespan / the plan's
     noise     each call takes between 0.7 and 1.3 of what was planned, drawn for each call by itself
@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 
 from gpuyard.plan.executor.executor import Executor, Rules
-from gpuyard.plan.executor.rehearsal import rehearse
 from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
@@ -44,6 +43,7 @@ from gpuyard.plan.workers.follow import Following, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.plans import assignment_of, planning_again, work_of
 from gpuyard.plan.workers.settings import all_virtual
+from gpuyard.testing.rehearsal import rehearse
 
 FAMILIES = "chain,fanout,diamond,agentic,hot_model,tiny,huge,multi_gpu,hetero_time,tight_chain,switch_heavy"
 FIRST_SEED = 500

@@ -28,10 +28,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from gpuyard.live.sdk import Client, Unreachable, connect  # noqa: E402
 from tests.acceptance.live import free_port  # noqa: E402
 from tests.acceptance.waiting import until  # noqa: E402
-
-from gpuyard.live.sdk import Client, Unreachable, connect  # noqa: E402
 
 SLOTS = 4
 FOLDERS = tempfile.TemporaryDirectory()

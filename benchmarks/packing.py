@@ -31,9 +31,12 @@ from gpuyard.core.engine.engine import Engine
 from gpuyard.core.placement.choose import rooms
 from gpuyard.core.placement.shape import Shape
 from gpuyard.simulator.clusters import Cluster
-from gpuyard.simulator.workloads.openb import gpu_milli, read_openb_nodes, read_openb_pods
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common.openb import gpu_milli, read_openb_nodes, read_openb_pods  # noqa: E402
+
 FOLDER = ROOT.parent / "shared/traces/openb-v2023"
 TRACES = ("default", "gpuspec33", "gpushare100", "multigpu50")
 SCORES = ("random", "spread", "best_fit", "fragmentation")

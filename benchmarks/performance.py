@@ -2,13 +2,15 @@
 
     .venv/bin/python benchmarks/performance.py FILE... [--seeds 3] [--rows 12000] [--once] [--what memory]
 
-For each file a line of the table in docs/manual/performance.md: mean error in percent over all rows, and in brackets the part
+For each file a line of the tables in docs/manual/performance.md (what users can ask for) and benchmarks/README.md (published
+tables of single operations): mean error in percent over all rows, and in brackets the part
 of them that the band held; random rows, whole families and whole GPUs left out, then GPUs of which 200 rows are shown. Each
 figure is the mean over seeds, which draw what is left out and, of a file with more rows than `--rows`, which are used. All
 parts are left out in turn; with `--once` one fifth of the rows or of the families is, and every GPU.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,6 +22,10 @@ from gpuyard.learn.performance import dataset, evaluation, kind_model
 from gpuyard.learn.performance.dataset import Rows
 from gpuyard.learn.performance.evaluation import Told
 from gpuyard.learn.performance.gpu_specs import shipped
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.published import register
 
 SPLITS = (("random", 0), ("family", 0), ("gpu", 0), ("gpu", 200))
 KINDS = {"duration": 0, "memory": 1, "utilisation": 2}
@@ -56,6 +62,7 @@ def main() -> None:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--what", choices=KINDS, default="duration")
     asked = parser.parse_args()
+    register()
     print("| profiles | GPUs | random rows | unseen family | unseen GPU, by its sheet | 200 rows measured there |")
     print("|---|---|---|---|---|---|")
     for file in asked.files:

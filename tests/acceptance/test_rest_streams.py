@@ -19,8 +19,8 @@ from gpuyard.core.domain.values import Outcome, TaskId, TenantId
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.access.who import Role
 from gpuyard.live.wire import agents_pb2 as pb
-from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler, node_of
-from gpuyard.testing.played import enter
+from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler
+from gpuyard.testing.played import enter, node_of
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
 from tests.acceptance.waiting import until
 

@@ -23,8 +23,8 @@ from gpuyard.plan.executor.messages import (
     Stop,
     Unload,
 )
-from gpuyard.plan.executor.rehearsal import rehearse
 from gpuyard.plan.executor.work import Assignment, Remaining, Work
+from gpuyard.testing.rehearsal import rehearse
 
 
 def random_work(chance: Random) -> Work:

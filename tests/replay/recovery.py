@@ -25,7 +25,7 @@ def replayed(records: Iterable[Record], state: State | None = None) -> State:
 
 def recovered(journal: Journal) -> State:
     """The newest snapshot, and the facts behind it."""
-    newest = journal.newest_snapshot()
+    newest = next(journal.usable_snapshots(), None)
     if newest is None:
         return replayed(journal.read())
     return replayed(journal.read(newest.position.seq), snapshot.load(newest.state))

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-BUILDS = "compile_core"
-"""It has no options: started, it compiles (`make fast`)."""
-FILES = [file for file in sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py")) if file.stem != BUILDS]
+FILES = [file for file in sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py")) if file.stem != "__init__"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -114,7 +114,7 @@ def test_every_decision_stands_in_the_list_of_decisions() -> None:
 
 # --- what the command line says in the manual --------------------------------------------------------------------------
 
-ALONE = ("demo --", "docs --", "nodes undrain", "submit --json -g two")
+ALONE = ("simulate --colour", "nodes undrain", "submit --json -g two")
 """Examples of the page that need no yard."""
 
 

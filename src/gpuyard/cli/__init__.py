@@ -48,9 +48,6 @@ VERBS = {
     "analyze": "analyze:analyze",
     "simulate": "simulate:simulate",
     "profile": "profile:app",
-    "demo": "demo:demo",
-    "docs": "docs:docs",
-    "bench": "bench:app",
 }
 """Every verb: its file, and what in there is called. A group of verbs is called `app`."""
 

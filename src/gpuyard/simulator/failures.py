@@ -14,7 +14,6 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.simulator.world import World
 
-HOUR = 3600.0
 MOST_LOSSES = 1_000
 """A task that was lost so often will not end before its nodes fail again."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import grpc.aio
 
 from gpuyard import __version__
+from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
@@ -137,3 +138,19 @@ class PlayedNode:
             pb.Report(number=self._number, task=key.task, attempt=key.attempt, origin=key.origin, **what)
         )
         self._woken.set()
+
+
+def node_of(spec: NodeSpec) -> pb.Node:
+    """Describe a node as an agent does when it registers."""
+    cards = [
+        pb.Gpu(
+            model=gpu.model,
+            memory_mib=gpu.memory_mib,
+            uuid=gpu.uuid,
+            numa=gpu.numa,
+            nvlink=gpu.nvlink,
+            virtual=gpu.virtual,
+        )
+        for gpu in spec.gpus
+    ]
+    return pb.Node(id=spec.id, gpus=cards, cpus=spec.cpus, memory_mib=spec.memory_mib, labels=dict(spec.labels))

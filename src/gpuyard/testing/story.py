@@ -152,11 +152,6 @@ class ClusterStory:
         attempts = tuple(AttemptRef(self.numbers[name], 1) for name in still_has)
         self._tell(command.ReturnNode(NodeId(node_name), attempts))
 
-    def gets_back_running(self, node_name: str, *still_runs: str) -> None:
-        """A lost node returns, and the first attempts of these tasks never stopped."""
-        attempts = tuple(AttemptRef(self.numbers[name], 1) for name in still_runs)
-        self._tell(command.ReturnNode(NodeId(node_name), attempts, attempts))
-
     def cordons(self, node_name: str, *, drain: bool = False, force: bool = False) -> None:
         """A node is closed, or emptied."""
         self._tell(command.CordonNode(NodeId(node_name), drain, force))

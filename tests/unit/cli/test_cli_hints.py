@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from gpuyard import cli
-from gpuyard.cli.docs.verbs import verbs
 from gpuyard.cli.hints import MEANT
+from tools.manual.commands import verbs
 
 PATHS = [path for path, _ in verbs()]
 

@@ -7,10 +7,9 @@ import pytest
 import typer
 
 from gpuyard import cli
-from gpuyard.cli.bench import table
-from gpuyard.cli.docs.verbs import verbs
 from gpuyard.cli.options import Json
 from gpuyard.core.domain.errors import JournalLocked
+from tools.manual.commands import verbs
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -77,13 +76,10 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.mark.parametrize(
     "words",
     [
-        ("demo", "--nodes", "1"),
-        ("demo", "--speed", "fast"),
-        ("demo", "--colour"),
-        ("docs",),
-        ("bench", "engine", "--gpus", "200,many"),
-        ("bench", "engine", "--gpus", "0"),
-        ("bench", "journal", "--facts", "0"),
+        ("plan", "generate", "chain", "0", "1"),
+        ("plan", "generate", "chain", "many", "1"),
+        ("simulate", "--colour"),
+        ("predict",),
         ("dance",),
     ],
 )
@@ -100,14 +96,7 @@ def test_wrong_use_is_one_sentence_and_code_2(
 
 def test_without_a_verb_the_help_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch) == 2
-    assert "demo" in capsys.readouterr().out
-
-
-def test_a_table_has_a_column_for_each_run() -> None:
-    drawn = table({"runs": [{"gpus": 200, "p50": 2.5}, {"gpus": 1600, "p50": None}], "python": "3.11"})
-
-    assert len(drawn.columns) == 3
-    assert [list(column.cells) for column in drawn.columns][1:] == [["200", "2.5", "3.11"], ["1,600", "–", ""]]
+    assert "simulate" in capsys.readouterr().out
 
 
 NUMBERS = [

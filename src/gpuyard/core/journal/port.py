@@ -53,10 +53,6 @@ class Journal(Protocol):
         """Keep what the facts up to a position add up to. The two newest snapshots are kept, older ones dropped."""
         ...
 
-    def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot that can be used."""
-        ...
-
     def usable_snapshots(self) -> Iterator[Snapshot]:
         """All snapshots that can be used, the newest first: what is whole may still not be understood."""
         ...

@@ -80,11 +80,6 @@ def families(models: Words) -> Words:
     return np.array([named[name] for name in models.tolist()])
 
 
-def buckets(words: Words, one: Floats, other: Floats) -> Words:
-    """Operations whose sizes are the same are a family."""
-    return np.array([f"{w} {a:g}x{b:g}" for w, a, b in zip(words.tolist(), one.tolist(), other.tolist(), strict=True)])
-
-
 def together(parts: Sequence[Rows]) -> dict[str, Rows]:
     """Rows of the same kind in one, by kind."""
     kinds: dict[str, list[Rows]] = {}

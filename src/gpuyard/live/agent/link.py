@@ -15,9 +15,9 @@ asked as well who owns the other end.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -28,8 +28,8 @@ from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import NOT_THERE
 from gpuyard.live.agent import failures, peer
-from gpuyard.live.agent.actuals import Actuals
 from gpuyard.live.agent.agent_state import Memory, Witness
+from gpuyard.live.agent.launch_builder import Kitchen
 from gpuyard.live.agent.processes import Processes
 from gpuyard.live.agent.supervisor import messages as said
 from gpuyard.live.wire import agents_pb2 as pb
@@ -84,56 +84,6 @@ log = structlog.get_logger()
 
 class NotWelcome(GpuyardError):
     """The scheduler does not let this node in; its sentence says what to change."""
-
-
-class Kitchen(Protocol):
-    """How a launch of the scheduler becomes one of this node: user, environment, cards, output."""
-
-    def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
-        """What is to be awaited before `launch`; none: nothing."""
-        ...
-
-    def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
-        """The launch, or a sentence why not."""
-        ...
-
-    def remember(self, key: said.Key, asked: pb.Launch) -> None:
-        """What an attempt was given that runs already."""
-        ...
-
-    def start(self, key: said.Key, asked: pb.Start) -> said.Start:
-        """The start of a part of a gang."""
-        ...
-
-    grace_seconds: float
-    """Between asking an attempt to end and ending it, on this node."""
-
-    def why_not_suspend(self, key: said.Key) -> str:
-        """Empty, or a sentence why an attempt can not be moved out of the way here."""
-        ...
-
-    def forget(self, key: said.Key) -> None:
-        """The attempt is over."""
-        ...
-
-    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
-        """The GPUs an attempt was given."""
-        ...
-
-    def has_share(self, key: said.Key) -> bool:
-        """Whether an attempt was given only a part of its GPU."""
-        ...
-
-    actuals: Actuals
-    """What attempts took of their GPUs."""
-
-    def ran_out_of_memory(self, key: said.Key) -> bool:
-        """Whether an attempt that failed says that a GPU had no memory left."""
-        ...
-
-    def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
-        """An attempt's output."""
-        ...
 
 
 @dataclass

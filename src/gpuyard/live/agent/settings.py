@@ -31,8 +31,6 @@ LEAST_SECONDS = {
 }
 """Shorter ones would keep the agent busy with nothing else, or let nothing start."""
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
-DEFAULT_DATA_DIR = Path("/var/lib/gpuyard")
-"""Where a scheduler on this machine keeps its data unless its file says otherwise; the join token it drew is there."""
 
 VirtualGpus: TypeAlias = Annotated[
     str,

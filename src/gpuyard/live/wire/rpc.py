@@ -190,22 +190,6 @@ def node_spec_of(node: pb.Node) -> NodeSpec:
     return NodeSpec(NodeId(node.id), gpus, node.cpus, node.memory_mib, tuple(sorted(node.labels.items())))
 
 
-def node_of(spec: NodeSpec) -> pb.Node:
-    """The same the other way round, for agents."""
-    cards = [
-        pb.Gpu(
-            model=gpu.model,
-            memory_mib=gpu.memory_mib,
-            uuid=gpu.uuid,
-            numa=gpu.numa,
-            nvlink=gpu.nvlink,
-            virtual=gpu.virtual,
-        )
-        for gpu in spec.gpus
-    ]
-    return pb.Node(id=spec.id, gpus=cards, cpus=spec.cpus, memory_mib=spec.memory_mib, labels=dict(spec.labels))
-
-
 def heartbeat_of(beat: pb.Heartbeat) -> pb.Heartbeat:
     """A heartbeat with numbers that can be: whatever is not finite, or not of this world, is left out or 0."""
     if not 0.0 <= beat.at <= MOST_SECONDS:

@@ -7,5 +7,5 @@
                └─► what happened: the actuals, in the form of a plan
 
 `work` is what has to be done, `messages` what is said, `floor` what is known at an instant, `choosing` what a GPU does
-next, `executor` what each event means, `rehearsal` a world that obeys under a virtual clock.
+next, `executor` what each event means. `rehearse` (`gpuyard.testing.rehearsal`) is a world that obeys under a virtual clock.
 """

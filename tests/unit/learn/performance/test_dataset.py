@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from benchmarks.published.sources import PUBLISHED_SOURCES
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.dataset import read, together
 from gpuyard.learn.performance.gpu_specs import Specs, shipped
@@ -27,42 +28,10 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "gpu,model,mode,seqlen,batch,option,num_layer,measured_ms",
         "A100-40GB-PCIe,bert_large,inf,512,8,,24.0,205.506",
     ),
-    "neusight_conv": (
-        "neusight_conv",
-        "gpu,op,source_split,B,Input_Channel,Output_Channel,Kernel_Size,Input_Size,Stride,Padding,latency_ms",
-        "P4,conv,train,1,3,829,3,107,1,1,0.258101",
-    ),
-    "neusight_matmul": (
-        "neusight_matmul",
-        "gpu,op,source_split,B,M,N,K,latency_ms",
-        "T4,bmm,test,12,64,196,196,0.0659",
-    ),
-    "neusight_vector": ("neusight_vector", "gpu,op,source_split,B,H,latency_ms", "T4,add,test,16384,768,0.125978"),
-    "aiconfigurator_gemm": ("aiconfigurator_gemm", "gpu,dtype,m,n,k,latency_ms", "L40S,fp8,1,32,32,0.0024773"),
-    "aiconfigurator_attention": (
-        "aiconfigurator_attention",
-        "gpu,phase,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,window_size,latency_ms",
-        "H100-SXM,generation,4,1,1024,96,8,128,0,0.2",
-    ),
-    "vidur_llm_layers": (
-        "vidur_layers",
-        "gpu,model,op,n_head,n_kv_head,n_embd,n_expanded_embd,vocab_size,use_gated_mlp,num_tokens,num_tensor_parallel_workers,latency_ms",
-        "A40,phi-2,mlp_up_proj,32,32,2560,10240,51200,False,4096,1,0.078",
-    ),
     "schedtune_peak_memory": (
         "memory",
         "model,batch_size,activations_mb,parameters_mb,input_mb,peak_mem_mib,cuda_cores,mem_bw_gbs,mem_clock_mhz,tensor_cores,sm_count",
         "resnet18,8,227.25,44.59,4.59,824,2496,240.6,5012,0,13",
-    ),
-    "gavel_isolated_throughput": (
-        "gavel_jobs",
-        "gpu,consolidated,model,batch_size,n_gpus,steps_per_sec",
-        "K80,1,ResNet-18,16.0,1,4.90704",
-    ),
-    "gavel_colocated_pairs": (
-        "gavel_jobs",
-        "gpu,job_a,n_gpus_a,job_b,n_gpus_b,steps_per_sec_a,steps_per_sec_b",
-        "K80,ResNet-18 (batch size 16),1,A3C,1,2.5,3.1",
     ),
     "gpuyard": (
         "network",
@@ -78,7 +47,7 @@ def file_of(source: str, folder: Path) -> Path:
 
 
 def test_every_source_has_an_example() -> None:
-    assert EXAMPLES.keys() == SOURCES.keys()
+    assert EXAMPLES.keys() == SOURCES.keys() - PUBLISHED_SOURCES.keys()
 
 
 @pytest.mark.parametrize("source", EXAMPLES)
@@ -105,7 +74,7 @@ def test_a_gpu_twice_as_fast_in_all_has_half_the_roofline(tmp_path: Path) -> Non
 
 
 def test_packed_files_are_read_as_well(tmp_path: Path) -> None:
-    plain = file_of("neusight_matmul", tmp_path)
+    plain = file_of("timm", tmp_path)
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read(packed)[0].measured == pytest.approx(read(plain)[0].measured)

@@ -1,11 +1,17 @@
-"""Small worlds whose laws are known: rows that a GPU of given peaks would have measured."""
+"""Small worlds whose laws are known: rows that a GPU of given peaks would have measured.
+
+The rows are matrix products, the simplest kind of work there is; their format is one that `benchmarks/published` adds.
+"""
 
 import csv
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from benchmarks.published import register
 from gpuyard.learn.performance.gpu_specs import Gpu, Specs
+
+register()
 
 
 def gpu(name: str, *, tflops: float = 20.0, bandwidth: float = 1_000.0, sm: int = 100, watts: float = 400.0) -> Gpu:

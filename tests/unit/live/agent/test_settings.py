@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuyard.live.agent.settings import DEFAULT_DATA_DIR, LEAST_SECONDS, AgentSettings, load_agent_settings
+from gpuyard.live.agent.settings import LEAST_SECONDS, AgentSettings, load_agent_settings
+from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.wire.config import WrongSettings, keys_of
 from tests.unit.certificates import certificate, needs_openssl
 from tests.unit.live.wire.durations import durations_of
@@ -130,7 +131,7 @@ def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeyp
 
 
 def test_the_usual_work_folder_does_not_lie_in_the_data_folder_of_a_scheduler_whose_owner_may_be_another() -> None:
-    assert DEFAULT_DATA_DIR not in AgentSettings().work_dir.parents
+    assert ServerSettings().data_dir not in AgentSettings().work_dir.parents
 
 
 def test_every_duration_has_a_least_value() -> None:

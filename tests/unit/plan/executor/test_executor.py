@@ -21,8 +21,8 @@ from gpuyard.plan.executor.messages import (
     Tick,
     Unload,
 )
-from gpuyard.plan.executor.rehearsal import rehearse
 from gpuyard.plan.executor.work import Assignment, Work
+from gpuyard.testing.rehearsal import rehearse
 
 STUBBORN = Rules(steals=False, plans_again=False)
 """Follows the plan and nothing else."""

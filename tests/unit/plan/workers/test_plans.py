@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gpuyard.plan.executor.executor import Executor, Rules
-from gpuyard.plan.executor.rehearsal import rehearse
 from gpuyard.plan.executor.work import Remaining
 from gpuyard.plan.planner.check import check
 from gpuyard.plan.planner.compiled.timing import timed
@@ -15,6 +14,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.read import read_problem
 from gpuyard.plan.planner.strategies import Budget, strategy
 from gpuyard.plan.workers.plans import assignment_of, planning_again, rest_of, work_of
+from gpuyard.testing.rehearsal import rehearse
 from tests.unit.plan.planner.stories import ints, problem
 
 FAMILIES = ("agentic", "multi_gpu", "switch_heavy")

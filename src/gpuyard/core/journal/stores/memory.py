@@ -71,10 +71,6 @@ class MemoryJournal:
         kept = {at.seq: (at, document) for at, document in self._snapshots} | {position.seq: (position, state)}
         self._snapshots = [kept[seq] for seq in sorted(kept)][-2:]
 
-    def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot."""
-        return next(self.usable_snapshots(), None)
-
     def usable_snapshots(self) -> Iterator[Snapshot]:
         """All of them, the newest first."""
         self._check_open()

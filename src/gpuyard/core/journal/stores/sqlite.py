@@ -206,10 +206,6 @@ class SqliteJournal:
         """The file of a snapshot, for people."""
         return snapshots.path_of(self._folder, seq)
 
-    def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot that is whole and that the facts here go on from."""
-        return next(self.usable_snapshots(), None)
-
     def usable_snapshots(self) -> Iterator[Snapshot]:
         """All snapshots that are whole and that the facts here go on from, the newest first."""
         with self._mutex:

@@ -7,20 +7,8 @@ has measured has ratios that were seen on others.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpuyard.learn.performance.dataset import Floats, Rows
-from gpuyard.learn.performance.rooflines import (
-    attention,
-    convolution,
-    jobs,
-    layers,
-    matmul,
-    memory,
-    network,
-    utilization,
-    vector,
-)
+from gpuyard.learn.performance.rooflines import memory, network, utilization
 from gpuyard.learn.performance.rooflines.chips import Chips
 
 Features = tuple[Floats, dict[str, Floats]]
@@ -46,61 +34,29 @@ class Roofline:
     unit: str = "ms"
 
 
-def _by_host(features: Callable[[Rows, Chips, Floats], Features], floor: float) -> Callable[[Rows, Chips], Features]:
-    """Timed from the host: the smallest step takes `floor` milliseconds, whatever the GPU."""
-    return lambda rows, chips: features(rows, chips, np.where(np.isnan(chips.launch), floor, chips.launch))
-
-
-def _by_clock(features: Callable[[Rows, Chips, Floats], Features], floor: float) -> Callable[[Rows, Chips], Features]:
-    """Timed on the GPU: the smallest kernel takes so many of its cycles, `floor` milliseconds at one GHz."""
-    return lambda rows, chips: features(rows, chips, floor / chips.clock)
-
-
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """Names of features, from words."""
     return frozenset(text.split())
 
-
-_TILES = "b weight_cache memory_launch waves_256 waves_64 waves_128 cache sustained"
 
 ROOFLINES = {
     "network": Roofline(
         network.features,
         ("mode", "compiled", "layout", "numbers", "source"),
-        _names("kernel_cache largest_cache kernel_waves torch batch kernels fixed"),
-        is_committee=False,
-        knows_family=True,
-    ),
-    "neusight_matmul": Roofline(_by_host(matmul.features, 0.03), ("op",), _names(_TILES)),
-    "neusight_vector": Roofline(
-        _by_host(vector.features, 0.03), (), _names("rows waves balance last_wave threads"), knows_family=True
-    ),
-    "neusight_conv": Roofline(_by_host(convolution.features, 0.06), (), _names(f"{_TILES} batch"), is_shared=True),
-    "aiconfigurator_gemm": Roofline(_by_clock(matmul.features, 0.0052), ("op",), _names(_TILES)),
-    "aiconfigurator_attention": Roofline(
-        _by_clock(attention.features, 0.02), ("op",), _names("batch heads kv_heads cache sustained")
-    ),
-    "vidur_layers": Roofline(
-        _by_clock(layers.features, 0.005),
-        ("op",),
-        _names(f"{_TILES} m n k width passes threads parts"),
-        knows_family=True,
-    ),
-    "gavel_jobs": Roofline(
-        _by_host(jobs.features, 20.0),
-        ("model", "consolidated", "company"),
-        _names("balance"),
+        names("kernel_cache largest_cache kernel_waves torch batch kernels fixed"),
         is_committee=False,
         knows_family=True,
     ),
     "memory": Roofline(
-        memory.features, ("source", "mode", "numbers"), _names("sm"), is_committee=False, knows_family=True, unit="MiB"
+        memory.features, ("source", "mode", "numbers"), names("sm"), is_committee=False, knows_family=True, unit="MiB"
     ),
     "utilisation": Roofline(
         utilization.features,
         ("mode", "compiled", "numbers"),
-        _names("kernel_cache largest_cache kernel_waves torch layout source"),
+        names("kernel_cache largest_cache kernel_waves torch layout source"),
         is_committee=False,
         knows_family=True,
         unit="part",
     ),
 }
+"""The kinds of work that users can ask for. `benchmarks/published` adds single operations, for evaluation only."""

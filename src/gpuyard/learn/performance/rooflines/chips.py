@@ -8,10 +8,6 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.dataset import Floats, Rows, Words
 from gpuyard.learn.performance.gpu_specs import Specs
 
-CACHE_BYTES = 6.0
-"""What a processor gets from L2 in a cycle."""
-
-
 BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Of a number, by its type."""
 
@@ -42,17 +38,6 @@ class Chips:
     """GHz."""
     launch: Floats
     """Of the smallest kernel, in milliseconds, where it was measured; else not a number."""
-
-    @property
-    def cycles(self) -> Floats:
-        """Of all its processors together."""
-        return self.sm * self.clock * 1e6
-
-    def memory_ms(self, moved: Floats) -> Floats:
-        """How long so many bytes take: those that fit into the cache are still there from the last time."""
-        kept = 1.0 / (1.0 + (moved / (0.7 * self.cache)) ** 4)
-        cache_speed = np.maximum(CACHE_BYTES * self.cycles, self.bytes)
-        return moved * (kept / cache_speed + (1.0 - kept) / self.bytes)
 
     @staticmethod
     def of(rows: Rows, specs: Specs) -> "Chips":

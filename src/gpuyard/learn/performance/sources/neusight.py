@@ -1,68 +1,10 @@
-"""Operations and whole language models in fp32 (sitar-lab/NeuSight, MIT)."""
+"""Whole language models in fp32 (sitar-lab/NeuSight, MIT)."""
 
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.dataset import Columns, Rows, buckets, ones, unsaid
+from gpuyard.learn.performance.dataset import Columns, Rows, ones, unsaid
 from gpuyard.learn.performance.operation_profile import Anatomy, Works
-
-
-def products(columns: Columns) -> list[Rows]:
-    """`bmm` and `linear`."""
-    b, m, n, k = (columns.numbers(name, above=0) for name in "BMNK")
-    op = columns.texts("op")
-    return [
-        Rows(
-            "neusight_matmul",
-            columns.texts("gpu"),
-            buckets(op, n, k),
-            ones("fp32", len(columns)),
-            columns.numbers("latency_ms", above=0),
-            {"b": b, "m": m, "n": n, "k": k},
-            {"op": op},
-        )
-    ]
-
-
-def vectors(columns: Columns) -> list[Rows]:
-    """Element by element, and along rows: softmax, layer norm."""
-    op = columns.texts("op")
-    return [
-        Rows(
-            "neusight_vector",
-            columns.texts("gpu"),
-            op,
-            ones("fp32", len(columns)),
-            columns.numbers("latency_ms", above=0),
-            {"rows": columns.numbers("B", above=0), "width": columns.numbers("H", above=0)},
-            {"op": op},
-        )
-    ]
-
-
-def convolutions(columns: Columns) -> list[Rows]:
-    """Forward, square images."""
-    into, out = columns.numbers("Input_Channel", above=0), columns.numbers("Output_Channel", above=0)
-    kernel, stride = columns.numbers("Kernel_Size", above=0), columns.numbers("Stride", above=0)
-    return [
-        Rows(
-            "neusight_conv",
-            columns.texts("gpu"),
-            buckets(np.char.add(kernel.astype(np.int64).astype(np.str_), "x"), into, out),
-            ones("fp32", len(columns)),
-            columns.numbers("latency_ms", above=0),
-            {
-                "b": columns.numbers("B", above=0),
-                "into": into,
-                "out": out,
-                "kernel": kernel,
-                "size": columns.numbers("Input_Size", above=0),
-                "stride": stride,
-                "padding": columns.numbers("Padding"),
-            },
-        )
-    ]
-
 
 SHAPES = {
     "bert_large": (24, 1024, 30_522),

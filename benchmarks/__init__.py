@@ -1,0 +1,1 @@
+"""Benchmarks: one script per file, each with `--help`. README.md has the measured figures."""

@@ -1,0 +1,1 @@
+"""Code that benchmarks share, and the naive versions they compare with."""

@@ -1,0 +1,10 @@
+"""Families of operations."""
+
+import numpy as np
+
+from gpuyard.learn.performance.dataset import Floats, Words
+
+
+def buckets(words: Words, one: Floats, other: Floats) -> Words:
+    """Operations whose sizes are the same are a family."""
+    return np.array([f"{w} {a:g}x{b:g}" for w, a, b in zip(words.tolist(), one.tolist(), other.tolist(), strict=True)])
