@@ -5,6 +5,7 @@
 #   make bench   the benchmarks of engine and journal, as JSON, into build/
 #   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
 #   make docs    the drawings and tables of the manual that are made from the code
+#   make site    the manual as a site with search, into build/site
 #   make clean   away with everything that can be made again
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 WORKERS ?= 2
 
-.PHONY: run test check bench proto docs clean
+.PHONY: run test check bench proto docs site clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
@@ -40,6 +41,10 @@ proto: $(VENV)/.dev
 
 docs: $(VENV)/.core
 	@$(BIN)/python -m tools.manual --out docs/manual
+
+site: $(VENV)/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "written: build/site; read it with: $(BIN)/python -m http.server --directory build/site"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""What the README shows, typed as it stands there, on a yard that was just started."""
+"""What the README and the first steps show, typed as it stands there, on a yard that was just started."""
 
 import re
 import subprocess
@@ -8,19 +8,20 @@ from pathlib import Path
 from tests.acceptance.cli_yard import a_yard
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIRST_STEPS = (ROOT / "docs" / "manual" / "first_steps.md").read_text(encoding="utf-8")
 ACTIVATE = ". .venv/bin/activate"
 
 
-def block(language: str, containing: str) -> str:
-    """The block of the README that shows this."""
-    found = [text for text in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if containing in text]
-    assert len(found) == 1, f"the README shows {containing!r} {len(found)} times"
+def block(page: str, language: str, containing: str) -> str:
+    """The block of a page that shows this."""
+    found = [text for text in re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) if containing in text]
+    assert len(found) == 1, f"the page shows {containing!r} {len(found)} times"
     return str(found[0])
 
 
 def test_the_first_steps_of_the_readme(tmp_path: Path) -> None:
-    shown = block("sh", "gpuyard run -g 1")
+    shown = block(README, "sh", "gpuyard run -g 1")
     assert shown.startswith(ACTIVATE)
     script = shown.replace(ACTIVATE, f"PATH={Path(sys.executable).parent}:$PATH")
     with a_yard(tmp_path) as yard:
@@ -39,9 +40,9 @@ def test_the_first_steps_of_the_readme(tmp_path: Path) -> None:
         assert "The task needs 8 GPUs of one model on a node" in done.stdout
 
 
-def test_the_call_and_the_program_of_the_readme(tmp_path: Path) -> None:
-    call = block("sh", "curl -X POST")
-    program = block("py", "gpuyard.connect()")
+def test_the_call_and_the_program_of_the_first_steps(tmp_path: Path) -> None:
+    call = block(FIRST_STEPS, "sh", "curl -X POST")
+    program = block(FIRST_STEPS, "py", "gpuyard.connect()")
     with a_yard(tmp_path) as yard:
         call = call.replace("http://localhost:8080", yard.url)
         done = subprocess.run(["sh", "-c", call], capture_output=True, text=True, timeout=30, check=True)
