@@ -37,7 +37,7 @@ from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import read_problem
+from gpuyard.plan.planner.problem_file import read_problem
 from gpuyard.plan.planner.strategies import Budget, strategy
 from gpuyard.plan.workers.follow import Following, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool

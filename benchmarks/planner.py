@@ -1,7 +1,7 @@
 """How near the bound are the plans of each strategy, with so many seconds each?
 
     .venv/bin/python benchmarks/planner.py [--seconds 10] [--strategies dynamic,auto] [--set FOLDER] [--drawn 1000x8,10000x64]
-                                           [--families chain,tiny] [--seed 7] [--json FILE] [--picture FILE]
+                                           [--families chain,tiny] [--seed 7] [--json FILE] [--picture FILE] [--without-sessions]
 
 `--set` names a folder with problems (`*.json.gz`) and an `index.json` that says for each its lower bound, the shortest plan
 known and what reference planners reach; without it, or besides, problems of our own families are drawn (`--drawn`), and the
@@ -19,12 +19,12 @@ from time import process_time
 from typing import Any
 
 from gpuyard.plan.planner.bounds import lower_bound
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of, read_problem
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.problem_file import problem_of, read_problem
+from gpuyard.plan.planner.strategies import Budget, search, strategy
 
 
 def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:
@@ -98,10 +98,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--without-sessions", action="store_true", help="leave out the search over sessions")
     asked = parser.parse_args()
     asked.drawn = [size for size in asked.drawn.split(",") if size]
     asked.families = [family for family in asked.families.split(",") if family]
     names = asked.strategies.split(",")
+    if asked.without_sessions:
+        search.MOST_FOR_SESSIONS = 0  # type: ignore[misc]
     began = process_time()
     for name in names:
         strategy(name)(problem_of(generate("agentic", 12, 2)), Budget(rounds=1))

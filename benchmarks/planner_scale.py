@@ -28,10 +28,10 @@ SEED = 17
 def one(file: str, name: str) -> dict[str, Any]:
     """One problem by one strategy, in this process."""
     from gpuyard.plan.planner.bounds import lower_bound
-    from gpuyard.plan.planner.check import check
+    from gpuyard.plan.planner.checker import check
     from gpuyard.plan.planner.generate import generate
     from gpuyard.plan.planner.plan import measure
-    from gpuyard.plan.planner.read import problem_of, read_problem
+    from gpuyard.plan.planner.problem_file import problem_of, read_problem
     from gpuyard.plan.planner.strategies import Budget, strategy
     from gpuyard.plan.planner.strategies.heft_affinity import schedules
 

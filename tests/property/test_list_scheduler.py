@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.decoding import Settings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import Instance
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 
 few = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 8.0])
 chosen_settings = st.builds(Settings, *[few] * 11, st.booleans())

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.plan.planner.bounds import bounds
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.instance import (
     FORMAT,
     Instance,
@@ -19,7 +19,7 @@ from gpuyard.plan.planner.instance import (
 )
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import EMPTY, Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 
 MODELS = ("A", "B", "C")
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.plan.executor.floor import Fate
+from gpuyard.plan.executor.execution_state import CallStatus
 from tests.property.plans_followed import live
 
 SEEDS = st.integers(0, 2**32)
@@ -21,10 +21,10 @@ def test_safety_no_gpu_does_two_things_nothing_counts_twice_and_nothing_begins_b
 @settings(max_examples=300, deadline=None)
 def test_liveness_all_calls_that_some_gpu_could_run_are_done_once_all_gpus_are_back(seed: int) -> None:
     executor, _ = live(seed)
-    floor = executor.floor
-    impossible = {call for call, model in enumerate(floor.work.model) if not floor.work.firsts[model]}
-    for call in range(len(floor.work)):
-        if any(before in impossible for before in floor.work.before[call]):
+    execution = executor.execution
+    impossible = {call for call, model in enumerate(execution.work.model) if not execution.work.firsts[model]}
+    for call in range(len(execution.work)):
+        if any(before in impossible for before in execution.work.before[call]):
             impossible.add(call)
-    waiting = {call for call, fate in enumerate(floor.fate) if fate is not Fate.DONE}
+    waiting = {call for call, status in enumerate(execution.status) if status is not CallStatus.DONE}
     assert waiting == impossible, f"repeat with live({seed})"

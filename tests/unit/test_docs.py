@@ -16,7 +16,13 @@ from gpuyard.testing import ClusterStory, gang, node, share, task
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "README.zh-CN.md")
-RUNNABLE = ("docs/howto/write_a_story.md", "docs/manual/explain.md", "docs/manual/simulation.md")
+RUNNABLE = (
+    "docs/howto/write_a_story.md",
+    "docs/manual/explain.md",
+    "docs/manual/planning.md",
+    "docs/manual/executing_plans.md",
+    "docs/manual/simulation.md",
+)
 """Documents whose Python blocks are whole programs. Those of first_steps.md need a yard: tests/acceptance/test_readme.py."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

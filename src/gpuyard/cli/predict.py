@@ -73,13 +73,13 @@ def _described(file: Path) -> "tuple[Work, Anatomy]":
     from msgspec.structs import asdict
 
     from gpuyard.core.domain.workload import Work
+    from gpuyard.input import strict
+    from gpuyard.input.document import parse
     from gpuyard.learn.performance.query import made_of
-    from gpuyard.live.wire import strict
     from gpuyard.live.wire.tasks import WorkRequest
-    from gpuyard.plan.planner.parse import parsed
 
     try:
-        work = Work(**asdict(strict.Strict(WorkRequest, what="the file").plain(parsed(file.read_bytes()))))
+        work = Work(**asdict(strict.Strict(WorkRequest, what="the file").plain(parse(file.read_bytes()).value)))
         return work, made_of(work)
     except (strict.WrongRequest, WrongInput) as error:
         raise WrongInput(f"{file}: {error}") from None

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, fields, replace
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.validation import check_settings
-from gpuyard.live.wire.strict import nearest
+from gpuyard.input.nearest_name import nearest
 
 
 class Foresight(StrEnum):

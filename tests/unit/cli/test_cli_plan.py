@@ -149,7 +149,7 @@ def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.
 
     clock = iter([0.0, 0.5, 2.0, 2.5])
     monkeypatch.setattr(planning, "perf_counter", lambda: next(clock))
-    with planning._Watched("search", 10.0) as watched:
+    with planning._Told("search", 10.0) as watched:
         for end in (15.0, 12.0, 11.0):
             watched.better(a_plan((0, 0, end)))
     assert capsys.readouterr().err == "search: 12.00 s, gap 20.00% after 2.0 s\n"

@@ -16,8 +16,8 @@ __all__ = ["chain", "plan"]
     ("said", "sentence"),
     [
         ("models: {'*': {virtual: {fails: 2e1}}}", "models.*.virtual: drift and fails are parts, from 0 to 1."),
-        ("models: {'*': virtual}\nmodels: {}", "line 2: 'models' stands twice in one object; keep one of them."),
-        ("models: {'*': [", "line 2: the file ends too early; part of it is missing."),
+        ("models: {'*': virtual}\nmodels: {}", "line 2: models is given twice, first in line 1; keep one of them."),
+        ("models: {'*': [", "line 1: the file ends too early, in what begins on line 1; part of it is missing."),
         ("", "The file is empty."),
     ],
 )

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gpuyard import cli
-from gpuyard.plan.planner.files import write_plan
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.plan_file import write_plan
+from gpuyard.plan.planner.problem_file import problem_of
 from tests.unit.live.sdk.partner import Answering, partner, refusal, task
 from tests.unit.plan.planner.small import instance, plan
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, HowMany, open_plan, open_problem
+from gpuyard.cli.plan.files import File, Gpus, HowMany, open_problem
 
 SHOWN = 10
 """So many faults are said in words."""
@@ -21,13 +21,11 @@ def check(
 ) -> None:
     """Check that a plan keeps every rule. Exit code 1 where it does not."""
     from gpuyard.cli.printing import print_json
-    from gpuyard.plan.planner.check import check as checked
+    from gpuyard.plan import planner
 
     problem = open_problem(file, gpus, residents)
-    read = open_plan(plan, problem)
-    faults = list(read.faults[:SHOWN]) or checked(problem, read.plan, at_most=SHOWN)
-    if len(read.faults) > SHOWN:
-        faults.append(f"And {len(read.faults) - SHOWN:,} more.")
+    read = planner.read_plan(plan, problem)
+    faults = planner.check(read, problem, at_most=SHOWN)
     if as_json:
         print_json({"valid": not faults, "faults": faults, "makespan_s": read.plan.makespan_s})
     elif faults:

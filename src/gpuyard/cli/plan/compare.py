@@ -1,17 +1,19 @@
 """`gpuyard plan compare`: what each strategy makes of a problem, side by side."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuyard.cli.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Effort, Planned, Rounds, Seconds, planned
+from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
+    from gpuyard.plan.planner import Solution
     from gpuyard.plan.planner.problem import Problem
 
 
@@ -27,32 +29,28 @@ def compare(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan a file with one strategy after another, and compare what comes out."""
+    from gpuyard.plan import planner
     from gpuyard.plan.planner.bounds import lower_bound
-    from gpuyard.plan.planner.strategies import STRATEGIES, can_plan, strategy
+    from gpuyard.plan.planner.strategies import STRATEGIES
+    from gpuyard.plan.planner.strategies import strategy as strategy_named
 
     names = list(dict.fromkeys(name.strip() for name in (strategies or "").split(",") if name.strip()))
     if strategies is not None and not names:
         raise WrongInput("--strategies names none; leave it out for all of them.")
     for name in names:
-        strategy(name)  # one that does not exist is refused before anything is read
+        strategy_named(name)  # one that does not exist is refused before anything is read
     if gantt is not None:
         gantt_ending(gantt)
     can_be_written(gantt, beside=[file])
     problem = open_problem(file, gpus, residents)
-    for name in names:
-        can_plan(name, problem)
-    bound = lower_bound(problem).seconds
-    made: dict[str, Planned] = {}
     for name in names or STRATEGIES:
-        try:
-            made[name] = planned(problem, name, Effort(seconds, rounds, seed), bound)
-        except WrongInput as error:
-            if names:
-                raise
-            print(f"{name} is left out: {error}", file=sys.stderr)
-    bound = max([bound, *(one.plan.proven_s for one in made.values())])
-    figures = {name: one.figures(problem, bound, name) for name, one in made.items()}
-    _print(problem, figures, bound, as_json=as_json)
+        with suppress(WrongInput):
+            ready(name, problem)
+    made = planner.compare(
+        problem, names or None, seconds=seconds, rounds=rounds, seed=seed, watching=watched, left_out=_left_out
+    )
+    bound = max((one.lower_bound_s for one in made.values()), default=lower_bound(problem).seconds)
+    _print(problem, made, bound, as_json=as_json)
     if gantt is not None:
         draw_gantt(gantt, problem, [(name, one.plan) for name, one in made.items()], bound)
     for name, one in made.items():
@@ -62,7 +60,11 @@ def compare(
         raise typer.Exit(1)
 
 
-def _print(problem: "Problem", figures: dict[str, dict[str, Any]], bound: float, *, as_json: bool) -> None:
+def _left_out(name: str, why: WrongInput) -> None:
+    print(f"{name} is left out: {why}", file=sys.stderr)
+
+
+def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_json: bool) -> None:
     from gpuyard.cli.printing import print_json, print_table
 
     if as_json:
@@ -72,7 +74,7 @@ def _print(problem: "Problem", figures: dict[str, dict[str, Any]], bound: float,
                 "nodes": len(problem.calls),
                 "gpus": len(problem.gpus),
                 "lower_bound_s": bound,
-                "strategies": figures,
+                "strategies": {name: one.figures() for name, one in made.items()},
             }
         )
         return
@@ -80,15 +82,15 @@ def _print(problem: "Problem", figures: dict[str, dict[str, Any]], bound: float,
     rows = [
         (
             name,
-            f"{it['makespan_s']:,.2f}",
-            f"{it['gap']:.1%}",
-            f"{it['switches']:,}",
-            f"{it['switch_time_s']:,.0f}",
-            f"{it['utilisation_mean']:.1%}",
-            f"{it['utilisation_spread']:.1%}",
-            f"{it['planning_s']:.2f} s",
+            f"{one.makespan_s:,.2f}",
+            f"{one.gap:.1%}",
+            f"{one.measures.switches:,}",
+            f"{one.measures.switch_time_s:,.0f}",
+            f"{one.measures.utilisation_mean:.1%}",
+            f"{one.measures.utilisation_spread:.1%}",
+            f"{one.planning_s:.2f} s",
         )
-        for name, it in figures.items()
+        for name, one in made.items()
     ]
     print_table(names, rows, right=names[1:])
     print(f"{len(problem.calls):,} calls on {len(problem.gpus):,} GPUs; no plan is shorter than {bound:,.2f} s.")

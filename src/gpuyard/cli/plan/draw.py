@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.plan.files import File, Gpus, HowMany, can_be_written, open_plan, open_problem
+from gpuyard.cli.plan.files import File, Gpus, HowMany, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import draw_gantt, gantt_ending
 
 
@@ -17,8 +17,10 @@ def draw(
     residents: HowMany = None,
 ) -> None:  # fmt: skip
     """Draw plans below each other on one axis of time: which model runs where and when."""
+    from gpuyard.plan.planner import read_plan
+
     gantt_ending(out)
     can_be_written(out, beside=[file, *plans])
     problem = open_problem(file, gpus, residents)
-    draw_gantt(out, problem, [(plan.name, open_plan(plan, problem, or_actual=True).plan) for plan in plans])
+    draw_gantt(out, problem, [(plan.name, read_plan(plan, problem, or_actual=True).plan) for plan in plans])
     print(f"{out} shows {' and '.join(plan.name for plan in plans)}.")

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,6 @@ import typer
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.plan.planner.files import PlanFile
     from gpuyard.plan.planner.problem import Problem
 
 File = Annotated[
@@ -45,44 +43,10 @@ class WrongFile(WrongInput):
 
 
 def open_problem(path: Path, gpus: int | None = None, residents: Residents | None = None) -> "Problem":
-    """The problem in a file; what is wrong with it is said with the file's name, which is its name if it has none."""
-    from gpuyard.plan.planner.read import read_problem
+    """The problem in a file, with the options that change it."""
+    from gpuyard.plan.planner import read
 
-    try:
-        problem = read_problem(_read(path), gpus=gpus)
-    except WrongInput as error:
-        raise WrongFile(f"{path}: {error}") from None
-    many = problem.many_residents if residents is None else residents is Residents.MANY
-    return replace(problem, name=problem.name or path.name.partition(".")[0], many_residents=many)
-
-
-def open_plan(path: Path, problem: "Problem", *, or_actual: bool = False) -> "PlanFile":
-    """A plan for this problem; or what became of one, where that is as welcome."""
-    from gpuyard.plan.planner.files import read_plan
-
-    try:
-        read = read_plan(_read(path), problem)
-        if read.is_actual and not or_actual:
-            raise WrongInput(
-                "This is no plan but what became of one, with the times that were measured: "
-                "`gpuyard plan draw` shows it."
-            )
-    except WrongInput as error:
-        raise WrongFile(f"{path}: {error}") from None
-    return read
-
-
-def _read(path: Path) -> bytes:
-    import gzip
-    import zlib
-
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise WrongInput("The packed file is cut off or damaged.") from None
-    except OSError as error:
-        raise WrongInput(f"{error.strerror}.") from None
+    return read(path, gpus=gpus, many_residents=None if residents is None else residents is Residents.MANY)
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:
@@ -111,9 +75,8 @@ def _why_not(path: Path) -> str | None:
 
 def write(path: Path, content: bytes) -> None:
     """Packed where the name says so."""
-    import gzip
+    from gpuyard.plan.planner import api
 
-    try:
-        path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)
-    except OSError as error:
-        raise WrongFile(f"{path} can not be written: {_why_not(path) or error.strerror}.") from None
+    if why := _why_not(path):
+        raise WrongFile(f"{path} can not be written: {why}.")
+    api.write(path, content)

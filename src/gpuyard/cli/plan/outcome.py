@@ -21,35 +21,6 @@ EVERY_S = 10.0
 """Where nobody looks at a terminal, progress is told so often."""
 
 
-def figures_of(problem: "Problem", planned: "Plan", followed: "Followed") -> dict[str, Any]:
-    """As `--json` prints them."""
-    from dataclasses import asdict
-
-    from gpuyard.plan.planner.plan import measure
-
-    executor = followed.executor
-    makespan = max((one.end_s for one in executor.runs), default=0.0)
-    # Of one that was ended by hand, most calls were just not reached.
-    left = executor.given_up if followed.ended else set(range(len(problem.calls))) - {one.call for one in executor.runs}
-    failed = [{"call": problem.name_of(call), "why": executor.why_not(call)} for call in sorted(left)]
-    return {
-        "calls": len(problem.calls),
-        "done": executor.done,
-        "planned_makespan_s": planned.makespan_s,
-        "makespan_s": makespan,
-        "gap": _gap(makespan, planned.makespan_s) if executor.done == len(problem.calls) else None,
-        "planned_switches": measure(problem, planned).switches,
-        **asdict(executor.tally),
-        "ended_by_hand": followed.ended,
-        "failed": failed,
-        "losses": followed.losses,
-    }
-
-
-def _gap(makespan_s: float, planned_s: float) -> float:
-    return makespan_s / planned_s - 1 if planned_s else 0.0
-
-
 def figures_for_people(figures: dict[str, Any]) -> list[tuple[str, object]]:
     """Without what is nothing, but with how many were done."""
     return [
@@ -89,10 +60,11 @@ class Results:
     def __init__(self, path: Path | None, problem: "Problem") -> None:
         self._problem = problem
         self._path = path
-        self._file: IO[bytes] | None = None if path is None else path.open("wb", buffering=0)
+        self._file: IO[bytes] | None = None
         self._kept = 0
 
     def __enter__(self) -> Self:
+        self._file = None if self._path is None else self._path.open("wb", buffering=0)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -119,8 +91,8 @@ class Progress:
     Late is how long ago as many calls should have been done, by the plan that was made first.
     """
 
-    def __init__(self, planned: "Plan", *, quiet: bool) -> None:
-        self._ends = sorted(planned.end.tolist())
+    def __init__(self, *, quiet: bool) -> None:
+        self._ends: list[float] = []
         self._quiet = quiet
         self._is_terminal = sys.stderr.isatty()
         self._told = monotonic()
@@ -131,6 +103,10 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._is_terminal and not self._quiet:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def follows(self, planned: "Plan") -> None:
+        """The plan that was made first."""
+        self._ends = sorted(planned.end.tolist())
 
     def tell(self, followed: "Followed") -> None:
         """If it is time to."""

@@ -32,9 +32,9 @@ def pareto(
 ) -> None:  # fmt: skip
     """Plan for makespan, balance, switches and energy at once, and show what each costs in the others."""
     from gpuyard.plan.planner.bounds import lower_bound
-    from gpuyard.plan.planner.files import write_plan
     from gpuyard.plan.planner.front import front_figure, write_front
-    from gpuyard.plan.planner.strategies import Budget, can_plan, strategy
+    from gpuyard.plan.planner.plan_file import write_plan
+    from gpuyard.plan.planner.strategies import Budget
     from gpuyard.plan.planner.strategies.pareto import pareto_front
 
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
@@ -43,8 +43,7 @@ def pareto(
         _can_be_a_folder(plans)
     can_be_written(out, picture, beside=[file])
     problem = open_problem(file, gpus, residents)
-    can_plan(NAME, problem)
-    ready(strategy(NAME))
+    ready(NAME, problem)
     began = perf_counter()
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
     keep_going = (lambda: perf_counter() - began < seconds) if rounds is None else (lambda: True)

@@ -1,24 +1,22 @@
-"""One strategy on one problem: ready to run, run within its budget, watched, checked and measured."""
+"""What a person sees of planning: options of a search, how far it is, and Ctrl-C."""
 
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from math import inf, isfinite
 from threading import Timer
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from gpuyard.cli.options import finite
 
 if TYPE_CHECKING:
+    from gpuyard.plan.planner.api import Watch
     from gpuyard.plan.planner.plan import Plan
     from gpuyard.plan.planner.problem import Problem
-    from gpuyard.plan.planner.strategies import Strategy
 
 SOON_S = 2.0
 """Whoever waits longer than this is told what for."""
@@ -33,88 +31,28 @@ Rounds = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How long to try."""
+@contextmanager
+def watched(name: str, lower_bound_s: float) -> "Iterator[Watch]":
+    """While a strategy searches: how good the best plan is by now, on standard error; Ctrl-C ends the search."""
+    from gpuyard.plan.planner.api import Watch
 
-    seconds: float
-    rounds: int | None
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan and what is known of it."""
-
-    plan: "Plan"
-    compiling_s: float
-    """What is compiled when it is first used was compiled before, on a small problem."""
-    planning_s: float
-    faults: list[str]
-    """None, or there is a bug in the strategy."""
-
-    def figures(self, problem: "Problem", bound_s: float, strategy: str) -> dict[str, Any]:
-        """As `--json` prints them."""
-        from gpuyard.cli.plan.energy import energy
-        from gpuyard.plan.planner.plan import late_requests, measure
-
-        measures = asdict(measure(problem, self.plan))
-        makespan = measures.pop("makespan_s")
-        if isfinite(problem.requests.deadline_s.min(initial=inf)):
-            measures["late_requests"] = late_requests(problem, self.plan)
-        return {
-            "makespan_s": makespan,
-            "lower_bound_s": bound_s,
-            "gap": makespan / bound_s - 1 if bound_s else 0.0,
-            **measures,
-            **energy(problem, self.plan),
-            "strategy": strategy,
-            "planning_s": self.planning_s,
-            "compiling_s": self.compiling_s,
-            "valid": not self.faults,
-        }
+    with _Told(name, lower_bound_s) as told, stoppable() as stopped:
+        yield Watch(told.better, stopped)
 
 
-def planned(
-    problem: "Problem",
-    name: str,
-    effort: Effort,
-    bound_s: float,
-    then: "Callable[[Plan], Plan]" = lambda plan: plan,
-) -> Planned:
-    """Run the strategy. `then` is done to its plan, within the time of planning."""
-    from gpuyard.plan.planner.check import check
-    from gpuyard.plan.planner.strategies import Budget, strategy
+def ready(strategy: str, problem: "Problem") -> None:
+    """Let a strategy that plans such problems load and compile what it needs; a person who waits for it is told so."""
+    from gpuyard.plan.planner.api import prepare
+    from gpuyard.plan.planner.strategies import can_plan
 
-    solver = strategy(name)
-    compiling_s = ready(solver)
-    began = perf_counter()
-    limited = effort.rounds is None
-    used = (lambda: (perf_counter() - began) / effort.seconds) if limited and effort.seconds else None
-    with _Watched(name, bound_s) as watched, stoppable() as stopped:
-
-        def keep_going() -> bool:
-            return not stopped() and not (limited and perf_counter() - began >= effort.seconds)
-
-        plan = then(solver(problem, Budget(effort.seed, effort.rounds, keep_going, used, watched.better)))
-    return Planned(plan, compiling_s, perf_counter() - began, check(problem, plan))
-
-
-def ready(solver: "Strategy") -> float:
-    """Let the strategy load and compile what it needs, on a problem of a few calls; the seconds that took."""
-    from gpuyard.plan.planner.generate import generate
-    from gpuyard.plan.planner.read import problem_of
-    from gpuyard.plan.planner.strategies import Budget
-
-    began = perf_counter()
+    can_plan(strategy, problem)
     word = Timer(SOON_S, lambda: print(GETTING_READY, file=sys.stderr))
     word.daemon = True
     word.start()
     try:
-        solver(problem_of(generate("agentic", 24, 2)), Budget(rounds=1))
+        prepare(strategy)
     finally:
         word.cancel()
-    return perf_counter() - began
 
 
 @contextmanager
@@ -135,7 +73,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Watched:
+class _Told:
     """How good the best plan is by now, on standard error: on a terminal one line that goes away, else a line a second."""
 
     def __init__(self, name: str, bound_s: float) -> None:

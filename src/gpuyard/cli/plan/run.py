@@ -1,26 +1,26 @@
 """`gpuyard plan run`: follow a plan with workers that hold models, and say what came of it."""
 
-from collections.abc import Callable
-from contextlib import ExitStack, closing
-from dataclasses import replace
+import os
+import sys
+from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuyard.cli.options import Server, Token, finite, json_option
 from gpuyard.cli.plan.ending import Ending
-from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, WrongFile, can_be_written, open_plan, open_problem, write
-from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people, figures_of
-from gpuyard.cli.plan.places import On, lender_of, levels_of, pool_of, wait_for_gpus
+from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem, write
+from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
-from gpuyard.core.domain.errors import WrongInput
+from gpuyard.cli.progress import Progress as TaskProgress
+from gpuyard.plan.workers import On
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.plan import Plan
     from gpuyard.plan.planner.problem import Problem
-    from gpuyard.plan.workers.settings import Runtimes
+    from gpuyard.plan.workers.leases import YardGpus
+    from gpuyard.plan.workers.running import Borrowing
 
 INTERRUPTED = 130
 
@@ -47,112 +47,81 @@ def run(
 ) -> None:  # fmt: skip
     """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
     from gpuyard.cli.printing import print_json, print_pairs
-    from gpuyard.plan.executor.executor import Rules
-    from gpuyard.plan.planner.strategies import can_plan
-    from gpuyard.plan.workers.follow import Following, follow
-    from gpuyard.plan.workers.plans import actual_of, at_levels
+    from gpuyard.plan.planner.api import valid_plan
+    from gpuyard.plan.workers.running import RunWatch, run_plan, runtimes_of
 
     problem = open_problem(file, gpus, residents)
-    how = _runtimes(runtimes, problem, here=on is On.LOCAL)
-    if speed_up != 1.0 and not how.are_virtual:
-        raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
+    how = runtimes_of(problem, runtimes, here=on is On.LOCAL)
     can_be_written(out, results, beside=[file, plan, runtimes])
-    can_plan(strategy, problem)
-    given = None if plan is None else _read_plan(plan, problem)
+    given = None if plan is None else valid_plan(plan, problem)
     with Ending() as ending, ExitStack() as held:
-        solver = _solver(strategy, seed, ending)
-        planned = given or solver(problem, seconds)
-        problem = at_levels(problem, planned)
-        ending.from_now_on_noted()
-        kept = held.enter_context(Results(results, problem))
-        lender = held.enter_context(closing(lender_of(on, yard, server, token, problem, speed_up)))
-        wait_for_gpus(lender, ending, quiet=as_json)
-        pool = held.enter_context(closing(pool_of(on, ray_address, problem, how, lender)))
-        ending.listen()
-        progress = held.enter_context(Progress(planned, quiet=as_json))
-        following = Following(
+        kept, progress, waiting = Results(results, problem), Progress(quiet=as_json), TaskProgress(quiet=as_json)
+
+        def planned(_: "Problem", made: "Plan") -> None:
+            """From here on things are held that have to be given back."""
+            ending.from_now_on_noted()
+            for each in (kept, waiting, progress):
+                held.enter_context(each)
+            progress.follows(made)
+
+        def opened() -> None:
+            waiting.clear()
+            ending.listen()
+
+        done = run_plan(
             problem,
-            planned,
-            how,
-            pool,
-            lender,
-            lambda rest: solver(rest, _thinking_s(rest) / speed_up),
-            Rules(retries=retries),
-            speed_up,
-            progress.tell,
-            outcome=kept.keep,
-            ended=lambda: ending.asked,
+            given,
+            runtimes=how,
+            on=on,
+            ray_address=ray_address,
+            strategy=strategy,
+            seconds=seconds,
+            seed=seed,
+            retries=retries,
+            speed_up=speed_up,
+            borrow=_borrowing(on, yard, server, token),
+            watch=RunWatch(
+                ready,
+                planned,
+                waiting.tell,
+                opened,
+                progress.tell,
+                kept.keep,
+                _warn,
+                lambda: ending.asked,
+            ),
         )
-        levels = levels_of(problem, planned, pool, virtual=how.are_virtual)
-        if levels is not None:
-            held.callback(levels.close)
-            following = replace(following, begins=levels.begins, leaves=levels.leaves)
-        followed = follow(following)
-    figures = figures_of(problem, planned, followed)
-    written = out if followed.executor.runs or not followed.ended else None
+    figures = done.figures()
+    written = out if done.followed.executor.runs or not done.ended_early else None
     if written is not None:
-        write(written, actual_of(problem, followed.executor.runs, ended_by_hand=followed.ended))
+        write(written, done.actual())
     if as_json:
         print_json(figures)
     else:
-        if not followed.ended:
+        if not done.ended_early:
             print_pairs(figures_for_people(figures))
-        complain(figures, written, levels.troubles if levels is not None else ())
-    if followed.ended:
+        complain(figures, written, done.level_warnings)
+    if done.ended_early:
         raise typer.Exit(INTERRUPTED)
-    if figures["done"] < figures["calls"]:
+    if not done.complete:
         raise typer.Exit(1)
 
 
-Solver = Callable[["Problem", float], "Plan"]
-"""Plans a problem within so many seconds."""
+def _warn(sentence: str) -> None:
+    print(f"gpuyard: {sentence}", file=sys.stderr)
 
 
-def _solver(name: str, seed: int, ending: Ending) -> Solver:
-    from gpuyard.plan.planner.strategies import Budget, strategy
+def _borrowing(on: On, yard: bool | None, server: str | None, token: str | None) -> "Borrowing | None":
+    """GPUs of a yard, where they are asked for or GPUYARD_SERVER is set."""
+    if yard is None:
+        yard = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
+    if not yard:
+        return None
 
-    solve = strategy(name)
-    ready(solve)
+    def borrow(problem: "Problem", speed_up: float) -> "YardGpus":
+        from gpuyard.cli.options import client
+        from gpuyard.plan.workers.leases import YardGpus
 
-    def within(problem: "Problem", seconds: float) -> "Plan":
-        began = monotonic()
+        return YardGpus(client(server, token), problem.name, len(problem.gpus), speed_up)
 
-        def used() -> float:
-            return (monotonic() - began) / seconds
-
-        def keep_going() -> bool:
-            return not ending.asked and used() < 1.0
-
-        return solve(problem, Budget(seed, None, keep_going, used) if seconds else Budget(seed, rounds=1))
-
-    return within
-
-
-def _thinking_s(rest: "Problem") -> float:
-    """How long to plan what is left: a hundredth of what that takes at least, and no longer than a few seconds."""
-    return min(3.0, max(0.05, 0.01 * rest.work_s / len(rest.gpus)))
-
-
-def _read_plan(path: Path, problem: "Problem") -> "Plan":
-    from gpuyard.plan.planner.check import check
-
-    read = open_plan(path, problem)
-    faults = [*read.faults, *([] if read.faults else check(problem, read.plan, at_most=1))]
-    if faults:
-        raise WrongFile(f"{path}: {faults[0]}")
-    return read.plan
-
-
-def _runtimes(path: Path | None, problem: "Problem", *, here: bool) -> "Runtimes":
-    from gpuyard.plan.planner.parse import parsed
-    from gpuyard.plan.workers.settings import all_virtual, read_runtimes
-
-    if path is None:
-        return all_virtual(problem)
-    try:
-        said = parsed(path.read_bytes())
-        return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())], here=here)
-    except OSError as error:
-        raise WrongFile(f"{path}: {error.strerror}.") from None
-    except WrongInput as error:
-        raise WrongFile(f"{path}: {error}") from None
+    return borrow

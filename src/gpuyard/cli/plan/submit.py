@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.options import Server, Token, client, json_option
-from gpuyard.cli.plan.files import File, WrongFile, open_plan, open_problem
+from gpuyard.cli.plan.files import File, open_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuyard.live.sdk import Client, Task
     from gpuyard.live.sdk.client import NewTask
-    from gpuyard.plan.planner.plan import Plan
     from gpuyard.plan.planner.problem import Problem
     from gpuyard.plan.planner.sessions import Session
 
@@ -52,13 +51,13 @@ def submit(
     token: Token = None,
 ) -> None:  # fmt: skip
     """Hand a plan to a yard as batch tasks: each waits for what its calls need, and knows its model."""
+    from gpuyard.plan.planner.api import valid_plan
     from gpuyard.plan.planner.sessions import LOADS, sessions_of
 
     _check_command(command, per)
     problem = open_problem(file)
-    read = open_plan(plan, problem)
-    _check_plan(plan, problem, read.plan, read.faults)
-    sessions = sessions_of(problem, read.plan, loads=LOADS if per is Per.SESSION else 0.0)
+    followed = valid_plan(plan, problem)
+    sessions = sessions_of(problem, followed, loads=LOADS if per is Per.SESSION else 0.0)
     common: NewTask = {
         "priority": "low",
         "tenant_id": tenant,
@@ -70,13 +69,13 @@ def submit(
     yard = client(server, token)
     made = yard.submit_many(tasks, idempotency_key=key)
     if wait:
-        made = _ended(yard, made, read.plan.makespan_s, quiet=as_json)
+        made = _ended(yard, made, followed.makespan_s, quiet=as_json)
     if as_json:
         from gpuyard.cli.printing import print_json
 
         calls = [[problem.name_of(call) for call in session.calls] for session in sessions]
         told = [_told(task, of) for task, of in zip(made, calls, strict=True)]
-        print_json({"plan": problem.name, "planned_s": read.plan.makespan_s, "tasks": told})
+        print_json({"plan": problem.name, "planned_s": followed.makespan_s, "tasks": told})
     elif not wait:
         typer.echo("\n".join(task.id for task in made))
     if wait and not all(task.succeeded for task in made):
@@ -95,14 +94,6 @@ def _check_command(command: "Sequence[str]", per: Per) -> None:
     else:
         return
     raise typer.BadParameter(message, param_hint="'COMMAND...'")
-
-
-def _check_plan(path: Path, problem: "Problem", plan: "Plan", faults: "Sequence[str]") -> None:
-    from gpuyard.plan.planner.check import check
-
-    wrong = faults or check(problem, plan, at_most=1)
-    if wrong:
-        raise WrongFile(f"{path}: {wrong[0]}")
 
 
 def _task(problem: "Problem", session: "Session", command: "Sequence[str]", common: "NewTask") -> "NewTask":

@@ -21,6 +21,7 @@ from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.core.domain.validation import MOST_REMEMBERED, check_split, check_tenant
 from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.core.engine.policies import POLICIES
+from gpuyard.input.nearest_name import nearest
 from gpuyard.live.control_plane.access.origin import refuse_plain_address, refuse_unsafe_address
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
@@ -52,7 +53,6 @@ from gpuyard.live.wire.limits import (
     Weight,
 )
 from gpuyard.live.wire.sections import FilePath, FolderPath, Section
-from gpuyard.live.wire.strict import nearest
 
 DEFAULT_TENANT = "default"
 """Its limits are those of every tenant that is not named in the file."""

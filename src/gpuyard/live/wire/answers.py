@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskClass, TaskStatus
+from gpuyard.input.strict import Strict
 from gpuyard.live.wire.limits import (
     BudgetPeriod,
     GpuCount,
@@ -27,7 +28,6 @@ from gpuyard.live.wire.limits import (
     Title,
     Weight,
 )
-from gpuyard.live.wire.strict import Strict
 from gpuyard.live.wire.task_answers import ForecastAnswer, TaskAnswer
 from gpuyard.live.wire.tasks import TaskRequest
 

@@ -14,12 +14,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
-import yaml
 from msgspec import Struct, inspect
 from msgspec.structs import force_setattr
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.live.wire.strict import DEEPEST, Strict, WrongRequest, spoken_path
+from gpuyard.input.document import Document, Unreadable, decoded, parse_yaml
+from gpuyard.input.strict import Strict, WrongRequest
 
 T = TypeVar("T")
 Keys: TypeAlias = tuple[str | int, ...]
@@ -164,96 +164,23 @@ def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> di
         raise WrongSettings(f"{path} can not be read: {error.strerror}.") from None
     if len(content) > LARGEST_FILE_BYTES:
         raise WrongSettings(f"{path} is larger than 4 MiB; that is no file of settings.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise WrongSettings(f"{path}, line {line}: this is not UTF-8; save the file as UTF-8.") from None
-    node = _compose(text, f"{path}")
-    if node is None:
+    document = _parsed(content, str(path), complaints)
+    if document.value is None:
         raise WrongSettings(f"{path} is empty; it must hold settings, or leave the file out to use the defaults.")
-    if not isinstance(node, yaml.MappingNode):
-        line = node.start_mark.line + 1
+    if not isinstance(document.value, dict):
+        line = document.lines[()]
         raise WrongSettings(f"{path}, line {line}: settings are written as `section:` with `key: value` below it.")
-    value = _Reading(str(path), places, complaints).value(node, ())
-    assert isinstance(value, dict)
-    return value
+    places |= {keys: f"{path}, line {line}" for keys, line in document.lines.items() if keys}
+    return document.value
 
 
-def _compose(text: str, source: str) -> yaml.Node | None:
+def _parsed(content: bytes, source: str, complaints: list[str]) -> Document:
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        raise WrongSettings(_not_yaml(error, text, source)) from None
-    except yaml.YAMLError as error:
-        position = getattr(error, "position", 0)
-        line = text[:position].count("\n") + 1
-        raise WrongSettings(f"{source}, line {line}: a character that can not stand in a text file.") from None
-    except RecursionError:
-        raise WrongSettings(f"{source}: this is nested far too deep for settings.") from None
-    return node
-
-
-def _not_yaml(error: yaml.MarkedYAMLError, text: str, source: str) -> str:
-    mark = error.problem_mark or error.context_mark
-    line = mark.line + 1 if mark else 1
-    problem = error.problem or "it can not be read"
-    lines = text.splitlines()
-    here = lines[line - 1] if line <= len(lines) else ""
-    if "\t" in problem or "\\t" in problem or re.match(r"\s*\t", here):
-        return f"{source}, line {line}: there is a tab; YAML is indented with spaces."
-    if "end of stream" in problem or line > len(lines) or (line == len(lines) and "<stream end>" in problem):
-        began = f", in what begins on line {error.context_mark.line + 1}" if error.context_mark else ""
-        return f"{source}, line {line}: the file ends too early{began}; part of it is missing."
-    if "single document" in (error.context or "") + problem:
-        return f"{source}, line {line}: a second document begins; settings are one document."
-    return f"{source}, line {line}: this is not YAML: {problem}; look at the indentation and quotes there."
-
-
-class _Reading:
-    """Turns YAML's nodes into plain values and remembers on which line each key stands."""
-
-    def __init__(self, source: str, places: dict[Keys, str], complaints: list[str]) -> None:
-        self._source = source
-        self._places = places
-        self._complaints = complaints
-        self._constructor = yaml.constructor.SafeConstructor()
-        self._left = MOST_VALUES
-
-    def value(self, node: yaml.Node, keys: Keys) -> object:
-        self._left -= 1
-        if self._left < 0 or len(keys) > DEEPEST:
-            raise WrongSettings(f"{self._at(node)}: this holds far too much for settings.")
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, keys)
-        if isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                self._places[(*keys, index)] = self._at(item)
-            return [self.value(item, (*keys, index)) for index, item in enumerate(node.value)]
-        try:
-            value: object = self._constructor.construct_object(node)
-        except (yaml.YAMLError, ValueError, OverflowError):
-            raise WrongSettings(f"{self._at(node)}: {spoken_path(keys)} has a value that can not be read.") from None
-        return value
-
-    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise WrongSettings(f"{self._at(key_node)}: a key must be a single word.")
-            key = str(key_node.value)
-            below = (*keys, key)
-            if key in found:
-                first = self._places[below].removeprefix(f"{self._source}, ")
-                message = f"{spoken_path(below)} is given twice, first in {first}; keep one of them."
-                self._complaints.append(f"{self._at(key_node)}: {message}")
-                continue
-            self._places[below] = self._at(key_node)
-            found[key] = self.value(value_node, below)
-        return found
-
-    def _at(self, node: yaml.Node) -> str:
-        return f"{self._source}, line {node.start_mark.line + 1}"
+        document = parse_yaml(decoded(content), most_values=MOST_VALUES)
+    except Unreadable as error:
+        raise WrongSettings(error.within(source)) from None
+    complaints += [f"{source}, line {one.line}: {one.sentence}" for one in document.repeated]
+    return document
 
 
 # --- the environment ----------------------------------------------------------------------------------------------------
@@ -312,8 +239,7 @@ def _environment_value(text: str, info: inspect.Type | None, place: str, complai
     """Text stays text where text is wanted: a token of digits is not a number, [::]:8080 is not a list."""
     if isinstance(info, inspect.StrType) or (isinstance(info, inspect.CustomType) and issubclass(info.cls, str)):
         return text
-    node = _compose(text, place)
-    return None if node is None else _Reading(place, {}, complaints).value(node, ())
+    return _parsed(text.encode(errors="surrogateescape"), place, complaints).value
 
 
 def _set(raw: dict[str, Any], keys: tuple[str, ...], value: object, place: str) -> None:

@@ -19,8 +19,8 @@ from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
+from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.wire.limits import Instant, Mebibytes, Note, TenantNameOrNone, Title, instant_of
-from gpuyard.live.wire.strict import Strict, WrongRequest
 from gpuyard.live.wire.tasks import Argument, TaskRequest, specs_of, spoken_task_id
 
 

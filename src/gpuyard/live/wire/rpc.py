@@ -14,8 +14,8 @@ import grpc.aio
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, TaskId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire import agents_pb2 as pb
-from gpuyard.live.wire.strict import WrongRequest
 
 PROTOCOL = 2
 SERVICE = "gpuyard.v1.Agents"

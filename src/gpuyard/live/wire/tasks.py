@@ -14,6 +14,7 @@ from gpuyard.core.domain.task import Estimate, Resources, Share, TaskRange, Task
 from gpuyard.core.domain.validation import check_spec
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.core.domain.workload import Work
+from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.wire.limits import (
     AbsolutePath,
     CpuCount,
@@ -31,7 +32,6 @@ from gpuyard.live.wire.limits import (
     TenantName,
     Title,
 )
-from gpuyard.live.wire.strict import Strict, WrongRequest
 
 HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)

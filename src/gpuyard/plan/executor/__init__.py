@@ -6,6 +6,6 @@
                │                                                                 clock, or `rehearse` without either
                └─► what happened: the actuals, in the form of a plan
 
-`work` is what has to be done, `messages` what is said, `floor` what is known at an instant, `choosing` what a GPU does
+`work` is what has to be done, `messages` what is said, `execution` what is known at an instant, `choosing` what a GPU does
 next, `executor` what each event means. `rehearse` (`gpuyard.testing.rehearsal`) is a world that obeys under a virtual clock.
 """

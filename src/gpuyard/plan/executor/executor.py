@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from gpuyard.plan.executor.choosing import own, theft
-from gpuyard.plan.executor.floor import NOWHERE, Deed, Fate, Floor, GpuState, Operation
+from gpuyard.plan.executor.choosing import own, steal
+from gpuyard.plan.executor.execution_state import NOWHERE, CallStatus, ExecutionState, GpuState, Operation, OpKind
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
@@ -102,7 +102,7 @@ class Executor:
 
     def __init__(self, work: Work, assignment: Assignment, rules: Rules | None = None) -> None:
         self.rules: Final = rules or Rules()
-        self.floor = Floor(work)
+        self.execution = ExecutionState(work)
         self.tally = Tally()
         self.runs: list[Run] = []
         self.given_up: dict[int, str] = {}
@@ -163,13 +163,13 @@ class Executor:
     def next_wakeup(self) -> float:
         """When there is something to do although nothing happened; `inf` where there is no such instant."""
         arrival = self._work.earliest_s[self._arrivals[-1]] if self._arrivals else inf
-        return min(arrival, *(state.leaves_s for state in self.floor.gpus if state.present), inf)
+        return min(arrival, *(state.leaves_s for state in self.execution.gpus if state.present), inf)
 
     # --- what happens ---------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[Command]:
         """All GPUs that are there have a worker that is ready."""
-        self._restless.update(range(len(self.floor.gpus)))
+        self._restless.update(range(len(self.execution.gpus)))
         return self.handle(Tick(), now)
 
     def absent(self, gpu: int) -> None:
@@ -179,14 +179,14 @@ class Executor:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of an event."""
-        self.floor.now = max(self.floor.now, now)
+        self.execution.now = max(self.execution.now, now)
         match event:
             case Done():
                 self._done(event)
             case Failed():
                 self._failed(event)
             case Lost(gpu):
-                if self.floor.gpus[gpu].present:
+                if self.execution.gpus[gpu].present:
                     self.tally.lost += 1
                     self._remove(gpu)
             case Back(gpu):
@@ -198,7 +198,7 @@ class Executor:
             case Tick():
                 pass
         if not isinstance(event, Done):
-            self._restless.update(gpu for gpu, state in enumerate(self.floor.gpus) if state.idle)
+            self._restless.update(gpu for gpu, state in enumerate(self.execution.gpus) if state.idle)
         self._pass_time()
         self._settle()
         commands, self._commands = self._commands, []
@@ -210,54 +210,54 @@ class Executor:
             self.tally.ignored += 1
             return
         self._free(operation)
-        states = [self.floor.gpus[gpu] for gpu in operation.gpus]
-        match operation.deed:
-            case Deed.LOAD:
+        states = [self.execution.gpus[gpu] for gpu in operation.gpus]
+        match operation.kind:
+            case OpKind.LOAD:
                 for gpu, state in zip(operation.gpus, states, strict=True):
                     state.holds[operation.model] = operation.gpus[0]
                     self._last_held[gpu] = operation.model
                 self._charge(operation)
-            case Deed.UNLOAD:
+            case OpKind.UNLOAD:
                 for state in states:
                     state.holds.pop(operation.model, None)
                 self._charge(operation)
-            case Deed.CALL:
+            case OpKind.CALL:
                 for state in states:
                     state.holds[operation.model] = state.holds.pop(operation.model)
                 self._ended(operation, event)
         for gpu in operation.gpus:
-            if self.floor.gpus[gpu].leaves_s < inf:
+            if self.execution.gpus[gpu].leaves_s < inf:
                 self._give_back(gpu)
 
     def _ended(self, operation: Operation, event: Done) -> None:
         call, first = operation.call, operation.gpus[0]
-        floor, work = self.floor, self._work
-        floor.fate[call] = Fate.DONE
-        del floor.running_until[call]
+        execution, work = self.execution, self._work
+        execution.status[call] = CallStatus.DONE
+        del execution.running_until[call]
         self._open -= 1
-        self.runs.append(Run(call, first, operation.began_s, floor.now))
+        self.runs.append(Run(call, first, operation.began_s, execution.now))
         self._results[call] = event.result
         for later in work.after[call]:
-            floor.missing[later] -= 1
-            if not floor.missing[later] and floor.home[later] != NOWHERE:
-                self._restless.update(work.group(work.model[later], floor.home[later]))
+            execution.missing[later] -= 1
+            if not execution.missing[later] and execution.home[later] != NOWHERE:
+                self._restless.update(work.group(work.model[later], execution.home[later]))
         for one in (call, *work.before[call]):
             self._forget_result_of(one)
         actual = event.seconds * work.pace(operation.model, first)
         expected = self._expected_s[call]
-        floor.estimates.ended(call, actual)
+        execution.estimates.ended(call, actual)
         stretch = self._stretch
         stretch.done_s += expected
         stretch.off_s += abs(actual - expected)
         if stretch.done_s >= self.rules.stretch * stretch.left_s and stretch.off_s > self.rules.drift * stretch.done_s:
             self._wants_plan = True
         self._restless.update(
-            gpu for gpu, state in enumerate(floor.gpus) if state.idle and self._look_again_s[gpu] <= floor.now
+            gpu for gpu, state in enumerate(execution.gpus) if state.idle and self._look_again_s[gpu] <= execution.now
         )
 
     def _forget_result_of(self, call: int) -> None:
-        ended = {Fate.DONE, Fate.GIVEN_UP}
-        if call in self._results and all(self.floor.fate[later] in ended for later in self._work.after[call]):
+        ended = {CallStatus.DONE, CallStatus.GIVEN_UP}
+        if call in self._results and all(self.execution.status[later] in ended for later in self._work.after[call]):
             self._commands.append(Forget(call, self._results.pop(call)))
 
     def _failed(self, event: Failed) -> None:
@@ -267,61 +267,61 @@ class Executor:
             return
         self._free(operation)
         first, model, call = operation.gpus[0], operation.model, operation.call
-        match operation.deed:
-            case Deed.UNLOAD:
+        match operation.kind:
+            case OpKind.UNLOAD:
                 self._stop(first)
-            case Deed.LOAD:
+            case OpKind.LOAD:
                 self._load_troubles[model] = event.why
                 self._load_failed(model, first)
-            case Deed.CALL:
+            case OpKind.CALL:
                 self._failures[call] += 1
                 if self._failures[call] > self.rules.retries:
                     self._give_up(call, event.why)
                 else:
                     self.tally.retries += 1
                     self._wait_again(call)
-                    if self.floor.allowed(model, first):
-                        self.floor.enqueue(call, first, at_head=True)
+                    if self.execution.allowed(model, first):
+                        self.execution.enqueue(call, first, at_head=True)
         for gpu in operation.gpus:
-            if self.floor.gpus[gpu].leaves_s < inf:
+            if self.execution.gpus[gpu].leaves_s < inf:
                 self._give_back(gpu)
 
     def _load_failed(self, model: int, first: int) -> None:
         count = self._load_failures[model, first] = self._load_failures.get((model, first), 0) + 1
         if count < self.rules.load_failures:
             return
-        self.floor.banned.add((model, first))
-        for call in list(self.floor.gpus[first].queue):
-            if self._work.model[call] == model and self.floor.home[call] == first:
-                self.floor.orphan(call)
+        self.execution.banned.add((model, first))
+        for call in list(self.execution.gpus[first].queue):
+            if self._work.model[call] == model and self.execution.home[call] == first:
+                self.execution.unassign(call)
         self._wants_plan = True
 
     def _back(self, gpu: int) -> None:
-        state = self.floor.gpus[gpu]
+        state = self.execution.gpus[gpu]
         if state.present and state.leaves_s == inf:
             return
         if state.present:  # it was to be given back, and is not wanted elsewhere any more
             state.leaves_s = inf
         else:
-            self.floor.gpus[gpu] = GpuState()
+            self.execution.gpus[gpu] = GpuState()
             self._last_held[gpu] = NOWHERE
-        self.floor.banned = {
-            (model, first) for model, first in self.floor.banned if gpu not in self._work.group(model, first)
+        self.execution.banned = {
+            (model, first) for model, first in self.execution.banned if gpu not in self._work.group(model, first)
         }
         self._load_failures = {key: n for key, n in self._load_failures.items() if gpu not in self._work.group(*key)}
         self._restless.add(gpu)
         self._wants_plan = True
 
     def _reclaimed(self, gpu: int, deadline: float) -> None:
-        state = self.floor.gpus[gpu]
+        state = self.execution.gpus[gpu]
         if not state.present:
             return
         self.tally.reclaimed += 1
         state.leaves_s = min(state.leaves_s, deadline)
-        self._orphan_queue(gpu)
+        self._unassign_queue(gpu)
         self._wants_plan = True
         doing = state.doing
-        if doing is None or doing.deed is not Deed.CALL or doing.ends_s > deadline:
+        if doing is None or doing.kind is not OpKind.CALL or doing.ends_s > deadline:
             self._give_back(gpu)
 
     def _planned(self, assignment: Assignment | None) -> None:
@@ -333,25 +333,25 @@ class Executor:
     # --- what follows ---------------------------------------------------------------------------------------------------
 
     def _follow(self, assignment: Assignment) -> None:
-        """Queue what waits as a plan says; what it does not say, or can not be any more, is an orphan."""
-        floor = self.floor
-        for state in floor.gpus:
+        """Queue what waits as a plan says; what it does not say, or can not be any more, stays unassigned."""
+        execution = self.execution
+        for state in execution.gpus:
             for call in list(state.queue):
-                floor.orphan(call)
+                execution.unassign(call)
         columns = zip(assignment.call, assignment.gpu, assignment.start_s, assignment.end_s, strict=True)
         for call, first, start_s, end_s in columns:
-            if floor.fate[call] is Fate.WAITS and floor.allowed(self._work.model[call], first):
-                floor.enqueue(call, first)
-                floor.due_start[call], floor.due_end[call] = start_s, end_s
-        self._restless.update(range(len(floor.gpus)))
+            if execution.status[call] is CallStatus.WAITS and execution.allowed(self._work.model[call], first):
+                execution.enqueue(call, first)
+                execution.due_start[call], execution.due_end[call] = start_s, end_s
+        self._restless.update(range(len(execution.gpus)))
 
     def _pass_time(self) -> None:
-        floor = self.floor
-        while self._arrivals and self._work.earliest_s[self._arrivals[-1]] <= floor.now:
+        execution = self.execution
+        while self._arrivals and self._work.earliest_s[self._arrivals[-1]] <= execution.now:
             self._arrivals.pop()
-            self._restless.update(range(len(floor.gpus)))
-        for gpu, state in enumerate(floor.gpus):
-            if state.present and state.leaves_s <= floor.now:
+            self._restless.update(range(len(execution.gpus)))
+        for gpu, state in enumerate(execution.gpus):
+            if state.present and state.leaves_s <= execution.now:
                 self._give_back(gpu)
 
     def _settle(self) -> None:
@@ -359,10 +359,10 @@ class Executor:
         while self._restless:
             gpu = min(self._restless)
             self._restless.remove(gpu)
-            if self.floor.gpus[gpu].idle:
+            if self.execution.gpus[gpu].idle:
                 self._look(gpu)
-        if not self._operations and self.floor.orphans:
-            self._take_orphans()
+        if not self._operations and self.execution.unassigned:
+            self._take_unassigned()
         if self._wants_plan and not self._plan_pending and self.rules.plans_again and not self.is_over:
             self._wants_plan = False
             remaining = self._remaining()
@@ -374,89 +374,93 @@ class Executor:
                 self._commands.append(PlanAgain(remaining))
 
     def _look(self, gpu: int) -> None:
-        floor = self.floor
-        call = own(floor, gpu)
-        if call is not None and floor.is_ready(call):
-            self._advance(call, floor.home[call])
-        if floor.gpus[gpu].idle and self.rules.steals and self._look_again_s[gpu] <= floor.now:
-            stolen = theft(floor, gpu, at_any_price=False)
+        execution = self.execution
+        call = own(execution, gpu)
+        if call is not None and execution.is_ready(call):
+            self._advance(call, execution.home[call])
+        if execution.gpus[gpu].idle and self.rules.steals and self._look_again_s[gpu] <= execution.now:
+            stolen = steal(execution, gpu, at_any_price=False)
             if stolen is not None:
                 self._take(*stolen)
                 return
-            self._look_again_s[gpu] = floor.now + self._quiet_s
-        if floor.gpus[gpu].idle and call is not None and floor.home[call] != NOWHERE:
-            self._advance(call, floor.home[call])
+            self._look_again_s[gpu] = execution.now + self._quiet_s
+        if execution.gpus[gpu].idle and call is not None and execution.home[call] != NOWHERE:
+            self._advance(call, execution.home[call])
 
-    def _take_orphans(self) -> None:
+    def _take_unassigned(self) -> None:
         """Nothing is under way: somebody takes up what nobody has, whatever it delays."""
-        for gpu, state in enumerate(self.floor.gpus):
+        for gpu, state in enumerate(self.execution.gpus):
             if state.idle:
-                found = theft(self.floor, gpu, at_any_price=True)
+                found = steal(self.execution, gpu, at_any_price=True)
                 if found is not None:
                     self._take(*found)
                     return
 
     def _take(self, call: int, first: int) -> None:
         """Put a call first in the queues of a group that is idle, and go on with it."""
-        if self.floor.home[call] != NOWHERE:
+        if self.execution.home[call] != NOWHERE:
             self.tally.stolen += 1
-        self.floor.dequeue(call)
-        self.floor.enqueue(call, first, at_head=True)
+        self.execution.dequeue(call)
+        self.execution.enqueue(call, first, at_head=True)
         self._advance(call, first)
 
     def _advance(self, call: int, first: int) -> None:
         """Bring a queued call one step further: make room, load, call."""
-        floor, work = self.floor, self._work
+        execution, work = self.execution, self._work
         model = work.model[call]
         group = work.group(model, first)
-        if floor.is_ready(call) and floor.has_loaded(model, first) and all(floor.gpus[gpu].idle for gpu in group):
+        if (
+            execution.is_ready(call)
+            and execution.has_loaded(model, first)
+            and all(execution.gpus[gpu].idle for gpu in group)
+        ):
             self._call(call, first)
             return
-        here = [gpu for gpu in group if floor.gpus[gpu].idle and floor.gpus[gpu].queue[0] == call]
+        here = [gpu for gpu in group if execution.gpus[gpu].idle and execution.gpus[gpu].queue[0] == call]
         crowded = [gpu for gpu in here if self._make_room(gpu, model, first)]
         if crowded or len(here) < len(group):
             return
-        if not floor.has_loaded(model, first):
+        if not execution.has_loaded(model, first):
             for gpu in group:
                 self.tally.switches += self._last_held[gpu] not in {NOWHERE, model}
-            self._begin(Deed.LOAD, model, group, work.load_s[model])
+            self._begin(OpKind.LOAD, model, group, work.load_s[model])
 
     def _make_room(self, gpu: int, model: int, first: int) -> bool:
         """Unload what is in the way of a model, if anything is."""
-        floor = self.floor
-        dropped = floor.in_the_way(gpu, model, first)
+        execution = self.execution
+        dropped = execution.in_the_way(gpu, model, first)
         if dropped is None:
             return False
-        if floor.gpus[gpu].idle:  # it may have been freed together with a neighbour just now
-            group = self._work.group(dropped, floor.gpus[gpu].holds[dropped])
-            if all(floor.gpus[other].doing is None for other in group):
-                self._begin(Deed.UNLOAD, dropped, group, self._work.unload_s[dropped])
+        if execution.gpus[gpu].idle:  # it may have been freed together with a neighbour just now
+            group = self._work.group(dropped, execution.gpus[gpu].holds[dropped])
+            if all(execution.gpus[other].doing is None for other in group):
+                self._begin(OpKind.UNLOAD, dropped, group, self._work.unload_s[dropped])
         return True
 
     def _call(self, call: int, first: int) -> None:
-        floor, work = self.floor, self._work
+        execution, work = self.execution, self._work
         model = work.model[call]
-        seconds = floor.seconds(call, first)
-        floor.dequeue(call)
-        floor.home[call] = first
-        floor.fate[call] = Fate.RUNS
-        floor.running_until[call] = floor.now + seconds
+        seconds = execution.seconds(call, first)
+        execution.dequeue(call)
+        execution.home[call] = first
+        execution.status[call] = CallStatus.RUNS
+        execution.running_until[call] = execution.now + seconds
         self._attempts[call] += 1
-        self._begin(Deed.CALL, model, work.group(model, first), seconds, call)
+        self._begin(OpKind.CALL, model, work.group(model, first), seconds, call)
 
-    def _begin(self, deed: Deed, model: int, group: range, seconds: float, call: int = NOWHERE) -> None:
+    def _begin(self, kind: OpKind, model: int, group: range, seconds: float, call: int = NOWHERE) -> None:
         self._numbers += 1
-        now = self.floor.now
-        operation = Operation(self._numbers, deed, model, group, now, now + seconds, call)
+        now = self.execution.now
+        operation = Operation(self._numbers, kind, model, group, now, now + seconds, call)
         self._operations[operation.number] = operation
         for gpu in group:
-            self.floor.does(gpu, operation)
-        match deed:
-            case Deed.LOAD:
+            self.execution.does(gpu, operation)
+        match kind:
+            case OpKind.LOAD:
                 self._commands.append(Load(operation.number, model, group, seconds))
-            case Deed.UNLOAD:
+            case OpKind.UNLOAD:
                 self._commands.append(Unload(operation.number, model, group, seconds))
-            case Deed.CALL:
+            case OpKind.CALL:
                 results = {earlier: self._results.get(earlier) for earlier in self._work.before[call]}
                 planned = self._work.seconds[call] / self._work.pace(model, group[0])
                 self._commands.append(
@@ -464,46 +468,46 @@ class Executor:
                 )
 
     def _charge(self, operation: Operation) -> None:
-        self.tally.switch_time_s += (self.floor.now - operation.began_s) * len(operation.gpus)
+        self.tally.switch_time_s += (self.execution.now - operation.began_s) * len(operation.gpus)
 
     def _free(self, operation: Operation) -> None:
         for gpu in operation.gpus:
-            self.floor.does(gpu, None)
+            self.execution.does(gpu, None)
         low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
-        self._restless.update(range(max(0, low), min(len(self.floor.gpus), high + 1)))
+        self._restless.update(range(max(0, low), min(len(self.execution.gpus), high + 1)))
 
     # --- what goes ------------------------------------------------------------------------------------------------------
 
     def _give_back(self, gpu: int) -> None:
-        if self.floor.gpus[gpu].present:
+        if self.execution.gpus[gpu].present:
             self._remove(gpu)
             self._commands.append(GiveBack(gpu))
 
     def _stop(self, gpu: int) -> None:
         """Give up a worker that can not be used any more."""
-        if self.floor.gpus[gpu].present:
+        if self.execution.gpus[gpu].present:
             self._remove(gpu)
             self._commands.append(Stop(gpu))
 
     def _remove(self, gpu: int) -> None:
         """A GPU is not there any more, and neither is what its worker held and did."""
-        floor = self.floor
-        state = floor.gpus[gpu]
+        execution = self.execution
+        state = execution.gpus[gpu]
         state.present = False
-        self._orphan_queue(gpu)
+        self._unassign_queue(gpu)
         self._wants_plan = True
         workers = {first for first in state.holds.values() if first != gpu}
         if state.doing is not None:
             workers |= {state.doing.gpus[0]} - {gpu}
             self._abandon(state.doing)
-        for other in floor.gpus[max(0, gpu - self._widest + 1) : gpu + self._widest]:
+        for other in execution.gpus[max(0, gpu - self._widest + 1) : gpu + self._widest]:
             other.holds = {model: first for model, first in other.holds.items() if first != gpu}
         state.holds = {}
         for worker in sorted(workers):
             self._stop_or_give_back(worker)
 
     def _stop_or_give_back(self, gpu: int) -> None:
-        if self.floor.gpus[gpu].leaves_s < inf:
+        if self.execution.gpus[gpu].leaves_s < inf:
             self._give_back(gpu)
         else:
             self._stop(gpu)
@@ -522,40 +526,41 @@ class Executor:
             self._wait_again(call)
 
     def _wait_again(self, call: int) -> None:
-        self.floor.fate[call] = Fate.WAITS
-        self.floor.home[call] = NOWHERE
-        self.floor.running_until.pop(call, None)
-        self.floor.orphans[call] = None
+        self.execution.status[call] = CallStatus.WAITS
+        self.execution.home[call] = NOWHERE
+        self.execution.running_until.pop(call, None)
+        self.execution.unassigned[call] = None
 
-    def _orphan_queue(self, gpu: int) -> None:
-        for call in list(self.floor.gpus[gpu].queue):
-            self.floor.orphan(call)
+    def _unassign_queue(self, gpu: int) -> None:
+        for call in list(self.execution.gpus[gpu].queue):
+            self.execution.unassign(call)
 
     def _give_up(self, call: int, why: str) -> None:
         """A call will not be done, nor will any that waits for it."""
-        floor = self.floor
+        execution = self.execution
         waiting = [call]
         while waiting:
             one = waiting.pop()
-            if floor.fate[one] is Fate.GIVEN_UP:
+            if execution.status[one] is CallStatus.GIVEN_UP:
                 continue
-            floor.running_until.pop(one, None)
-            if floor.fate[one] is Fate.RUNS:
-                floor.home[one] = NOWHERE
-            floor.dequeue(one)
-            floor.fate[one] = Fate.GIVEN_UP
+            execution.running_until.pop(one, None)
+            if execution.status[one] is CallStatus.RUNS:
+                execution.home[one] = NOWHERE
+            execution.dequeue(one)
+            execution.status[one] = CallStatus.GIVEN_UP
             self._open -= 1
             self.given_up[one] = why if one == call else f"it waited for a call that failed: {why}"
             waiting.extend(self._work.after[one])
         for earlier in self._work.before[call]:
             self._forget_result_of(earlier)
-        self._restless.update(gpu for gpu, state in enumerate(floor.gpus) if state.idle)
+        self._restless.update(gpu for gpu, state in enumerate(execution.gpus) if state.idle)
 
     def _remaining(self) -> Remaining:
-        floor, work = self.floor, self._work
-        waiting = [call for call in range(len(work)) if floor.fate[call] is Fate.WAITS]
+        execution, work = self.execution, self._work
+        waiting = [call for call in range(len(work)) if execution.status[call] is CallStatus.WAITS]
         runnable = {
-            model: any(floor.allowed(model, first) for first in work.firsts[model]) for model in range(len(work.width))
+            model: any(execution.allowed(model, first) for first in work.firsts[model])
+            for model in range(len(work.width))
         }
         left_out: set[int] = set()
         for call in waiting:
@@ -568,18 +573,18 @@ class Executor:
                     left_out.add(later)
                     grown.append(later)
         calls = [call for call in waiting if call not in left_out]
-        order = sorted(range(len(calls)), key=lambda i: (floor.due_start[calls[i]], work.rank[calls[i]]))
+        order = sorted(range(len(calls)), key=lambda i: (execution.due_start[calls[i]], work.rank[calls[i]]))
         return Remaining(
-            floor.now,
+            execution.now,
             calls,
-            [floor.estimates.seconds(call) for call in calls],
+            [execution.estimates.seconds(call) for call in calls],
             [
-                max([work.earliest_s[call], *(floor.running_until.get(p, 0.0) for p in work.before[call])])
+                max([work.earliest_s[call], *(execution.running_until.get(p, 0.0) for p in work.before[call])])
                 for call in calls
             ],
-            [floor.home[call] for call in calls],
+            [execution.home[call] for call in calls],
             order,
-            [state.usable for state in floor.gpus],
-            [floor.will_hold(gpu) for gpu in range(len(floor.gpus))],
-            [floor.free_at(gpu) for gpu in range(len(floor.gpus))],
+            [state.usable for state in execution.gpus],
+            [execution.will_hold(gpu) for gpu in range(len(execution.gpus))],
+            [execution.free_at(gpu) for gpu in range(len(execution.gpus))],
         )

@@ -1,4 +1,4 @@
-"""The words of the design document's users (001), turned into those of `planner-instance/1`.
+"""The workflow file format (YAML or JSON without `format`), turned into `planner-instance/1`.
 
     models:    {chat: {memory_gb: 16, gpus_required: 1, load_time_seconds: 3}}          or a list with names
     workflows: {w: {nodes: [{node_id: a, model_name: chat, estimated_time: 4}, …],      or a list with ids
@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuyard.live.wire.strict import nearest, spoken_path
+from gpuyard.input.error_location import LocatedError, Path, spoken_path
+from gpuyard.input.nearest_name import nearest
 from gpuyard.plan.planner.instance import (
     Instance,
     WrittenGpu,
@@ -24,7 +25,6 @@ from gpuyard.plan.planner.instance import (
     WrittenRequest,
     WrittenWorkflow,
 )
-from gpuyard.plan.planner.places import AsSaid, Misplaced, Path
 
 
 class _Words:
@@ -36,14 +36,14 @@ class _Words:
         self.ours = {word: name for name, words in names.items() for word in (*words.split(), name)}
         self.ids = {word for word, name in self.ours.items() if name == "id"} - {"name"}
         self.usual = [(words.split() or [name])[0] for name, words in names.items()]
-        """One word for each thing, as users of 001 write it."""
+        """One word for each thing, as the workflow file format has it."""
 
-    def unknown(self, word: Any, path: Path) -> Misplaced:
+    def unknown(self, word: Any, path: Path) -> LocatedError:
         """The complaint."""
         near = nearest(str(word), self.ours)
         hint = f'did you mean "{near}"?' if near else f"known are {', '.join(self.usual)}."
         where = spoken_path(path) if path else "the file"
-        return AsSaid((*path, word), f'There is no "{word}" in {where}; {hint}')
+        return LocatedError((*path, word), f'There is no "{word}" in {where}; {hint}', names_place=True)
 
 
 _TOP: Final = _Words(
@@ -116,7 +116,9 @@ def _renamed(
         if name is None:
             raise words.unknown(word, theirs)
         if name in ours:
-            raise Misplaced((*theirs, word), f"this and {spelled[(*path, name)][-1]!r} say the same; keep one of them.")
+            raise LocatedError(
+                (*theirs, word), f"this and {spelled[(*path, name)][-1]!r} say the same; keep one of them."
+            )
         ours[name] = value
         spelled[(*path, name)] = (*theirs, word)
     return ours
@@ -127,10 +129,10 @@ def _objects(said: Any, path: Path, *, named: bool = False) -> list[Mapping[str,
     if named and isinstance(said, Mapping):
         said = [{"id": name, **item} if isinstance(item, Mapping) else item for name, item in said.items()]
     if not isinstance(said, list):
-        raise Misplaced(path, "this must be a list.")
+        raise LocatedError(path, "this must be a list.")
     for place, item in enumerate(said):
         if not isinstance(item, Mapping):
-            raise Misplaced((*path, place), f"this is {item!r}; it must be an object.")
+            raise LocatedError((*path, place), f"this is {item!r}; it must be an object.")
     return said
 
 
@@ -141,13 +143,13 @@ def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[Path, 
     if isinstance(said, Mapping):
         for name, item in said.items():
             if not isinstance(item, Mapping):
-                raise Misplaced((key, name), f"this is {item!r}; it must be an object.")
+                raise LocatedError((key, name), f"this is {item!r}; it must be an object.")
             made[_name(name, (key,))] = _renamed(item, words, (key, str(name)), (key, name), spelled, has_name=True)
         return made
     for place, item in enumerate(_objects(said, (key,))):
         name = _name(_renamed(item, words, (), (key, place), {}).get("id"), (key, place))
         if name in made:
-            raise Misplaced((key, place), f"{name!r} is the name of another one as well.")
+            raise LocatedError((key, place), f"{name!r} is the name of another one as well.")
         spelled[(key, name)] = (key, place)
         made[name] = _renamed(item, words, (key, name), (key, place), spelled)
         del made[name]["id"]
@@ -164,18 +166,18 @@ def _workflow(said: dict[str, Any], path: Path, spelled: dict[Path, Path]) -> di
         one = _renamed(node, _NODE, (*path, "nodes", place), at, spelled)
         one["id"] = _name(one.get("id"), at)
         if not isinstance(one.setdefault("deps", []), list):
-            raise Misplaced(spelled[(*path, "nodes", place, "deps")], "this must be a list of nodes.")
+            raise LocatedError(spelled[(*path, "nodes", place, "deps")], "this must be a list of nodes.")
         one["deps"] = [_name(other, at) for other in one["deps"]]
         nodes[one["id"]] = one
         made.append(one)
     edges = said.pop("edges", [])
     if not isinstance(edges, list):
-        raise Misplaced((*theirs, "edges"), "this must be a list of pairs.")
+        raise LocatedError((*theirs, "edges"), "this must be a list of pairs.")
     for place, edge in enumerate(edges):
         first, then = _ends(edge, (*theirs, "edges", place))
         for end in (first, then):
             if end not in nodes:
-                raise Misplaced((*theirs, "edges", place), f"the workflow has no node {end!r}.")
+                raise LocatedError((*theirs, "edges", place), f"the workflow has no node {end!r}.")
         nodes[then]["deps"].append(first)
     return {**said, "nodes": made}
 
@@ -185,7 +187,7 @@ def _ends(edge: Any, path: Path) -> tuple[str, str]:
         edge = _renamed(edge, _ENDS, (), path, {})
         edge = [edge["from"], edge["to"]] if edge.keys() == {"from", "to"} else None
     if not isinstance(edge, list) or len(edge) != 2:
-        raise Misplaced(path, "an edge is a pair of nodes, [a, b] or {from: a, to: b}.")
+        raise LocatedError(path, "an edge is a pair of nodes, [a, b] or {from: a, to: b}.")
     return _name(edge[0], path), _name(edge[1], path)
 
 
@@ -210,10 +212,10 @@ def _times(workflows: dict[str, Any], request: dict[str, Any], path: Path) -> An
     usual = {node["id"]: node.get("exec_time") for node in workflow["nodes"]}
     for node in times:
         if node not in usual:
-            raise Misplaced((*path, node), f"the workflow {request['workflow']!r} has no such node.")
+            raise LocatedError((*path, node), f"the workflow {request['workflow']!r} has no such node.")
     for node, seconds in usual.items():
         if times.get(node, seconds) is None:
-            raise Misplaced(path, f"there is no time for node {node!r}, and the workflow says none either.")
+            raise LocatedError(path, f"there is no time for node {node!r}, and the workflow says none either.")
     return [times.get(node, seconds) for node, seconds in usual.items()]
 
 
@@ -226,10 +228,10 @@ def _gpus(said: Any, memory_gb: Any, spelled: dict[Path, Path]) -> Any:
         said = like.pop("count", None)
     if isinstance(said, int) and not isinstance(said, bool):
         if not 0 <= said <= 1_000_000:
-            raise Misplaced(theirs, f"this is {said}; there can be 1 to 1,000,000 GPUs.")
+            raise LocatedError(theirs, f"this is {said}; there can be 1 to 1,000,000 GPUs.")
         return [{"id": number, **like} for number in range(said)]
     if not isinstance(said, list):
-        raise Misplaced(theirs, "this must be a number of GPUs, or a list of them.")
+        raise LocatedError(theirs, "this must be a number of GPUs, or a list of them.")
     return [
         {**like, **_renamed(gpu, _GPU, ("gpus", place), (*theirs, place), spelled)}
         if isinstance(gpu, Mapping)
@@ -243,5 +245,5 @@ def _name(said: Any, path: Path) -> str:
     if isinstance(said, int) and not isinstance(said, bool):
         return str(said)
     if not isinstance(said, str):
-        raise Misplaced(path, "it has no name." if said is None else f"{said!r} is no name; a name is text.")
+        raise LocatedError(path, "it has no name." if said is None else f"{said!r} is no name; a name is text.")
     return said

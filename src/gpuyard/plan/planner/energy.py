@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from gpuyard.core.domain.board_power import IDLE_PART, known_watts
-from gpuyard.plan.planner.compiled.easing import earliest_starts, ease
+from gpuyard.plan.planner.compiled.power_levels import choose_power_levels, earliest_starts
 from gpuyard.plan.planner.compiled.timing import order_of
 from gpuyard.plan.planner.plan import Plan, in_order, loads
 from gpuyard.plan.planner.problem import Floats, Gpu, Ints, Level, Problem
@@ -74,7 +74,7 @@ def energy_kwh(problem: Problem, plan: Plan, power: Power) -> float:
     return (float(power.idle.sum()) * plan.makespan_s + at_work) / JOULES_A_KWH
 
 
-def eased(problem: Problem, plan: Plan, power: Power, slower: float = 0.0) -> Plan:
+def with_power_levels(problem: Problem, plan: Plan, power: Power, slower: float = 0.0) -> Plan:
     """The plan with power levels: as short, or at most so much longer (0.05: 5 %), and with less energy."""
     seconds, joules = _choices(problem, plan, power)
     graph = _graph(problem, plan)
@@ -141,5 +141,5 @@ def _levels(graph: Graph, seconds: Floats, joules: Floats, until: float) -> Ints
     """First everybody may go down by one level, then by two, …: the first step down saves most, so slack is shared."""
     level = np.zeros(len(seconds), dtype=np.int32)
     for lowest in range(1, seconds.shape[1]):
-        ease(*graph, seconds, joules, until, lowest, level)
+        choose_power_levels(*graph, seconds, joules, until, lowest, level)
     return level

@@ -127,7 +127,7 @@ def write_front(problem: Problem, front: Front, planner: str, planning_s: float)
 
 
 def front_figure(problem: Problem, front: Front, lower_bound_s: float | None = None) -> "Figure":
-    """Makespan against each of the others; the chosen plan is marked, the colour is the makespan everywhere."""
+    """Makespan against each of the others; the chosen plan is marked, the color is the makespan everywhere."""
     from matplotlib.figure import Figure
 
     names = ["GPUs: busiest - idlest (%)", "switches", "energy (kWh)"]

@@ -42,7 +42,7 @@ PENDING_LOOK_S = 0.02
 """While something is planned beside."""
 
 
-class Lender(Protocol):
+class GpuSource(Protocol):
     """Somebody who lends the GPUs and may want them back."""
 
     def news(self, now_s: float) -> list[Event]:
@@ -96,7 +96,7 @@ class Following:
     plan: Plan
     runtimes: Runtimes
     pool: Pool
-    lender: Lender
+    gpu_source: GpuSource
     strategy: Callable[[Problem], Plan]
     rules: Rules = field(default_factory=Rules)
     speed_up: float = 1.0
@@ -130,12 +130,12 @@ class _Driver:
         self._planned: Future[Assignment | None] | None = None
         self._began = monotonic()
         self._before: list[Event] = []
-        """What the lender said before the plan began."""
+        """What the source of GPUs said before the plan began."""
         self.state = Followed(self._executor)
 
     def gather(self) -> None:
         """Wait until every worker is there or can not be; then the plan's clock begins."""
-        news = self._it.lender.news(0.0)
+        news = self._it.gpu_source.news(0.0)
         self._before = [event for event in news if not isinstance(event, Back)]
         missing = {event.gpu for event in news if isinstance(event, Back)}
         for gpu in range(len(self._it.problem.gpus)):
@@ -163,11 +163,11 @@ class _Driver:
                 if it.ended():
                     self.state.ended = True
                     return
-                if executor.is_stuck and not it.pool.expects_workers and not it.lender.expects_gpus:
+                if executor.is_stuck and not it.pool.expects_workers and not it.gpu_source.expects_gpus:
                     return
                 for event in self._events():
                     self._tell(event)
-                for event in it.lender.news(self._now()):
+                for event in it.gpu_source.news(self._now()):
                     if isinstance(event, Back):
                         it.pool.open([event.gpu])  # the pool says when its worker is there
                     else:
@@ -216,7 +216,7 @@ class _Driver:
                 case GiveBack(gpu):
                     pool.stop([gpu], for_good=True)
                     self._it.leaves(gpu)
-                    self._it.lender.returned(gpu)
+                    self._it.gpu_source.returned(gpu)
                 case PlanAgain(remaining):
                     self._planned = self._planner.submit(self._plan_again, remaining)
                 case Forget(call, result):

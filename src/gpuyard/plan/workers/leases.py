@@ -1,11 +1,11 @@
-"""GPUs of a yard, lent for a plan, each by a task that holds it (`doorkeeper`).
+"""GPUs of a yard, lent for a plan, each by a task that holds it (`gpu_placeholder`).
 
 The tasks are of class batch and may be requeued: the plan uses what online work leaves. When the yard wants a GPU back,
 its task is told first, the executor finishes or stops what runs there within the grace, and only then the task ends. It
 waits in the yard's queue like any other, and when it is placed again its GPU is used again.
 
-    plan run ◄── socket ── doorkeeper 0 (a task of the yard, GPU 3)
-        └────── socket ── doorkeeper 1 (another one, GPU 1)
+    plan run ◄── socket ── placeholder 0 (a task of the yard, GPU 3)
+        └────── socket ── placeholder 1 (another one, GPU 1)
 """
 
 import socket
@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.sdk import Client, Task
 from gpuyard.plan.executor.messages import Back, Event, Reclaimed
-from gpuyard.plan.workers.doorkeeper import FREE, NOTICE
+from gpuyard.plan.workers.gpu_placeholder import FREE, NOTICE
 
 GRACE_S = 8.0
 """A task has ten seconds between SIGTERM and SIGKILL; ours has to be gone before."""
@@ -36,7 +36,7 @@ class NoGpus(GpuyardError):
 
 
 class YardGpus:
-    """Implements `Lender`. `devices` is filled with what CUDA calls each GPU that came."""
+    """Implements `GpuSource`. `devices` is filled with what CUDA calls each GPU that came."""
 
     def __init__(self, yard: Client, name: str, gpus: int, speed_up: float = 1.0) -> None:
         self.devices = [str(gpu) for gpu in range(gpus)]
@@ -50,7 +50,7 @@ class YardGpus:
         self._listener.bind(str(path))
         self._listener.listen()
         Thread(target=self._listen, daemon=True).start()
-        words = [sys.executable, "-m", "gpuyard.plan.workers.doorkeeper", str(path)]
+        words = [sys.executable, "-m", "gpuyard.plan.workers.gpu_placeholder", str(path)]
         self._tasks = yard.submit_many(
             {
                 "command": [*words, str(gpu)],
@@ -75,7 +75,7 @@ class YardGpus:
                 Thread(target=self._hear, args=(line,), daemon=True).start()
 
     def _hear(self, line: socket.socket) -> None:
-        """One doorkeeper, from its first word to its end."""
+        """One placeholder task, from its first word to its end."""
         with line, line.makefile("rb") as words, suppress(OSError):
             slot, _, devices = words.readline().decode().strip().partition(" ")
             if not slot.isdigit() or int(slot) >= len(self.devices):
@@ -89,7 +89,7 @@ class YardGpus:
                     self._heard.put((gpu, "notice", line))
             self._heard.put((gpu, "gone", line))
 
-    # --- what `Lender` promises -----------------------------------------------------------------------------------------
+    # --- what `GpuSource` promises -----------------------------------------------------------------------------------------
 
     def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
         """Until the first GPU is there, and a moment for others; or until somebody wants none of them any more."""
@@ -131,7 +131,7 @@ class YardGpus:
             self._open = any(not self._yard.task(task).ended for task in self._tasks)
 
     def returned(self, gpu: int) -> None:
-        """Its doorkeeper may end."""
+        """Its placeholder task may end."""
         line = self._lines.pop(gpu, None)
         if line is not None:
             with suppress(OSError):

@@ -15,8 +15,8 @@ from msgspec import UNSET
 from gpuyard.plan.executor.executor import Run
 from gpuyard.plan.executor.work import Assignment, Remaining, Work
 from gpuyard.plan.planner.compiled.timing import order_of, timed
-from gpuyard.plan.planner.files import ACTUAL, FORMAT, WrittenPlan, WrittenTask
 from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.plan_file import ACTUAL, FORMAT, WrittenPlan, WrittenTask
 from gpuyard.plan.planner.problem import Calls, Ints, Problem, Requests
 
 NOT_HERE_GB = -1.0

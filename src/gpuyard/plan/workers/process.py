@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
-from gpuyard.plan.workers.hand import Hand
+from gpuyard.plan.workers.model_host import ModelHost
 from gpuyard.plan.workers.order import Order
 from gpuyard.plan.workers.packed import pack
 from gpuyard.plan.workers.runtimes import prepare
@@ -28,12 +28,12 @@ def main() -> None:
     prepare(connection.recv())
     orders: SimpleQueue[Order] = SimpleQueue()
     Thread(target=_read, args=(connection, orders), daemon=True).start()
-    hand = Hand()
+    host = ModelHost()
     connection.send(None)
     while True:
         order = orders.get()
         path = spool / f"{os.getpid()}-{order.operation}"
-        connection.send(hand.obey(order, partial(pack, path=path, large=large)))
+        connection.send(host.obey(order, partial(pack, path=path, large=large)))
 
 
 def _read(connection: Connection, orders: "SimpleQueue[Order]") -> None:

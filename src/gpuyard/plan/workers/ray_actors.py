@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.executor.messages import Back, Done, Event, Failed, Lost
-from gpuyard.plan.workers.hand import Hand
+from gpuyard.plan.workers.model_host import ModelHost
 from gpuyard.plan.workers.order import Order, Reply, Runtime
 from gpuyard.plan.workers.restarts import Restarts
 from gpuyard.plan.workers.runtimes import prepare
@@ -43,7 +43,7 @@ class Actor:
     """A worker. A thread of its own stays, so that whoever waits for it learns at once that it is gone."""
 
     def __init__(self) -> None:
-        self._hand = Hand()
+        self._host = ModelHost()
 
     def begin(self, devices: str | None, runtimes: list[Runtime]) -> int:
         """See these GPUs, and get ready for these runtimes; the process id is returned."""
@@ -60,7 +60,7 @@ class Actor:
         """Do it. Results come in, and the result goes out, as objects of their own: Ray moves them, not the driver."""
         if order.question is not None:
             order.question.results.update(zip(nodes, results, strict=True))
-        reply = self._hand.obey(order)
+        reply = self._host.obey(order)
         return Reply(reply.operation, reply.seconds, reply.why), reply.result
 
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.live.wire import strict
-from gpuyard.live.wire.strict import nearest
+from gpuyard.input import strict
+from gpuyard.input.nearest_name import nearest
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.workers.order import Runtime
 

@@ -15,10 +15,10 @@ from gpuyard.core.domain.refusals import WorkDoesNotFit
 from gpuyard.core.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.core.domain.workload import Work
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller, estimate_of
 from gpuyard.live.control_plane.prediction.runtime_estimator import Forecaster
 from gpuyard.live.control_plane.views import TaskView
-from gpuyard.live.wire.strict import WrongRequest
 from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}

@@ -20,6 +20,7 @@ from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.lifecycle_log import GATHER_SECONDS
 from gpuyard.live.control_plane.rest.health import health_of
 from gpuyard.live.control_plane.rest.nodes import node_of
@@ -27,7 +28,6 @@ from gpuyard.live.control_plane.scheduler import Submission
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.testing.played import PlayedNode, enter
 from tests.unit.live.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
 

@@ -118,7 +118,7 @@ def test_without_file_and_variables_everything_has_its_default() -> None:
         ),
         (b"server:\n  token: \xff\n", "yard.yaml, line 2: this is not UTF-8; save the file as UTF-8."),
         ("server:\n  token: a\0b\n", "yard.yaml, line 2: a character that can not stand in a text file."),
-        ("server: {}\n---\nserver: {}\n", "yard.yaml, line 2: a second document begins; settings are one document."),
+        ("server: {}\n---\nserver: {}\n", "yard.yaml, line 2: a second document begins; there must be one only."),
         ("? [a]\n: b\n", "yard.yaml, line 1: a key must be a single word."),
         (
             "server:\n  token: !!python/name:os.system\n",

@@ -7,9 +7,9 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, TenantId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.answers import read_lease, read_quota, read_user, task_of_lease
 from gpuyard.live.wire.dialect import device_numbers, dialect_answer_of, dialect_spec_of, read_dialect_task
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.tasks import specs_of
 
 CURL_OF_002 = b'{"tenant_id":"tenant-1","name":"test-task","gpu_request":1,"memory_mb":4096,"priority":50}'

@@ -11,10 +11,10 @@ import schemathesis
 
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.answers import GpusAnswer, QuotaAnswer, QuotaRequest
 from gpuyard.live.wire.dialect import DialectTask
 from gpuyard.live.wire.openapi import Document, Query, Route, docs_page, openapi_document
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 from gpuyard.live.wire.tasks import TaskRequest, read_task
 

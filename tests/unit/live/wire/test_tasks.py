@@ -8,7 +8,7 @@ import pytest
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.core.domain.values import Link, NodeId, OnLost, Preemption, TaskClass, TaskId, TaskStatus, TenantId
-from gpuyard.live.wire.strict import WrongRequest
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 from gpuyard.live.wire.tasks import (
     MOST_BYTES,

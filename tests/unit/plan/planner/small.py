@@ -17,7 +17,7 @@ from gpuyard.plan.planner.instance import (
 )
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 
 Node = tuple[str, str, float, str]
 """Name, model, seconds, and what it waits for, with spaces between."""

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.plan.planner.problem import Ints, Problem
-from gpuyard.plan.planner.read import read_problem
+from gpuyard.plan.planner.problem_file import read_problem
 
 Node = tuple[str, str, float, list[str]]
 """Its name, its model, its seconds, the nodes it waits for."""

@@ -6,14 +6,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.timing import order_of, timed
-from gpuyard.plan.planner.energy import Power, Source, eased, energy_kwh, power_of
+from gpuyard.plan.planner.energy import Power, Source, energy_kwh, power_of, with_power_levels
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import Instance, WrittenLevel
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import Budget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from tests.unit.plan.planner.small import instance, plan
@@ -57,7 +57,7 @@ def test_a_call_that_nobody_waits_for_takes_its_time() -> None:
     """b ends 6 s before a and c: it has time for the lowest level, and a and c have none."""
     asked = with_levels(instance(("a", "A", 10.0, ""), ("b", "B", 4.0, ""), ("c", "C", 2.0, "a")))
     first = plan((0, 3, 13), (1, 3, 7), (0, 17, 19))
-    slow = eased(asked, first, known(asked))
+    slow = with_power_levels(asked, first, known(asked))
     assert slow.level is not None
     assert slow.level.tolist() == [0, 2, 0]
     assert slow.makespan_s == 19.0
@@ -67,7 +67,7 @@ def test_a_call_that_nobody_waits_for_takes_its_time() -> None:
 def test_slack_is_shared_because_the_first_step_down_saves_most() -> None:
     """4.5 s of slack are enough for one call at the lowest level, or for both at the middle one, which saves more."""
     asked = with_levels(instance(("a", "A", 8.0, ""), ("b", "A", 8.0, "a"), ("c", "B", 20.5, "")))
-    slow = eased(asked, plan((0, 3, 11), (0, 11, 19), (1, 3, 23.5)), known(asked))
+    slow = with_power_levels(asked, plan((0, 3, 11), (0, 11, 19), (1, 3, 23.5)), known(asked))
     assert slow.level is not None
     assert slow.level.tolist() == [1, 1, 0]
 
@@ -77,12 +77,12 @@ def test_slack_is_shared_because_the_first_step_down_saves_most() -> None:
 def test_levels_save_energy_keep_every_rule_and_the_time_that_was_given(family: str, slower: float) -> None:
     asked = with_levels(generate(family, 150, 4, seed=4, mixed=True))
     first = dynamic(asked, Budget())
-    slow = eased(asked, first, known(asked), slower)
+    slow = with_power_levels(asked, first, known(asked), slower)
     assert check(asked, slow) == []
     assert slow.makespan_s <= first.makespan_s * (1 + slower) + 1e-9
     assert energy_kwh(asked, slow, known(asked)) <= energy_kwh(asked, first, known(asked))
     if slower:
-        none_slower = eased(asked, first, known(asked))
+        none_slower = with_power_levels(asked, first, known(asked))
         assert energy_kwh(asked, slow, known(asked)) <= energy_kwh(asked, none_slower, known(asked))
 
 
@@ -90,7 +90,7 @@ def test_more_time_is_not_taken_where_idling_would_cost_more_than_is_saved() -> 
     asked = with_levels(instance(("a", "A", 10.0, ""), gpus=2), idle_watts=149.0)
     asked = replace(asked, gpus=(asked.gpus[0], *(replace(asked.gpus[1], id=i) for i in range(1, 9))))
     first = plan((0, 3, 13))
-    assert eased(asked, first, known(asked), 1.0) is first
+    assert with_power_levels(asked, first, known(asked), 1.0) is first
 
 
 def test_levels_are_near_the_best_choice_there_is() -> None:
@@ -107,5 +107,5 @@ def test_levels_are_near_the_best_choice_there_is() -> None:
     plans = (at(levels) for levels in product(range(3), repeat=len(asked.calls)))
     best = min(energy_kwh(asked, slow, power) for slow in plans if slow.makespan_s <= until)
     whole = energy_kwh(asked, first, power)
-    saved = whole - energy_kwh(asked, eased(asked, first, power, 0.1), power)
+    saved = whole - energy_kwh(asked, with_power_levels(asked, first, power, 0.1), power)
     assert saved >= 0.8 * (whole - best)

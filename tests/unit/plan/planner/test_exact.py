@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.timing import timed
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, Budget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.exact import exact, improved

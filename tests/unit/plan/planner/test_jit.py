@@ -14,9 +14,9 @@ def one():
     return two()
 """
 CALLEE = """
-from gpuyard.plan.planner.compiled.jit import borrowing
+from gpuyard.plan.planner.compiled.jit import njit_noref
 
-@borrowing
+@njit_noref
 def two():
     return {number}
 """
@@ -36,3 +36,27 @@ def test_a_function_is_compiled_anew_when_another_file_that_it_calls_has_changed
         (tmp_path / "callee.py").write_text(CALLEE.format(number=number))
         assert said_in(tmp_path) == f"{number}\n"
     assert list(tmp_path.glob("__pycache__/caller.one*.nbc")) != []
+
+
+SHAPED = """
+import numpy as np
+from gpuyard.plan.planner.compiled.jit import compiled
+from {module} import Shape
+
+@compiled
+def width(shape):
+    return shape.width
+
+def one():
+    return width(Shape(7))
+"""
+
+
+def test_what_another_version_kept_with_types_that_are_gone_is_compiled_anew(tmp_path: Path) -> None:
+    for module in ("shapes", "forms"):
+        (tmp_path / f"{module}.py").write_text(
+            "from typing import NamedTuple\nclass Shape(NamedTuple):\n    width: int\n"
+        )
+        (tmp_path / "caller.py").write_text(SHAPED.format(module=module))
+        assert said_in(tmp_path) == "7\n"
+        (tmp_path / f"{module}.py").unlink()

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from gpuyard.plan.planner.bounds import lower_bound
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.decoding import Settings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan, measure
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import Budget, strategy
 from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
 from tests.unit.plan.planner.small import drawn, instance, problem

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.front import MOST_POINTS, Front, Point, front, front_figure, point, weights_at, write_front
 from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.plan import Measures, Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, Budget, strategy
 from gpuyard.plan.planner.strategies.pareto import PARENTS, pareto, pareto_front
 from tests.unit.plan.planner.small import drawn, plan, problem

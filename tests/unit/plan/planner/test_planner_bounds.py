@@ -8,7 +8,7 @@ import pytest
 from gpuyard.plan.planner.bounds import bounds, lower_bound
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import Budget, strategy
 from tests.unit.plan.planner.small import drawn, instance, problem
 

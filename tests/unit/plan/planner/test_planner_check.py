@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.instance import WrittenGpu, WrittenLevel
 from gpuyard.plan.planner.plan import Plan
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from tests.unit.plan.planner.small import instance, plan, problem
 
 TWO = (("a", "A", 5.0, ""), ("b", "B", 2.0, "a"))

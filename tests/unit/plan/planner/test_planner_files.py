@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.planner.files import read_plan, write_plan
+from gpuyard.plan.planner.plan_file import read_plan, write_plan
 from tests.unit.plan.planner.small import plan, problem
 
 TWO = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"))

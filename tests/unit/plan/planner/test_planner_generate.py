@@ -8,7 +8,7 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.planner.chance import Chance, words
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import write_instance
-from gpuyard.plan.planner.read import problem_of, read_problem
+from gpuyard.plan.planner.problem_file import problem_of, read_problem
 from tests.unit.plan.planner.small import drawn
 
 

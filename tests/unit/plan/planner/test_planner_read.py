@@ -9,7 +9,7 @@ import pytest
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
-from gpuyard.plan.planner.read import problem_of, read_problem
+from gpuyard.plan.planner.problem_file import problem_of, read_problem
 
 USERS = """
 models:
@@ -119,11 +119,11 @@ def nodes(*some: dict[str, Any]) -> bytes:
         (instance(models={"chat": {"memory_gb": 81, "gpus": 1}}), "models.chat: it needs 81 GB on a GPU, and the largest GPU has 80 GB."),
         (instance(models={"chat": {"memory_gb": 41, "gpus": 2}}), "models.chat: it needs 2 GPUs beside each other with 41 GB, and there are 1."),
         (instance(models={"chat": {"memory_gb": 1, "gpus": 4}}), "models.chat: it needs 4 GPUs beside each other, and there are 3."),
-        (instance(format="planner-instance/2"), "format: this is 'planner-instance/2'; known is 'planner-instance/1', or no format for the words of 001."),
+        (instance(format="planner-instance/2"), "format: this is 'planner-instance/2'; known is 'planner-instance/1', or no format for the workflow file format."),
         (instance().replace(b"1.0", b"NaN"), "NaN is not a number in JSON; all figures must be finite."),
         (instance().replace(b"1.0", b"1e999"), "workflows.w.nodes[0].exec_time: this is inf; all figures must be finite."),
-        (instance().replace(b'"gpus": [', b'"models": {}, "gpus": ['), "'models' stands twice in one object; keep one of them."),
-        (instance().replace(b'{"chat":', b'{"chat": {"memory_gb": 1}, "chat":'), "'chat' stands twice in one object; keep one of them."),
+        (instance().replace(b'"gpus": [', b'"models": {}, "gpus": ['), "'models' is given twice in one object; keep one of them."),
+        (instance().replace(b'{"chat":', b'{"chat": {"memory_gb": 1}, "chat":'), "'chat' is given twice in one object; keep one of them."),
         (instance()[:200], "line 1: the file ends too early; part of it is missing."),
         (instance().replace(b"40}", b"40)"), "line 1, column 118: this is not JSON: expecting ',' delimiter."),
         (b"", "The file is empty."),
@@ -162,10 +162,10 @@ def test_a_bad_file_gets_a_sentence_with_the_place(text: bytes, said: str) -> No
         ("gpus_required: 2", "gpus_required: 0", "line 4, models.judge.gpus_required is 0; it must be a whole number from 1 to 1,000,000."),
         ("gpus_required: 2", "gpus_required: 2, gpus: 2", "line 4, models.judge.gpus: this and 'gpus_required' say the same; keep one of them."),
         ("gpus_required: 2", "gpus_required: 5", "line 4, models.judge: it needs 5 GPUs beside each other, and there are 4."),
-        ("  judge:", "  chat:", "line 4: 'chat' stands twice in one object; keep one of them."),
+        ("  judge:", "  chat:", "line 4: models.chat is given twice, first in line 3; keep one of them."),
         ("gpus: 4", "gpus: 0", "line 15, gpus: there are none; name them in the file, or say how many with --gpus N."),
-        ("gpus: 4", "gpus: [", "line 16: the file ends too early; part of it is missing."),
-        ("models:", "models: :", "line 2: this is not YAML: mapping values are not allowed in this context."),
+        ("gpus: 4", "gpus: [", "line 16: the file ends too early, in what begins on line 16; part of it is missing."),
+        ("models:", "models: :", "line 2: this is not YAML: mapping values are not allowed here; look at the indentation and quotes there."),
         (", estimated_time: 4}", "}", "line 14, requests[1].node_execution_times: there is no time for node '1', and the workflow says none either."),
     ],
 )  # fmt: skip

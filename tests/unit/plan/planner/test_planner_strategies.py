@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import STRATEGIES, Budget, strategy
 from tests.unit.plan.planner.small import drawn, instance, problem
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import measure
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, Budget, strategy
 from tests.unit.plan.planner.small import drawn, instance, plan, problem
 

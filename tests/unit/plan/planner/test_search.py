@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuyard.plan.planner.check import check
-from gpuyard.plan.planner.compiled import hall as halls
-from gpuyard.plan.planner.compiled import moves, sessions
+from gpuyard.plan.planner.checker import check
+from gpuyard.plan.planner.compiled import moves, session_search, session_sim
 from gpuyard.plan.planner.compiled.decoding import Settings
-from gpuyard.plan.planner.compiled.desk import END, GPU, START, laid_out
 from gpuyard.plan.planner.compiled.draws import below, draw, patience, source_of
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
+from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, START, make_buffer
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import problem_of
+from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import Budget, strategy
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
@@ -47,31 +46,31 @@ def demanding() -> Problem:
 )
 def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem) -> None:
     plan = dynamic(asked, Budget())
-    desk = laid_out(asked, plan.gpu, order_of(asked, plan), source_of(7))
-    moves.begin(desk)
-    desk.figures[moves.WARM] = 0.01
+    buffer = make_buffer(asked, plan.gpu, order_of(asked, plan), source_of(7))
+    moves.begin(buffer)
+    buffer.figures[moves.WARM] = 0.01
     for _ in range(30):
-        moves.improve(desk, 50, MOVES)
-        gpu = desk.whole[: len(asked.calls), GPU].copy()
-        assert np.array_equal(np.sort(desk.order), np.arange(len(asked.calls)))
-        again = laid_out(asked, gpu, desk.order, source_of(7))
-        assert np.array_equal(timed(asked, gpu, desk.order).start, desk.real[:, START])
-        assert np.array_equal(again.real[:, END], desk.real[:, END])
-        assert np.array_equal(again.links, desk.links)
-        assert np.array_equal(again.ends, desk.ends)
-    assert desk.counts[moves.TAKEN] > 100
-    assert desk.counts[moves.CUT] > 0
-    assert desk.counts[moves.TRIED] > desk.counts[moves.TAKEN] + desk.counts[moves.CUT]
+        moves.improve(buffer, 50, MOVES)
+        gpu = buffer.whole[: len(asked.calls), GPU].copy()
+        assert np.array_equal(np.sort(buffer.order), np.arange(len(asked.calls)))
+        again = make_buffer(asked, gpu, buffer.order, source_of(7))
+        assert np.array_equal(timed(asked, gpu, buffer.order).start, buffer.real[:, START])
+        assert np.array_equal(again.real[:, END], buffer.real[:, END])
+        assert np.array_equal(again.links, buffer.links)
+        assert np.array_equal(again.ends, buffer.ends)
+    assert buffer.counts[moves.TAKEN] > 100
+    assert buffer.counts[moves.CUT] > 0
+    assert buffer.counts[moves.TRIED] > buffer.counts[moves.TAKEN] + buffer.counts[moves.CUT]
 
 
 def test_the_best_plan_of_the_moves_is_kept() -> None:
     asked = drawn("switch_heavy", 200, 3)
     plan = dynamic(asked, Budget())
-    desk = laid_out(asked, plan.gpu, order_of(asked, plan), source_of(0))
-    moves.begin(desk)
-    moves.improve(desk, 3000, MOVES)
-    best = timed(asked, desk.best_gpu, desk.best_order)
-    assert best.makespan_s == desk.figures[moves.BEST] < 0.9 * plan.makespan_s
+    buffer = make_buffer(asked, plan.gpu, order_of(asked, plan), source_of(0))
+    moves.begin(buffer)
+    moves.improve(buffer, 3000, MOVES)
+    best = timed(asked, buffer.best_gpu, buffer.best_order)
+    assert best.makespan_s == buffer.figures[moves.BEST] < 0.9 * plan.makespan_s
 
 
 # --- sessions --------------------------------------------------------------------------------------------------------
@@ -81,26 +80,28 @@ def test_the_best_plan_of_the_moves_is_kept() -> None:
 def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
     plan = dynamic(asked, Budget())
     order = order_of(asked, plan)
-    hall = halls.laid_out(asked, ListScheduler(asked).rank(1.0), 2 * sessions.count_of(asked, plan.gpu, order) + 99)
-    listed = halls.room(hall)
-    count = sessions.listed(hall, order, plan.gpu, listed)
-    taste = np.zeros(int(hall.kind.max()) + 2)
+    sim = session_sim.laid_out(
+        asked, ListScheduler(asked).rank(1.0), 2 * session_search.count_of(asked, plan.gpu, order) + 99
+    )
+    listed = session_sim.room(sim)
+    count = session_search.listed(sim, order, plan.gpu, listed)
+    tie_break = np.zeros(int(sim.kind.max()) + 2)
     figures = np.array([plan.makespan_s, np.inf, np.inf, 1e9])
     source = source_of(1)
     for _ in range(60):  # so warm that everything is accepted
-        count = sessions.rearrange(
-            hall, listed, halls.room(hall), count, len(listed) - 50, taste, 10.0, 1, SESSIONS, figures,
+        count = session_search.rearrange(
+            sim, listed, session_sim.room(sim), count, len(listed) - 50, tie_break, 10.0, 1, SESSIONS, figures,
             np.zeros(len(asked.calls)), np.zeros(len(asked.calls), dtype=np.int32), source,
         )  # fmt: skip
-        played = Plan(hall.gpu.copy(), hall.start.copy(), hall.start + seconds_on(asked, hall.gpu))
+        played = Plan(sim.gpu.copy(), sim.start.copy(), sim.start + seconds_on(asked, sim.gpu))
         assert check(asked, played) == []
 
 
 def test_a_list_without_sessions_is_a_plan_too() -> None:
     asked = drawn("agentic", 60, 4)
-    hall = halls.laid_out(asked, np.zeros(len(asked.calls)), 200)
-    span = halls.play(hall, halls.room(hall), 0, np.zeros(int(hall.kind.max()) + 2))
-    played = Plan(hall.gpu, hall.start, hall.start + seconds_on(asked, hall.gpu))
+    sim = session_sim.laid_out(asked, np.zeros(len(asked.calls)), 200)
+    span = session_sim.play(sim, session_sim.room(sim), 0, np.zeros(int(sim.kind.max()) + 2))
+    played = Plan(sim.gpu, sim.start, sim.start + seconds_on(asked, sim.gpu))
     assert (check(asked, played), played.makespan_s) == ([], span)
 
 

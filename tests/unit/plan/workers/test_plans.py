@@ -5,13 +5,13 @@ import pytest
 
 from gpuyard.plan.executor.executor import Executor, Rules
 from gpuyard.plan.executor.work import Remaining
-from gpuyard.plan.planner.check import check
+from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.timing import timed
 from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import read_problem
+from gpuyard.plan.planner.problem_file import read_problem
 from gpuyard.plan.planner.strategies import Budget, strategy
 from gpuyard.plan.workers.plans import assignment_of, planning_again, rest_of, work_of
 from gpuyard.testing.rehearsal import rehearse

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuyard.plan.workers.hand import Hand
+from gpuyard.plan.workers.model_host import ModelHost
 from gpuyard.plan.workers.order import Order, Question, Reply, Runtime, Verb
 from gpuyard.plan.workers.packed import pack
 
@@ -35,11 +35,11 @@ def told(runtime: Runtime, verb: Verb, question: Question | None = None, seconds
 
 def called(runtime: Runtime, *questions: Question, seconds: float = 0.0) -> list[Reply]:
     """Load, ask all, unload."""
-    hand = Hand()
-    replies = [hand.obey(told(runtime, Verb.LOAD))]
+    host = ModelHost()
+    replies = [host.obey(told(runtime, Verb.LOAD))]
     if replies[0].why is None:
-        replies += [hand.obey(told(runtime, Verb.CALL, question, seconds)) for question in questions]
-        replies.append(hand.obey(told(runtime, Verb.UNLOAD)))
+        replies += [host.obey(told(runtime, Verb.CALL, question, seconds)) for question in questions]
+        replies.append(host.obey(told(runtime, Verb.UNLOAD)))
     return [replace(reply, result=reply.result.unpack()) if reply.result else reply for reply in replies]
 
 
@@ -148,9 +148,9 @@ def test_virtual_sleeps_as_planned_and_is_off_and_fails_by_its_seed() -> None:
 
 
 def test_where_a_model_failed_is_told_once_for_each_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    hand = Hand()
+    host = ModelHost()
     broken = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Broken"})
     missing = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Nothing"})
     for runtime in (broken, missing, broken, broken):
-        assert hand.obey(told(runtime, Verb.LOAD)).why is not None
+        assert host.obey(told(runtime, Verb.LOAD)).why is not None
     assert capsys.readouterr().err.count("Traceback") == 2

@@ -34,6 +34,7 @@ from gpuyard.core.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Tas
 from gpuyard.core.engine.phases import Placed
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Position, Record
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.loop import Broken, Loop
 from gpuyard.live.control_plane.nodes import launches
 from gpuyard.live.control_plane.nodes.outputs import Outputs
@@ -53,7 +54,6 @@ from gpuyard.live.wire.rpc import (
     node_spec_of,
     outcome_of,
 )
-from gpuyard.live.wire.strict import WrongRequest
 
 CHECK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 5.0

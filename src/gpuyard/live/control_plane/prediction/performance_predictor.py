@@ -17,8 +17,8 @@ from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.refusals import WorkDoesNotFit
 from gpuyard.core.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.core.domain.workload import Forecast, Work
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.prediction.model_file import ModelFile
-from gpuyard.live.wire.strict import WrongRequest
 
 if TYPE_CHECKING:
     from gpuyard.learn.performance.model import Performance

@@ -9,6 +9,7 @@ There is no stack of middleware: the way is this one function, the same for the 
 import asyncio
 from contextlib import suppress
 
+from gpuyard.input.nearest_name import nearest
 from gpuyard.live.control_plane.access.gate import Gate
 from gpuyard.live.control_plane.access.origin import Doorplate
 from gpuyard.live.control_plane.access.store import AccessStore
@@ -27,7 +28,6 @@ from gpuyard.live.control_plane.rest.table import Methods, make_table
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.wire.dialect import is_dialect
-from gpuyard.live.wire.strict import nearest
 
 
 def make_app(yard: Yard, access: AccessStore, gate: Gate, doorplate: Doorplate, settings: ServerSettings) -> ASGIApp:

@@ -8,8 +8,8 @@ only when all is sent. That it comes at all is the business of the line it comes
 import asyncio
 from collections.abc import Iterable
 
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.rest.asgi import Receive
-from gpuyard.live.wire.strict import WrongRequest
 
 MOST = 1 << 20
 MOST_IN_A_BATCH = 64 << 20

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from gpuyard.core.domain.values import ENDED, NodeId, TaskStatus, TenantId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.who import Action, may
 from gpuyard.live.control_plane.rest.answer import Answer, say
 from gpuyard.live.control_plane.rest.call import Call, Desk
@@ -25,7 +26,6 @@ from gpuyard.live.wire.dialect import (
     dialect_spec_of,
     read_dialect_task,
 )
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import HIGH, LOW
 

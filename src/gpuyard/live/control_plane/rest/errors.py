@@ -13,6 +13,7 @@ import structlog
 
 from gpuyard.core.domain.errors import GpuyardError, StorageFull
 from gpuyard.core.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpenTasks, UnknownNode, UnknownTask
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.access.who import Denied
 from gpuyard.live.control_plane.loop import Broken
@@ -22,7 +23,6 @@ from gpuyard.live.control_plane.rest.asgi import Headers
 from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
 from gpuyard.live.wire.answers import Error, ErrorAnswer
 from gpuyard.live.wire.dialect import DialectError
-from gpuyard.live.wire.strict import WrongRequest
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
 _TOO_MANY = (QueueFull, TooManyOpenTasks)

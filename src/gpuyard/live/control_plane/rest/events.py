@@ -18,6 +18,7 @@ from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import FactsRetired
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.journal.records import Record
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.who import Action, Who, may
 from gpuyard.live.control_plane.rest.answer import EVENTS, Flow, encode
 from gpuyard.live.control_plane.rest.call import Call, Desk
@@ -25,7 +26,6 @@ from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.query import Parameter, counted
 from gpuyard.live.wire.event_answers import Fields, happened
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.tasks import parse_task_id
 
 KEEP_ALIVE_SECONDS = 15.0

@@ -1,6 +1,7 @@
 """Leases: GPUs without a process, held until they are released or their time is over. A lease is a task with no command."""
 
 from gpuyard.core.domain.values import ENDED
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.who import Action, may
 from gpuyard.live.control_plane.rest.answer import Answer, say
 from gpuyard.live.control_plane.rest.call import Call, Desk
@@ -10,7 +11,6 @@ from gpuyard.live.control_plane.rest.tasks import cancel
 from gpuyard.live.control_plane.views import TaskView
 from gpuyard.live.wire.answers import LeaseAnswer, LeaseList, lease_of_task, read_lease, task_of_lease
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import parse_task_id
 

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from gpuyard.core.domain.values import ENDED, AttemptRef, NodeId, TaskId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.rest.answer import TEXT, Answer, Flow
 from gpuyard.live.control_plane.rest.call import Call, Desk
 from gpuyard.live.control_plane.rest.lookup import SAME, find_answer, read_answer
 from gpuyard.live.control_plane.rest.query import Parameter, counted, switch, text
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
 
 _LARGEST = 2**53 - 1

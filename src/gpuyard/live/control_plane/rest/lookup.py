@@ -8,13 +8,13 @@ in the same request that would have shown or changed it.
 import msgspec
 
 from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.who import Action, forbidden, may
 from gpuyard.live.control_plane.rest.call import Call, Desk
 from gpuyard.live.control_plane.rest.errors import NotAllowed
 from gpuyard.live.control_plane.rest.query import Parameter, instant
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import parse_task_id, spoken_task_id
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from msgspec.structs import replace
 
 from gpuyard.core.domain.values import TaskStatus, TenantId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.who import Action, Who, may
 from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
 from gpuyard.live.control_plane.rest.call import Call, Desk
@@ -18,7 +19,6 @@ from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.dialect import DeviceMetrics, SystemMetrics, device_numbers
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.tasks import spoken_task_id
 
 USUAL_SAMPLES = 720

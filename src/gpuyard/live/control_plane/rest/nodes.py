@@ -6,6 +6,7 @@ from collections.abc import Callable
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import UnknownNode
 from gpuyard.core.domain.values import NodeId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encoded, say, separated
 from gpuyard.live.control_plane.rest.call import Call, Desk, Handler
 from gpuyard.live.control_plane.rest.errors import Refused
@@ -15,7 +16,6 @@ from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire.answers import MessageAnswer, NodeAnswer, StrayAnswer
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.tasks import parse_task_id, spoken_task_id
 
 MOST_SILENT_SECONDS = 1e9

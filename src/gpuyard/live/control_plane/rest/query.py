@@ -7,8 +7,9 @@ from math import isfinite
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
+from gpuyard.input.nearest_name import nearest
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.limits import LAST_SECOND
-from gpuyard.live.wire.strict import WrongRequest, nearest
 
 MOST_PARAMETERS = 100
 

@@ -14,6 +14,7 @@ from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.state import State
 from gpuyard.core.placement.shape import Shape
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.who import TABLE, Action, Reach
 from gpuyard.live.control_plane.nodes.agents import is_owner
 from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, separated
@@ -24,7 +25,6 @@ from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.scheduler import Submission, by
 from gpuyard.live.control_plane.time_slices import Turns
 from gpuyard.live.control_plane.views import TaskView
-from gpuyard.live.wire.strict import WrongRequest
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import (
     TaskRequest,

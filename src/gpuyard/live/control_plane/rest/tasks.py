@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
+from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.who import Action, Denied, visible_tenant
 from gpuyard.live.control_plane.rest.answer import Answer, say
 from gpuyard.live.control_plane.rest.call import Call, Desk, Handler
@@ -19,7 +20,6 @@ from gpuyard.live.control_plane.scheduler import Page
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.live.wire.limits import PositiveSeconds, Priority, instant_of
-from gpuyard.live.wire.strict import Strict, WrongRequest
 from gpuyard.live.wire.tasks import HIGH, LOW, spoken_task_id
 
 USUAL_LIMIT = 100

@@ -4,13 +4,13 @@ from gpuyard.core.domain.commands import SetTenant
 from gpuyard.core.domain.tenant import Budget, Tenant
 from gpuyard.core.domain.values import TaskStatus, TenantId
 from gpuyard.core.engine.state import State
+from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.who import Action, may
 from gpuyard.live.control_plane.rest.answer import Answer, say
 from gpuyard.live.control_plane.rest.call import Call, Desk
 from gpuyard.live.control_plane.rest.gpus import gpus_in
 from gpuyard.live.wire.answers import TenantAnswer, TenantList, TenantRequest, read_tenant
 from gpuyard.live.wire.limits import TenantName
-from gpuyard.live.wire.strict import Strict, WrongRequest
 
 USUAL_PERIOD_SECONDS = 30 * 86400.0
 _read_name = Strict(TenantName, what="The tenant's name").plain

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.values import TenantId
+from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.access.store import NewToken, Token, User
 from gpuyard.live.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who, forbidden
@@ -23,7 +24,6 @@ from gpuyard.live.control_plane.worker_threads import LaneFull
 from gpuyard.live.wire import answers as wire
 from gpuyard.live.wire.dialect import PERMISSIONS, ROLE_WORDS, CurrentUser, DialectLogin, LoginAnswer, read_login
 from gpuyard.live.wire.limits import Instant, Password, SystemUser, TenantName, instant_of
-from gpuyard.live.wire.strict import Strict, WrongRequest
 
 log = structlog.get_logger()
 

@@ -22,9 +22,9 @@ import structlog
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId, TenantId
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreError
-from gpuyard.live.wire.strict import WrongRequest
 
 Answer = asyncio.Future[list[TaskId] | Refusal]
 Name = tuple[TenantId, str]

@@ -34,22 +34,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.compiled.heaps import EVENT
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.compiled.world import (
     CARD,
     CELL,
-    EVENT,
     JOB,
     LINE,
     NOBODY,
     TALLY,
     World,
+    mark_busy,
+    mark_idle,
     pop_event,
     pop_ready,
     push_event,
     push_ready,
-    rest,
-    rouse,
 )
 from gpuyard.plan.planner.problem import Floats, Ints
 
@@ -74,7 +74,7 @@ class Settings(NamedTuple):
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def _begin(w: Any, call: Any, g: Any, now: float) -> None:
     """Run a call on a free group that holds its model."""
     jobs = w.jobs
@@ -99,7 +99,7 @@ def _begin(w: Any, call: Any, g: Any, now: float) -> None:
             line.soon += jobs[n].seconds
 
 
-@borrowing
+@njit_noref
 def _end(w: Any, call: Any, now: float) -> None:
     """Whoever waited for nothing else may begin."""
     for e in range(w.after_at[call], w.after_at[call + 1]):
@@ -109,7 +109,7 @@ def _end(w: Any, call: Any, now: float) -> None:
             _come(w, n, now)
 
 
-@borrowing
+@njit_noref
 def _come(w: Any, call: Any, now: float) -> None:
     """All that a call depends on has ended: it begins on the fastest that rests and holds its model, or waits."""
     if w.jobs[call].earliest > now:
@@ -132,14 +132,14 @@ def _come(w: Any, call: Any, now: float) -> None:
     if best == NOBODY:
         push_ready(w, m, call)
     else:
-        rouse(w, best)
+        mark_busy(w, best)
         _begin(w, call, best, now)
 
 
 # --- changes of models -----------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def _leave(w: Any, g: Any) -> None:
     """A single GPU no longer counts for the model it holds."""
     a = w.cards[g].hold
@@ -147,7 +147,7 @@ def _leave(w: Any, g: Any) -> None:
         w.lines[a].groups -= 1
 
 
-@borrowing
+@njit_noref
 def _send(w: Any, g: Any, b: Any, now: float) -> None:
     """A single GPU changes to a model of its own size."""
     _leave(w, g)
@@ -159,7 +159,7 @@ def _send(w: Any, g: Any, b: Any, now: float) -> None:
     push_event(w, card.free_at, g)
 
 
-@borrowing
+@njit_noref
 def _load_for_group(w: Any, g: Any, now: float) -> None:
     """A claimed GPU is free and begins to load; with the last of them the group is made."""
     card = w.cards[g]
@@ -179,7 +179,7 @@ def _load_for_group(w: Any, g: Any, now: float) -> None:
         push_event(w, lead.loaded_at, first)
 
 
-@borrowing
+@njit_noref
 def _fall_apart(w: Any, first: Any, now: float) -> None:
     """The members of a wide group that is free load for those who claim them, or rest."""
     m = w.cards[first].hold
@@ -189,12 +189,12 @@ def _fall_apart(w: Any, first: Any, now: float) -> None:
         w.cards[j].session = NOBODY
         w.cards[j].fresh = fresh
         if w.cards[j].claim == NOBODY:
-            rest(w, j)
+            mark_idle(w, j)
         else:
             _load_for_group(w, j, now)
 
 
-@borrowing
+@njit_noref
 def _best_group(w: Any, b: Any, now: float) -> Any:
     """The group that could hold a wide model soonest, counted over its members; NOBODY where all are spoken for."""
     width = w.lines[b].width
@@ -222,7 +222,7 @@ def _best_group(w: Any, b: Any, now: float) -> Any:
     return first
 
 
-@borrowing
+@njit_noref
 def _form(w: Any, b: Any, first: Any, now: float) -> None:
     """Claim a group for a wide model: members that rest load at once, the others when their call ends."""
     beyond = first + w.lines[b].width
@@ -230,7 +230,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
     for j in range(first, beyond):
         other = w.cards[j].session
         if other != NOBODY and w.cards[other].idle == 1:
-            rouse(w, other)
+            mark_busy(w, other)
             _fall_apart(w, other, now)
     w.cards[first].formed = b
     w.cards[first].waiting = w.lines[b].width
@@ -241,7 +241,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
         if w.cards[j].session != NOBODY:
             continue  # it runs a call of another wide group, which falls apart with the end of that
         if w.cards[j].idle == 1:
-            rouse(w, j)
+            mark_busy(w, j)
             _leave(w, j)
             _load_for_group(w, j, now)
         else:
@@ -251,7 +251,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
 # --- decisions -------------------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def _worth_going(w: Any, of: Settings, a: Any, b: Any) -> Any:
     """Seconds of work a group for one more that changes from a to b."""
     line = w.lines[b]
@@ -271,7 +271,7 @@ def _worth_going(w: Any, of: Settings, a: Any, b: Any) -> Any:
     return worth - of.cost * change
 
 
-@borrowing
+@njit_noref
 def _worth_waiting(w: Any, of: Settings, a: Any, single: bool) -> Any:
     """Seconds of work a group for those that hold a and rest."""
     if a == NOBODY or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
@@ -280,7 +280,7 @@ def _worth_waiting(w: Any, of: Settings, a: Any, single: bool) -> Any:
     return of.wait * (of.soon * line.soon + of.later * line.later) / line.groups
 
 
-@borrowing
+@njit_noref
 def _could_go(w: Any, of: Settings, g: Any, b: Any) -> Any:
     """Whether somebody waits or may come for b, and g, alone or as first of a group, could hold it or help to."""
     line = w.lines[b]
@@ -293,7 +293,7 @@ def _could_go(w: Any, of: Settings, g: Any, b: Any) -> Any:
     return line.width > 1 or w.may_begin[b, g]
 
 
-@borrowing
+@njit_noref
 def _change(w: Any, of: Settings, now: float) -> None:
     """GPUs that rest change to models that want them more, whoever gains most first; if one must, one does in any case."""
     must = w.tally[0].must == 1
@@ -321,10 +321,10 @@ def _change(w: Any, of: Settings, now: float) -> None:
         if w.lines[to].width > 1:
             _form(w, to, group, now)
         else:
-            rouse(w, goes)
+            mark_busy(w, goes)
             if w.cards[goes].session != NOBODY:
                 _fall_apart(w, goes, now)
-                rouse(w, goes)
+                mark_busy(w, goes)
             _send(w, goes, to, now)
         if must:
             return
@@ -333,7 +333,7 @@ def _change(w: Any, of: Settings, now: float) -> None:
 # --- from the first event to the last --------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def _free(w: Any, g: Any, now: float) -> None:
     """A GPU, or the wide group that it is the first of, has ended a call or a load."""
     cards = w.cards
@@ -346,15 +346,15 @@ def _free(w: Any, g: Any, now: float) -> None:
         _load_for_group(w, g, now)
         return
     elif cards[g].hold == NOBODY or w.lines[cards[g].hold].width > 1:
-        rest(w, g)
+        mark_idle(w, g)
         return
     if w.lines[cards[g].hold].many > 0:
         _begin(w, pop_ready(w, cards[g].hold), g, now)
     else:
-        rest(w, g)
+        mark_idle(w, g)
 
 
-@borrowing
+@njit_noref
 def _run(w: Any, of: Settings) -> None:
     """From the first event to the last."""
     now = 0.0
@@ -447,6 +447,6 @@ def decode(
         if card.free_at > 0.0:
             push_event(w, card.free_at, g)
         else:
-            rest(w, g)
+            mark_idle(w, g)
     _run(w, of)
     return gpu, start

@@ -6,7 +6,7 @@ have moved since. So what is kept here is good until any file of the folder chan
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,7 +20,7 @@ def compiled(function: F) -> F:
     return _kept(function)
 
 
-def borrowing(function: F) -> F:
+def njit_noref(function: F) -> F:
     """As `compiled`, for functions that make no columns of their own: nobody counts who holds the columns they are lent.
 
     Numba counts at every step of such a function otherwise, which takes longer than the steps.
@@ -34,8 +34,18 @@ def _kept(function: F, **how: Any) -> F:
     except RuntimeError:  # neither the folder of the source nor the user's cache can be written
         return cast("F", numba.njit(**how)(function))
     if made is not function:  # which it is where Numba is told to compile nothing
-        made._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+        file = made._cache._cache_file
+        file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+        file._load_index = partial(_index, file._load_index)
     return cast("F", made)
+
+
+def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+    """What is kept; nothing where another version kept it, with types of modules that are gone or have another name."""
+    try:
+        return load()
+    except Exception:
+        return {}
 
 
 @cache

@@ -1,6 +1,6 @@
 """Small changes to a plan, each timed only as far as it reaches: the inner loop of the search.
 
-A change (`proposals`) takes calls out and puts them in elsewhere, never before what they wait for (`desk`). What it
+A change (`proposals`) takes calls out and puts them in elsewhere, never before what they wait for (`buffer`). What it
 reaches is timed again (`retiming`), and it is taken back where the plan is too much the worse for it. Where requests have
 deadlines, those that are late come first, by priority.
 
@@ -10,9 +10,9 @@ and shrinks as the search cools down (threshold accepting; Dueck and Scheuer 199
 
 from typing import Any, Final
 
-from gpuyard.plan.planner.compiled.desk import END, GPU, POS, START, Desk, relocate, swap_tails
 from gpuyard.plan.planner.compiled.draws import patience
 from gpuyard.plan.planner.compiled.jit import compiled
+from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, POS, START, PlanBuffer, relocate, swap_tails
 from gpuyard.plan.planner.compiled.proposals import (
     AT,
     BEHIND,
@@ -36,35 +36,35 @@ LATE_COSTS: Final = 1000.0
 
 
 @compiled
-def begin(desk: Desk) -> None:
-    """The plan on the desk is the best so far, and its makespan is the scale."""
-    figures = desk.figures
-    span = span_of(desk.real, desk.ends)
+def begin(buffer: PlanBuffer) -> None:
+    """The plan on the buffer is the best so far, and its makespan is the scale."""
+    figures = buffer.figures
+    span = span_of(buffer.real, buffer.ends)
     figures[SCALE] = span
     figures[SPAN] = span
     figures[BEST] = span
-    figures[CURRENT] = cost_of(desk.real, desk.ends, span)
-    if len(desk.deadline) > 0:
+    figures[CURRENT] = cost_of(buffer.real, buffer.ends, span)
+    if len(buffer.deadline) > 0:
         figures[CURRENT] += LATE_COSTS * lateness(
-            desk.real, desk.late_at, desk.late_calls, desk.deadline, desk.late_weight, span
+            buffer.real, buffer.late_at, buffer.late_calls, buffer.deadline, buffer.late_weight, span
         )
         figures[BEST_LATE] = figures[CURRENT] // LATE_COSTS
 
 
 @compiled
-def improve(desk: Desk, rounds: int, weights: Any) -> bool:
+def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
     """Think of so many changes, try them, and keep those that are good enough. Whether the best plan is a new one.
 
     It is one function because it is the inner loop: divided, it takes two to five percent longer.
     """
-    whole, real, before, after, order = desk.whole, desk.real, desk.before, desk.after, desk.order
+    whole, real, before, after, order = buffer.whole, buffer.real, buffer.before, buffer.after, buffer.order
     links, ends, group_speed, touched, todo, undo = (
-        desk.links, desk.ends, desk.group_speed, desk.touched, desk.todo, desk.undo,
+        buffer.links, buffer.ends, buffer.group_speed, buffer.touched, buffer.todo, buffer.undo,
     )  # fmt: skip
-    log, log_real, counts, figures, source = desk.log, desk.log_real, desk.counts, desk.figures, desk.source
-    switch, dirty, run = desk.switch, desk.dirty, desk.run
-    deadline = desk.deadline
-    many_residents = desk.rules[-1]
+    log, log_real, counts, figures, source = buffer.log, buffer.log_real, buffer.counts, buffer.figures, buffer.source
+    switch, dirty, run = buffer.switch, buffer.dirty, buffer.run
+    deadline = buffer.deadline
+    many_residents = buffer.rules[-1]
     scale = figures[SCALE]
     new = False
     since_tails = 1 << 30
@@ -75,7 +75,7 @@ def improve(desk: Desk, rounds: int, weights: Any) -> bool:
         allowed = figures[WARM] * patience(source)
         limit = figures[SPAN] * (1.0 + 2.0 * allowed)
         moves = propose(
-            whole, real, before, order, links, ends, switch, desk.may_begin, todo, run, weights, limit, source
+            whole, real, before, order, links, ends, switch, buffer.may_begin, todo, run, weights, limit, source
         )  # fmt: skip
         if moves == 0 or (
             moves == 1
@@ -101,10 +101,10 @@ def improve(desk: Desk, rounds: int, weights: Any) -> bool:
             )
         counts[TRIED] += 1
         if many_residents:
-            changed, done = retime_all(desk), True
+            changed, done = retime_all(buffer), True
         else:
             changed, done = retime(
-                whole, real, before, after, order, links, desk.held_first, desk.free_first, switch, dirty, touched,
+                whole, real, before, after, order, links, buffer.held_first, buffer.free_first, switch, dirty, touched,
                 many, log, log_real, limit,
             )  # fmt: skip
         counts[TIMED] += changed
@@ -112,7 +112,9 @@ def improve(desk: Desk, rounds: int, weights: Any) -> bool:
         if done:
             cost = cost_of(real, ends, scale)
             if len(deadline) > 0:
-                cost += LATE_COSTS * lateness(real, desk.late_at, desk.late_calls, deadline, desk.late_weight, scale)
+                cost += LATE_COSTS * lateness(
+                    real, buffer.late_at, buffer.late_calls, deadline, buffer.late_weight, scale
+                )
         else:
             counts[CUT] += 1
         if done and cost <= figures[CURRENT] + allowed * 32.0 / len(ends):
@@ -127,8 +129,8 @@ def improve(desk: Desk, rounds: int, weights: Any) -> bool:
                 figures[BEST_LATE] = late
                 figures[BEST] = span
                 for i in range(len(order)):
-                    desk.best_order[i] = order[i]
-                    desk.best_gpu[i] = whole[i, GPU]
+                    buffer.best_order[i] = order[i]
+                    buffer.best_gpu[i] = whole[i, GPU]
             continue
         if moves == SWAP_TAILS:
             swap_tails(whole, real, order, links, ends, group_speed, run, touched, todo[0])

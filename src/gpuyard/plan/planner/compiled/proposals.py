@@ -5,7 +5,9 @@ Half of the time the change begins at a call that others wait for, found from th
 
 from typing import Any, Final
 
-from gpuyard.plan.planner.compiled.desk import (
+from gpuyard.plan.planner.compiled.draws import below
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
+from gpuyard.plan.planner.compiled.plan_buffer import (
     AFTER,
     BEFORE,
     EARLIEST,
@@ -26,8 +28,6 @@ from gpuyard.plan.planner.compiled.desk import (
     after_on,
     last_before,
 )
-from gpuyard.plan.planner.compiled.draws import below
-from gpuyard.plan.planner.compiled.jit import borrowing, compiled
 from gpuyard.plan.planner.problem import Flags, Floats, Ints
 
 # Columns of `todo`: which call, to which GPU, how, and beside whom or where.
@@ -83,7 +83,7 @@ def propose(
     return _tails_of_blocks(whole, links, ends, may_begin, todo, call, source)
 
 
-@borrowing
+@njit_noref
 def _critical(
     whole: Any, real: Any, before: Ints, links: Any, ends: Any, switch: Floats, steps: int, source: Any
 ) -> int:
@@ -113,7 +113,7 @@ def _critical(
     return call
 
 
-@borrowing
+@njit_noref
 def _like(whole: Any, order: Ints, call: int, reach: int, source: Any) -> Any:
     """Another call of the same model, from a place by chance on within reach; NOBODY if none is soon met."""
     place = whole[call, POS] + below(source, 2 * reach + 1) - reach
@@ -128,7 +128,7 @@ def _like(whole: Any, order: Ints, call: int, reach: int, source: Any) -> Any:
     return NOBODY
 
 
-@borrowing
+@njit_noref
 def _other_group(may_begin: Flags, model: int, than: int, source: Any) -> int:
     """Another group for a model; NOBODY if none is soon met."""
     for _ in range(8):
@@ -138,7 +138,7 @@ def _other_group(may_begin: Flags, model: int, than: int, source: Any) -> int:
     return NOBODY
 
 
-@borrowing
+@njit_noref
 def _seconds(real: Any, run: Ints, many: int) -> float:
     """How long the calls of a run take together."""
     total = 0.0
@@ -147,7 +147,7 @@ def _seconds(real: Any, run: Ints, many: int) -> float:
     return total
 
 
-@borrowing
+@njit_noref
 def _run_around(whole: Any, links: Any, call: int, back: bool, forth: bool, run: Ints) -> int:
     """The calls of the same model and group around one, in their order; up to it, or from it on."""
     first = call
@@ -167,7 +167,7 @@ def _run_around(whole: Any, links: Any, call: int, back: bool, forth: bool, run:
     return many
 
 
-@borrowing
+@njit_noref
 def _do(todo: Any, many: int, call: int, to: int, how: int, mark: int) -> int:
     todo[many, CALL] = call
     todo[many, TO] = to
@@ -176,7 +176,7 @@ def _do(todo: Any, many: int, call: int, to: int, how: int, mark: int) -> int:
     return many + 1
 
 
-@borrowing
+@njit_noref
 def _session_elsewhere(
     whole: Any, real: Any, order: Ints, links: Any, ends: Any, may_begin: Flags, todo: Any, run: Ints, call: int,
     beside_like: bool, reach: int, limit: float, source: Any,
@@ -209,7 +209,7 @@ def _session_elsewhere(
     return many
 
 
-@borrowing
+@njit_noref
 def _session_earlier(whole: Any, links: Any, todo: Any, run: Ints, call: int) -> int:
     """The session after that of a call comes before it."""
     gpu = whole[call, GPU]
@@ -225,7 +225,7 @@ def _session_earlier(whole: Any, links: Any, todo: Any, run: Ints, call: int) ->
     return many
 
 
-@borrowing
+@njit_noref
 def _tails_of_blocks(whole: Any, links: Any, ends: Any, may_begin: Flags, todo: Any, call: int, source: Any) -> int:
     """The GPUs of a call exchange all that follows with as many others, if nothing there reaches over the edge."""
     gpu, place, width = whole[call, GPU], whole[call, POS], whole[call, WIDTH]

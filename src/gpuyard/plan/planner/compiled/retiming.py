@@ -1,4 +1,4 @@
-"""Timing a plan on the desk again after a change, only as far as the change reaches; and what the plan is worth then.
+"""Timing a plan on the buffer again after a change, only as far as the change reaches; and what the plan is worth then.
 
 Only those calls are timed again whose lane or dependencies changed, and, going up the order, those whose reasons ended
 at another time: a bit for each place in the order says who is to be looked at. What is too bad is noticed on the way: a
@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.desk import (
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
+from gpuyard.plan.planner.compiled.plan_buffer import (
     AFTER,
     BEFORE,
     EARLIEST,
@@ -30,19 +31,18 @@ from gpuyard.plan.planner.compiled.desk import (
     START,
     TAIL,
     WIDTH,
-    Desk,
+    PlanBuffer,
 )
-from gpuyard.plan.planner.compiled.jit import borrowing, compiled
 from gpuyard.plan.planner.compiled.timing import starts
 from gpuyard.plan.planner.problem import Floats, Ints
 
 
-@borrowing
+@njit_noref
 def _mark(dirty: Any, place: int) -> None:
     dirty[place >> 6] |= np.uint64(1) << np.uint64(place & 63)
 
 
-@borrowing
+@njit_noref
 def _lowest_bit(bits: Any) -> int:
     """The number of the lowest bit that is set."""
     place = 0
@@ -114,20 +114,20 @@ def retime(
 
 
 @compiled
-def retime_all(desk: Desk) -> int:
+def retime_all(buffer: PlanBuffer) -> int:
     """Time everything, where GPUs hold many models: what a GPU holds depends on all that ran there before."""
-    whole, real = desk.whole, desk.real
+    whole, real = buffer.whole, buffer.real
     full = starts(
-        desk.order, whole[: len(real), GPU], real[:, HERE], whole[: len(real), MODEL], real[:, EARLIEST],
-        whole[:, BEFORE], desk.before, desk.held_first, desk.free_first, *desk.rules,
+        buffer.order, whole[: len(real), GPU], real[:, HERE], whole[: len(real), MODEL], real[:, EARLIEST],
+        whole[:, BEFORE], buffer.before, buffer.held_first, buffer.free_first, *buffer.rules,
     )  # fmt: skip
     changed = 0
     for call in range(len(full)):
         end = full[call] + real[call, HERE]
         if full[call] != real[call, START] or end != real[call, END]:
-            desk.log[changed] = call
-            desk.log_real[changed, 0] = real[call, START]
-            desk.log_real[changed, 1] = real[call, END]
+            buffer.log[changed] = call
+            buffer.log_real[changed, 0] = real[call, START]
+            buffer.log_real[changed, 1] = real[call, END]
             real[call, START] = full[call]
             real[call, END] = end
             changed += 1
@@ -168,7 +168,7 @@ def sort(whole: Any, real: Any, order: Ints) -> None:
 # --- how good it is --------------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def span_of(real: Any, ends: Any) -> float:
     """The makespan."""
     span = 0.0
@@ -178,7 +178,7 @@ def span_of(real: Any, ends: Any) -> float:
     return span
 
 
-@borrowing
+@njit_noref
 def cost_of(real: Any, ends: Any, scale: float) -> float:
     """The mean over GPUs of (end / scale)^32."""
     total = 0.0

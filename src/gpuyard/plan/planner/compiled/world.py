@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.jit import borrowing
+from gpuyard.plan.planner.compiled import heaps
+from gpuyard.plan.planner.compiled.jit import njit_noref
 
 NOBODY: Final = -1
 
@@ -36,9 +37,6 @@ LINE: Final = np.dtype([
 CELL: Final = np.dtype([("first", _i), ("many", _i)])
 """GPUs that rest. First come the single ones, by what they hold (nothing: the last) and by kind; then, a cell for each
 model, the wide groups, by their first GPU."""
-
-EVENT: Final = np.dtype([("at", _f), ("who", _i)])
-"""A GPU, or −1 − a call whose request comes."""
 
 TALLY: Final = np.dtype(
     [("events", _i), ("idle", _i), ("models", _i), ("kinds", _i), ("must", _i), ("left", _f), ("a_gpu", _f)]
@@ -72,104 +70,48 @@ class World(NamedTuple):
 # --- the clock -------------------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def push_event(w: Any, at: float, who: Any) -> None:
-    """Something happens at an instant."""
-    events = w.events
-    i = w.tally[0].events
-    w.tally[0].events = i + 1
-    while i > 0:
-        up = (i - 1) >> 1
-        if events[up].at < at or (events[up].at == at and events[up].who <= who):
-            break
-        events[i].at = events[up].at
-        events[i].who = events[up].who
-        i = up
-    events[i].at = at
-    events[i].who = who
+    """Something happens at an instant: to a GPU, or to −1 − a call whose request comes."""
+    many = w.tally[0].events
+    w.tally[0].events = many + 1
+    heaps.push_event(w.events, many, at, who)
 
 
-@borrowing
+@njit_noref
 def pop_event(w: Any) -> tuple[float, Any]:
     """What happens next, and when."""
-    events = w.events
-    first_at, first_who = events[0].at, events[0].who
-    n = w.tally[0].events - 1
-    w.tally[0].events = n
-    at, who = events[n].at, events[n].who
-    i = 0
-    while True:
-        c = 2 * i + 1
-        if c >= n:
-            break
-        if c + 1 < n and (
-            events[c + 1].at < events[c].at or (events[c + 1].at == events[c].at and events[c + 1].who < events[c].who)
-        ):
-            c += 1
-        if at < events[c].at or (at == events[c].at and who <= events[c].who):
-            break
-        events[i].at = events[c].at
-        events[i].who = events[c].who
-        i = c
-    events[i].at = at
-    events[i].who = who
-    return first_at, first_who
+    many = w.tally[0].events
+    w.tally[0].events = many - 1
+    return heaps.pop_event(w.events, many)
 
 
 # --- who waits -------------------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def push_ready(w: Any, m: Any, call: Any) -> None:
     """A call waits in the line of its model."""
-    heap, jobs, line = w.heap, w.jobs, w.lines[m]
-    i = line.many
-    line.many = i + 1
-    line.ready += jobs[call].seconds
-    key = jobs[call].key
-    while i > 0:
-        up = (i - 1) >> 1
-        other = heap[line.at + up]
-        if jobs[other].key < key or (jobs[other].key == key and other < call):
-            break
-        heap[line.at + i] = other
-        i = up
-    heap[line.at + i] = call
+    line = w.lines[m]
+    heaps.push_call(w.heap, line.at, line.many, w.jobs.key, call, True)
+    line.many += 1
+    line.ready += w.jobs[call].seconds
 
 
-@borrowing
+@njit_noref
 def pop_ready(w: Any, m: Any) -> Any:
     """The most urgent call of a line, which waits no longer."""
-    heap, jobs, line = w.heap, w.jobs, w.lines[m]
-    n = line.many - 1
-    line.many = n
-    first = np.int64(heap[line.at])
-    line.ready -= jobs[first].seconds
-    call = heap[line.at + n]
-    key = jobs[call].key
-    i = 0
-    while True:
-        c = 2 * i + 1
-        if c >= n:
-            break
-        a = heap[line.at + c]
-        if c + 1 < n:
-            b = heap[line.at + c + 1]
-            if jobs[b].key < jobs[a].key or (jobs[b].key == jobs[a].key and b < a):
-                c += 1
-                a = b
-        if key < jobs[a].key or (key == jobs[a].key and call < a):
-            break
-        heap[line.at + i] = a
-        i = c
-    heap[line.at + i] = call
+    line = w.lines[m]
+    first = np.int64(heaps.pop_call(w.heap, line.at, line.many, w.jobs.key, True))
+    line.many -= 1
+    line.ready -= w.jobs[first].seconds
     return first
 
 
 # --- who rests -------------------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def _cell(w: Any, g: Any) -> Any:
     hold = w.cards[g].hold
     models, kinds = w.tally[0].models, w.tally[0].kinds
@@ -180,8 +122,8 @@ def _cell(w: Any, g: Any) -> Any:
     return w.cells[hold * kinds + w.cards[g].kind]
 
 
-@borrowing
-def rest(w: Any, g: Any) -> None:
+@njit_noref
+def mark_idle(w: Any, g: Any) -> None:
     """A GPU, or the wide group it is the first of, has nothing to do."""
     cards, cell = w.cards, _cell(w, g)
     cards[g].idle = 1
@@ -194,8 +136,8 @@ def rest(w: Any, g: Any) -> None:
     w.tally[0].idle += 1
 
 
-@borrowing
-def rouse(w: Any, g: Any) -> None:
+@njit_noref
+def mark_busy(w: Any, g: Any) -> None:
     """It has something to do again."""
     cards, cell = w.cards, _cell(w, g)
     after, before = cards[g].next, cards[g].prev

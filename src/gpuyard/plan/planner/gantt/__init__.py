@@ -2,6 +2,6 @@
 
     bars (what is to be seen) ─► page (HTML: zoom, and hover for what a bar is) or figure (matplotlib: PNG, SVG)
 
-Models by colour, switches hatched, what is left blank is idle time. A line follows the critical path: from the last end
+Models by color, switches hatched, what is left blank is idle time. A line follows the critical path: from the last end
 back to what each call waited for. A broken line stands where no plan can end before.
 """

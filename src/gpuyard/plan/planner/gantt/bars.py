@@ -2,7 +2,7 @@
 
 A plan has a bar for each call and each switch on each GPU it needs. Where that is too much to draw, calls of one model
 that follow each other become one bar (a *session*); where even those are too many, bars that begin within one `tick` of
-their lane become one, of the longest's colour. The tick is doubled until few enough are left: at the scale of the whole
+their lane become one, of the longest's color. The tick is doubled until few enough are left: at the scale of the whole
 picture nothing changes, as a tick is less than a dot.
 """
 

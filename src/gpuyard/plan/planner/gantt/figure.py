@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gpuyard.plan.planner.gantt.bars import Bars, Panel, Picture
-from gpuyard.plan.planner.gantt.colours import colour, lighter
+from gpuyard.plan.planner.gantt.colors import color, lighter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def _rectangles(axes: "Axes", picture: Picture, bars: Bars, lanes: int) -> None:
         for level in np.unique(bars.level):
             which = (bars.model == model) & ~bars.switch & (bars.level == level)
             axes.add_collection(
-                PolyCollection(corners[which], facecolors=lighter(colour(model), int(level)), linewidths=0)
+                PolyCollection(corners[which], facecolors=lighter(color(model), int(level)), linewidths=0)
             )
     if bars.switch.any():
         switches = Path.make_compound_path_from_polys(corners[bars.switch])
@@ -75,7 +75,7 @@ def _legend(picture: Picture) -> list[Any]:
     from matplotlib.patches import Patch
 
     models = picture.problem.models
-    names: list[Any] = [Patch(facecolor=colour(i), label=m.name) for i, m in enumerate(models[:MOST_NAMED])]
+    names: list[Any] = [Patch(facecolor=color(i), label=m.name) for i, m in enumerate(models[:MOST_NAMED])]
     if len(models) > MOST_NAMED:
         names.append(Patch(facecolor="none", label=f"and {len(models) - MOST_NAMED} more models"))
     names += [

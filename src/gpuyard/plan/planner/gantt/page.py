@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.plan.planner.gantt.bars import Bars, Panel, Picture
-from gpuyard.plan.planner.gantt.colours import colour
+from gpuyard.plan.planner.gantt.colors import color
 
 TICKS: Final = 1_000_000
 """Instants are whole numbers of this part of the picture's width: short to write."""
@@ -28,7 +28,7 @@ def _said(picture: Picture) -> dict[str, Any]:
         "until": picture.until,
         "bound": picture.lower_bound_s,
         "gpus": [f"{g.id} {g.type}".strip() for g in problem.gpus],
-        "models": [{"name": m.name, "colour": colour(i)} for i, m in enumerate(problem.models)],
+        "models": [{"name": m.name, "color": color(i)} for i, m in enumerate(problem.models)],
         "workflows": [w.nodes for w in problem.workflows] if named else [],
         "requests": problem.requests.ids if named else [],
         "workflow": problem.requests.workflow.tolist() if named else [],
@@ -106,7 +106,7 @@ function name_it(text, paint) {
   span.append(box, text);
   document.getElementById("names").append(span);
 }
-for (const model of said.models) name_it(model.name, { background: model.colour });
+for (const model of said.models) name_it(model.name, { background: model.color });
 name_it("loading a model", { background: "repeating-linear-gradient(135deg, #fff 0 3px, #666 3px 4px)" });
 name_it("idle", { background: "#f2f2f2" });
 name_it("critical path", { height: "0", borderWidth: "2px 0 0", borderColor: "#000", verticalAlign: "middle" });
@@ -154,7 +154,7 @@ function bars(pen, panel, x, scale) {
     if (begin > view.to || begin + length < view.from) continue;
     const left = x(begin), wide = length * scale;
     pen.globalAlpha = panel.level.length && !panel.switch[i] ? Math.pow(0.6, panel.level[i]) : 1;
-    pen.fillStyle = panel.switch[i] ? hatch : said.models[panel.model[i]].colour;
+    pen.fillStyle = panel.switch[i] ? hatch : said.models[panel.model[i]].color;
     pen.fillRect(left, panel.gpu[i] * lane + gap, Math.max(wide > 3 && !panel.switch[i] ? wide - 0.6 : wide, 0.4), lane - 2 * gap);
   }
   pen.globalAlpha = 1;

@@ -1,7 +1,7 @@
 """`batch`: all calls of one model on one level together, one after another on one group of GPUs.
 
-As the design document (001) has it: batches go by level, of one level those with most work first; each goes to the group
-that is free and has the model soonest. The model is loaded as soon as the group is free (the document's preloading), and
+Batches go by level, of one level those with most work first; each goes to the group
+that is free and has the model soonest. The model is loaded as soon as the group is free, and
 each call begins when the one before it and all it depends on have ended.
 
 Few changes of models, and no more GPUs at work than there are batches on a level: good on few GPUs only.
@@ -17,7 +17,7 @@ from gpuyard.plan.planner.strategies.residents import by_the_rules
 
 
 def batch(problem: Problem, _: Budget) -> Plan:
-    """The plan of the document. There is no chance in it."""
+    """One pass over the batches, without chance."""
     calls = problem.calls
     available, holds = problem.free_first.copy(), problem.held_first.copy()
     gpu, start, end = np.zeros(len(calls), dtype=np.int32), np.zeros(len(calls)), np.zeros(len(calls))

@@ -1,6 +1,6 @@
 """`dynamic`: one call after another, each on the group of GPUs where it is done soonest, a little away from busy ones.
 
-As the design document (001) has it: calls go by topological level, in an order by chance within a level; the score of a
+Calls go by topological level, in an order by chance within a level; the score of a
 group is when the call would be done there + 0.1 × how long the group has been busy, loading included. A group is free
 when the last of its GPUs is, changes as long as the slowest of them, and is as busy as their mean. The model is changed
 when the call could begin, not before.
@@ -23,7 +23,7 @@ WEIGHT: Final = 0.1
 
 
 def dynamic(problem: Problem, budget: Budget) -> Plan:
-    """The plan of the document; the seed of the budget is the order within levels."""
+    """One pass over the calls; the seed of the budget is the order within levels."""
     from gpuyard.plan.planner.compiled.dynamic import place_all
 
     calls = problem.calls

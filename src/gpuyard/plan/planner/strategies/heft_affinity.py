@@ -2,13 +2,16 @@
 
 A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
 much that takes, how far it looks ahead and which call goes first are settings (`compiled/decoding.py`). No settings
-are the best for every problem, and a schedule takes about a microsecond a call, so all of `PORTFOLIO` are tried. Very
+are the best for every problem, and a schedule takes about a microsecond a call, so all of
+`portfolio.csv` are tried; they were chosen as `benchmarks/choose_portfolio.py` does. Very
 large problems get the first few of them only.
 
 Good at any size, alone where problems are so large that no search gets anywhere, and as the start of searches. The seed
 does nothing here; `rounds` is how many settings are tried.
 """
 
+import csv
+from importlib.resources import files
 from typing import Final
 
 from gpuyard.plan.planner.compiled.decoding import Settings
@@ -18,41 +21,19 @@ from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import Budget
 
-PORTFOLIO: Final = (
-    Settings(2.0, 1.5, 0.0, 0.03, 16.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.5),
-    Settings(0.0, 1.0, 0.0, 0.03, 8.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.5, backwards=True),
-    Settings(1.0, 0.5, 0.0, 1.0, 2.0, 0.0, 0.5, 0.0, 0.3, 0.5, 0.0),
-    Settings(1.0, 2.0, 0.5, 0.3, 16.0, 2.0, 0.5, 1.0, 0.0, 0.0, 1.0, backwards=True),
-    Settings(2.0, 1.5, 1.0, 0.3, 8.0, 1.0, 0.5, 1.0, 0.0, 0.0, 0.0),
-    Settings(0.25, 0.5, 1.0, 0.0, 4.0, 2.0, 0.5, 2.0, 0.0, 0.0, 1.0, backwards=True),
-    Settings(0.5, 2.0, 0.5, 1.0, 1.0, 0.0, 0.5, 2.0, 0.0, 0.0, 1.0, backwards=True),
-    Settings(2.0, 0.5, 0.5, 0.0, 16.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0),
-    Settings(2.0, 0.5, 0.5, 1.0, 4.0, 0.5, 0.5, 0.5, 0.0, 0.0, 0.5, backwards=True),
-    Settings(0.25, 0.5, 0.5, 0.0, 1.0, 1.0, 0.5, 2.0, 0.0, 0.5, 1.0, backwards=True),
-    Settings(1.0, 1.5, 0.0, 0.3, 8.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.5, backwards=True),
-    Settings(0.25, 1.5, 0.0, 0.03, 16.0, 0.5, 0.5, 1.0, 0.0, 0.0, 0.0, backwards=True),
-    Settings(1.0, 1.0, 0.5, 0.0, 2.0, 2.0, 0.5, 0.0, 0.0, 0.0, 0.5),
-    Settings(1.0, 1.5, 0.5, 0.1, 1.0, 1.0, 0.8, 2.0, 0.0, 0.0, 1.0, backwards=True),
-    Settings(1.0, 2.0, 1.0, 0.3, 4.0, 0.5, 0.5, 0.5, 0.0, 0.5, 0.0),
-    Settings(2.0, 2.0, 0.0, 0.3, 2.0, 2.0, 0.5, 0.5, 0.0, 0.5, 0.0),
-    Settings(0.5, 0.5, 0.5, 0.3, 1.0, 0.0, 0.8, 0.5, 0.0, 0.0, 0.5),
-    Settings(0.0, 0.5, 1.0, 0.03, 8.0, 0.0, 1.0, 0.5, 0.7, 0.0, 1.0),
-    Settings(2.0, 0.5, 0.5, 0.0, 16.0, 0.5, 1.0, 0.5, 0.0, 0.0, 1.0),
-    Settings(2.0, 1.0, 0.0, 0.1, 8.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0, backwards=True),
-    Settings(2.0, 0.5, 0.0, 0.03, 8.0, 2.0, 1.0, 2.0, 0.3, 0.0, 1.0, backwards=True),
-    Settings(0.0, 1.0, 0.0, 0.03, 8.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.5),
-    Settings(2.0, 0.5, 0.0, 0.1, 4.0, 0.5, 0.5, 2.0, 0.7, 0.5, 1.0, backwards=True),
-    Settings(2.0, 1.5, 1.0, 0.0, 1.0, 0.0, 0.8, 2.0, 0.0, 0.0, 1.0, backwards=True),
-    Settings(0.5, 1.5, 1.0, 1.0, 8.0, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0),
-    Settings(1.0, 2.0, 0.5, 1.0, 8.0, 1.0, 0.5, 0.0, 0.7, 0.0, 0.0),
-    Settings(2.0, 1.5, 1.0, 0.0, 16.0, 2.0, 1.0, 0.5, 0.0, 0.0, 0.0),
-    Settings(0.5, 1.0, 1.0, 0.0, 8.0, 0.5, 0.5, 1.0, 0.0, 0.5, 0.5, backwards=True),
-    Settings(2.0, 2.0, 1.0, 0.3, 2.0, 2.0, 0.8, 2.0, 0.0, 0.0, 0.0, backwards=True),
-    Settings(0.0, 1.5, 0.5, 0.0, 4.0, 2.0, 0.8, 0.5, 0.7, 0.5, 1.0),
-    Settings(0.5, 1.5, 0.5, 0.3, 4.0, 0.0, 0.5, 2.0, 0.0, 0.0, 0.5, backwards=True),
-    Settings(1.0, 0.5, 0.5, 0.3, 1.0, 0.0, 0.5, 0.0, 0.3, 0.0, 0.5),
-)
-"""Each one the best addition to those before it, over problems of all families and many sizes."""
+WEIGHTS: Final = Settings._fields[:-1]
+
+
+def _portfolio() -> tuple[Settings, ...]:
+    """The rows of `portfolio.csv`, which is a part of this module as its text is."""
+    rows = csv.DictReader(files(__package__).joinpath("portfolio.csv").read_text("utf-8").splitlines())
+    return tuple(
+        Settings(**{name: float(row[name]) for name in WEIGHTS}, backwards=row["backwards"] == "yes") for row in rows
+    )
+
+
+PORTFOLIO: Final = _portfolio()
+"""The settings that are tried, each the best addition to those before it over problems of all families and many sizes."""
 
 MOST_CALLS: Final = 8_000_000
 """So many calls are scheduled in all, though every call twice at least."""

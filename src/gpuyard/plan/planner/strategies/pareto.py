@@ -21,7 +21,7 @@ import numpy as np
 
 from gpuyard.plan.planner.compiled.keys import lifted, weighed
 from gpuyard.plan.planner.compiled.timing import ranks, timed
-from gpuyard.plan.planner.energy import eased, power_of
+from gpuyard.plan.planner.energy import power_of, with_power_levels
 from gpuyard.plan.planner.front import Front, Point, front, point
 from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
@@ -96,7 +96,7 @@ class _Farm:
         gpu, key = np.split(genes[:-1], 2)
         plan = timed(self.problem, gpu.astype(np.int32), self._order(key))
         if self._has_levels and self._power is not None:
-            plan = eased(self.problem, plan, self._power, float(genes[-1]))
+            plan = with_power_levels(self.problem, plan, self._power, float(genes[-1]))
         grown = point(self.problem, plan, self._power)
         self._keep(grown)
         return grown.objectives

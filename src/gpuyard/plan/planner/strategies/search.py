@@ -4,7 +4,7 @@ Three searches, each beginning with the best plan so far, each asking another qu
 
     lists      which settings, and which calls first?   changes the settings of the list scheduler and nudges requests and
                nodes of workflows to and fro; good for the large outlines and for large problems
-    sessions   which GPU holds which model when?        changes the list of sessions (`compiled/sessions.py`); good where
+    sessions   which GPU holds which model when?        changes the list of sessions (`compiled/session_search.py`); good where
                loading takes as long as calling. Given up soon where it gets nowhere
     moves      which call where, before which?          changes the plan call by call and session by session, timing
                only what changes (`compiled/moves.py`); good for the last percent and for the tail
@@ -23,12 +23,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled import hall as halls
-from gpuyard.plan.planner.compiled import moves, sessions
+from gpuyard.plan.planner.compiled import moves, session_search, session_sim
 from gpuyard.plan.planner.compiled.decoding import Settings
-from gpuyard.plan.planner.compiled.desk import laid_out
 from gpuyard.plan.planner.compiled.draws import below, patience, source_of
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
+from gpuyard.plan.planner.compiled.plan_buffer import make_buffer
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
@@ -221,33 +220,33 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
     """From the sessions of the best plan on; nothing more where that is not near it after a quarter of the turn."""
     rank = ListScheduler(problem).rank(1.0)
     plan, order = best.plan, order_of(problem, best.plan)
-    count = sessions.count_of(problem, plan.gpu, order)
+    count = session_search.count_of(problem, plan.gpu, order)
     most = 2 * count + 4 * len(problem.gpus) + 64
-    hall = halls.laid_out(problem, rank, most)
-    listed = halls.room(hall)
-    trial = halls.room(hall)
-    count = sessions.listed(hall, order, plan.gpu, listed)
-    taste = np.zeros(int(hall.kind.max(initial=0)) + 2)
-    taste[-1] = 4.0
-    figures = sessions.first_figures(hall, listed, count, taste, plan.makespan_s)
-    best_start, best_gpu = hall.start.copy(), hall.gpu.copy()
-    known = figures[sessions.BEST]
+    sim = session_sim.laid_out(problem, rank, most)
+    listed = session_sim.room(sim)
+    trial = session_sim.room(sim)
+    count = session_search.listed(sim, order, plan.gpu, listed)
+    tie_break = np.zeros(int(sim.kind.max(initial=0)) + 2)
+    tie_break[-1] = 4.0
+    figures = session_search.first_figures(sim, listed, count, tie_break, plan.makespan_s)
+    best_start, best_gpu = sim.start.copy(), sim.gpu.copy()
+    known = figures[session_search.BEST]
 
     def rearranged(count: int, rounds: int) -> int:
-        return sessions.rearrange(
-            hall, listed, trial, count, most, taste, 0.3 * float(rank.max()), rounds, SESSIONS, figures,
+        return session_search.rearrange(
+            sim, listed, trial, count, most, tie_break, 0.3 * float(rank.max()), rounds, SESSIONS, figures,
             best_start, best_gpu, source,
         )  # fmt: skip
 
     rearranged(count, 0)  # even without time it is compiled, so that the next one does not wait
     for at in clock.until(SESSIONS_UNTIL):
         part = (at - LISTS_UNTIL) / (SESSIONS_UNTIL - LISTS_UNTIL)
-        if part > 0.3 and figures[sessions.BEST] > 1.02 * plan.makespan_s:
+        if part > 0.3 and figures[session_search.BEST] > 1.02 * plan.makespan_s:
             return
-        figures[sessions.WARM] = _cooled(1e-3, part)
+        figures[session_search.WARM] = _cooled(1e-3, part)
         count = rearranged(count, 2)
-        if figures[sessions.BEST] < min(known, best.worth.makespan_s):
-            known = figures[sessions.BEST]
+        if figures[session_search.BEST] < min(known, best.worth.makespan_s):
+            known = figures[session_search.BEST]
             best.offer(Plan(best_gpu.copy(), best_start.copy(), best_start + seconds_on(problem, best_gpu)))
 
 
@@ -257,12 +256,12 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
 def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
     """From the best plan on."""
     plan = best.plan
-    desk = laid_out(problem, plan.gpu, order_of(problem, plan), source)
-    moves.begin(desk)
-    moves.improve(desk, 0, MOVES)  # even without time it is compiled, so that the next one does not wait
+    buffer = make_buffer(problem, plan.gpu, order_of(problem, plan), source)
+    moves.begin(buffer)
+    moves.improve(buffer, 0, MOVES)  # even without time it is compiled, so that the next one does not wait
     begun: float | None = None
     for at in clock.until(1.0):
         begun = at if begun is None else begun
-        desk.figures[moves.WARM] = _cooled(3e-5, (at - begun) / (1.0 - begun))
-        if moves.improve(desk, 100, MOVES):
-            best.offer(timed(problem, desk.best_gpu, desk.best_order))
+        buffer.figures[moves.WARM] = _cooled(3e-5, (at - begun) / (1.0 - begun))
+        if moves.improve(buffer, 100, MOVES):
+            best.offer(timed(problem, buffer.best_gpu, buffer.best_order))

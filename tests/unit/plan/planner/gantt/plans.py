@@ -5,7 +5,7 @@ import numpy as np
 
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.read import read_problem
+from gpuyard.plan.planner.problem_file import read_problem
 
 
 def two_step_problem(requests: int, gpus: int = 2, *, wide: bool = False) -> Problem:

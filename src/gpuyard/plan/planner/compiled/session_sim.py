@@ -1,4 +1,4 @@
-"""The hall in which a list of sessions is played through in time: which GPU holds which model when, and calls what.
+"""A list of sessions is simulated in time: which GPU holds which model when, and calls what.
 
 A *session* is a stretch of time in which a group of GPUs holds one model and runs calls of it. A list of
 
@@ -19,13 +19,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.compiled.heaps import EVENT, pop_call, pop_event, push_call, push_event
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 NOBODY: Final = -1
 # Columns of a list of sessions.
 MODEL, GPU, QUOTA = range(3)
-# Columns of `now`, a row a session, while the hall is played through.
+# Columns of `now`, a row a session, while the sim is played through.
 LEFT, HERE, STATE, CALL, NEXT = range(5)
 # States of a session.
 COMING, OPEN, RUNNING, WAITING, OVER = range(5)
@@ -37,7 +38,7 @@ BEGIN, END, TURN = range(3)
 BEGUN, UNTIL = range(2)
 
 
-class Hall(NamedTuple):
+class SessionSim(NamedTuple):
     """What is played, and the room to play it in."""
 
     model: Ints
@@ -65,14 +66,13 @@ class Hall(NamedTuple):
     lists: Ints
     free: Floats
     held: Ints
-    event_at: Floats
-    event_who: Ints
+    events: Any
     stack: Ints
     start: Floats
     gpu: Ints
 
 
-def laid_out(problem: Problem, rank: Floats, most: int) -> Hall:
+def laid_out(problem: Problem, rank: Floats, most: int) -> SessionSim:
     """Room for lists of at most so many sessions; calls with a higher rank go first."""
     calls = problem.calls
     count, models, gpus = len(calls), len(problem.models), len(problem.gpus)
@@ -84,105 +84,71 @@ def laid_out(problem: Problem, rank: Floats, most: int) -> Hall:
     def ints(*shape: int) -> Any:
         return np.zeros(shape, dtype=np.int32)
 
-    return Hall(
+    return SessionSim(
         calls.model, calls.seconds, calls.earliest_s, calls.before_at, calls.after_at, calls.after,
         problem.width, problem.switch, problem.may_begin, problem.group_speed, problem.held_first, problem.free_first,
         rank, kind.astype(np.int32), np.concatenate(([0], np.cumsum(total))).astype(np.int32),
         ints(count), np.zeros(count), ints(count), ints(models, 4), ints(cards, 5), np.zeros((cards, 2)),
         ints(gpus, 3), ints(most * int(problem.width.max())), np.zeros(gpus), ints(gpus),
-        np.zeros(4 * cards + 2 * count), ints(4 * cards + 2 * count), ints(4 * cards + count), np.zeros(count), ints(count),
+        np.zeros(4 * cards + 2 * count, dtype=EVENT), ints(4 * cards + count), np.zeros(count), ints(count),
     )  # fmt: skip
 
 
-def room(hall: Hall) -> Any:
+def room(sim: SessionSim) -> Any:
     """Room for a list of sessions, and for those that are opened at the end."""
-    return np.zeros((len(hall.now), 3), dtype=np.int32)
+    return np.zeros((len(sim.now), 3), dtype=np.int32)
 
 
-# --- the clock, and who is ready -------------------------------------------------------------------------------------
+# --- what numbers stand for ------------------------------------------------------------------------------------------
+#
+# An entry of the stack is a session by its number, or below 0 a GPU, or below those a call. An event is a session by its
+# number, or below 0 a call, or from `cards` on the end of the wait of a session.
 
 
-@borrowing
-def _push_event(event_at: Floats, event_who: Ints, many: int, at: float, who: int) -> int:
-    i = many
-    while i > 0:
-        up = (i - 1) >> 1
-        if event_at[up] < at or (event_at[up] == at and event_who[up] <= who):
-            break
-        event_at[i] = event_at[up]
-        event_who[i] = event_who[up]
-        i = up
-    event_at[i] = at
-    event_who[i] = who
-    return many + 1
+@njit_noref
+def _next_session_of(gpu: int) -> int:
+    """Entry of the stack: a GPU goes on to its next session. Its own inverse."""
+    return -1 - gpu
 
 
-@borrowing
-def _pop_event(event_at: Floats, event_who: Ints, many: int) -> int:
-    many -= 1
-    at, who = event_at[many], event_who[many]
-    i = 0
-    while True:
-        down = 2 * i + 1
-        if down >= many:
-            break
-        if down + 1 < many and (
-            event_at[down + 1] < event_at[down]
-            or (event_at[down + 1] == event_at[down] and event_who[down + 1] < event_who[down])
-        ):
-            down += 1
-        if at < event_at[down] or (at == event_at[down] and who <= event_who[down]):
-            break
-        event_at[i] = event_at[down]
-        event_who[i] = event_who[down]
-        i = down
-    event_at[i] = at
-    event_who[i] = who
-    return many
+@njit_noref
+def _ready(gpus: int, call: int) -> int:
+    """Entry of the stack: a call is ready. Its own inverse."""
+    return -1 - gpus - call
 
 
-@borrowing
-def _push_ready(heap: Ints, key: Floats, base: int, many: int, call: int) -> None:
-    i = many
-    while i > 0:
-        up = (i - 1) >> 1
-        if key[heap[base + up]] >= key[call]:
-            break
-        heap[base + i] = heap[base + up]
-        i = up
-    heap[base + i] = call
+@njit_noref
+def _is_ready_call(gpus: int, entry: int) -> Any:
+    return entry < -gpus
 
 
-@borrowing
-def _pop_ready(heap: Ints, key: Floats, base: int, many: int) -> Any:
-    top = heap[base]
-    many -= 1
-    call = heap[base + many]
-    i = 0
-    while True:
-        down = 2 * i + 1
-        if down >= many:
-            break
-        if down + 1 < many and key[heap[base + down + 1]] > key[heap[base + down]]:
-            down += 1
-        if key[call] >= key[heap[base + down]]:
-            break
-        heap[base + i] = heap[base + down]
-        i = down
-    heap[base + i] = call
-    return top
+@njit_noref
+def _arrival(call: int) -> int:
+    """Event: the request of a call comes. Its own inverse."""
+    return -1 - call
+
+
+@njit_noref
+def _end_of_wait(cards: int, session: int) -> int:
+    """Event: a session has waited long enough."""
+    return cards + session
+
+
+@njit_noref
+def _session_that_waited(cards: int, event: int) -> int:
+    return event - cards
 
 
 # --- playing a list through ------------------------------------------------------------------------------------------
 
 
-@borrowing
-def _lay_out(hall: Hall, sessions: Any, count: int) -> int:
+@njit_noref
+def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
     """Everybody before the first call, and the list of every GPU. How many calls are in no session."""
-    card, line, now, lists, width, line_at = hall.list_at, hall.line, hall.now, hall.lists, hall.width, hall.line_at
-    for g in range(len(hall.free)):
-        hall.free[g] = hall.free_first[g]
-        hall.held[g] = hall.held_first[g]
+    card, line, now, lists, width, line_at = sim.list_at, sim.line, sim.now, sim.lists, sim.width, sim.line_at
+    for g in range(len(sim.free)):
+        sim.free[g] = sim.free_first[g]
+        sim.held[g] = sim.held_first[g]
         card[g, BEGIN] = 0
         card[g, END] = 0
         card[g, TURN] = -1
@@ -197,11 +163,11 @@ def _lay_out(hall: Hall, sessions: Any, count: int) -> int:
         line[m, POOL] -= now[s, LEFT]
         now[s, HERE] = 0
         now[s, STATE] = COMING
-        hall.when[s, BEGUN] = np.inf
+        sim.when[s, BEGUN] = np.inf
         for g in range(sessions[s, GPU], sessions[s, GPU] + width[m]):
             card[g, END] += 1
     total = 0
-    for g in range(len(hall.free)):
+    for g in range(len(sim.free)):
         card[g, BEGIN] = total
         total += card[g, END]
         card[g, END] = card[g, BEGIN]
@@ -215,7 +181,7 @@ def _lay_out(hall: Hall, sessions: Any, count: int) -> int:
     return pool
 
 
-@borrowing
+@njit_noref
 def _loaded_at(free: Floats, held: Ints, switch: Floats, m: int, first: int, width: int, at: float) -> float:
     """When a group has a model on all its GPUs, at the soonest."""
     for g in range(first, first + width):
@@ -223,7 +189,7 @@ def _loaded_at(free: Floats, held: Ints, switch: Floats, m: int, first: int, wid
     return at
 
 
-@borrowing
+@njit_noref
 def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
     """A session leaves its calls to others; how many."""
     left = now[s, LEFT]
@@ -232,7 +198,7 @@ def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
     return left
 
 
-@borrowing
+@njit_noref
 def _first_waiting(now: Any, line: Any, m: int) -> Any:
     """A session that waits for calls of a model, which waits no longer; NOBODY if there is none."""
     s = line[m, WAITS]
@@ -245,13 +211,13 @@ def _first_waiting(now: Any, line: Any, m: int) -> Any:
     return s
 
 
-@borrowing
+@njit_noref
 def _is_through(card: Any, g: int) -> Any:
     """Whether a GPU has come to the end of its list."""
     return card[g, BEGIN] + card[g, TURN] == card[g, END]
 
 
-@borrowing
+@njit_noref
 def _idle_group(
     card: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
 ) -> int:
@@ -270,7 +236,7 @@ def _idle_group(
     return where
 
 
-@borrowing
+@njit_noref
 def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> int:
     """Of the sessions that wait, the one that waits longest and whose GPU has somewhere to go; NOBODY if none has."""
     who = NOBODY
@@ -283,49 +249,50 @@ def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> in
 
 
 @compiled
-def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
-    """Play a list through; starts and GPUs of all calls are left in the hall. Returns the makespan.
+def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float:
+    """Play a list through; starts and GPUs of all calls are left in the simulation. Returns the makespan.
 
-    Who has something to do stands on the `stack`: a session by its number, a GPU g that goes on to its next session as
-    -1 - g, a call that is ready as -1 - gpus - call. When nobody has, time goes on to the next event: a call comes
-    (-1 - call), a session has loaded or its call ends (its number), it has waited long enough (`cards` + its number).
+    Who has something to do stands on the `stack`: a session, a GPU that goes on to its next session, a call that is ready.
+    When nobody has, time goes on to the next event: a call comes, a session has loaded or its call ends, it has waited long
+    enough.
     `active` counts the events after which somebody can go on for sure, which are all but the last.
     It is one function because it is the inner loop: divided along its comments it takes five to ten percent longer.
     """
     model, seconds, earliest, before_at, after_at, after = (
-        hall.model, hall.seconds, hall.earliest, hall.before_at, hall.after_at, hall.after,
+        sim.model, sim.seconds, sim.earliest, sim.before_at, sim.after_at, sim.after,
     )  # fmt: skip
     width, switch, may_begin, group_speed, line_at = (
-        hall.width, hall.switch, hall.may_begin, hall.group_speed, hall.line_at,
+        sim.width, sim.switch, sim.may_begin, sim.group_speed, sim.line_at,
     )  # fmt: skip
     waits_for, key, heap, line, now, when, card, lists = (
-        hall.waits_for, hall.key, hall.heap, hall.line, hall.now, hall.when, hall.list_at, hall.lists,
+        sim.waits_for, sim.key, sim.heap, sim.line, sim.now, sim.when, sim.list_at, sim.lists,
     )  # fmt: skip
-    free, held, event_at, event_who, stack = hall.free, hall.held, hall.event_at, hall.event_who, hall.stack
-    start, gpu = hall.start, hall.gpu
+    free, held, events, stack = sim.free, sim.held, sim.events, sim.stack
+    start, gpu = sim.start, sim.gpu
     calls, gpus, models, cards = len(model), len(free), len(width), len(now)
-    wait, least = taste[-1], max(1e-3, seconds.mean())
-    pool = _lay_out(hall, sessions, count)
-    events, active, unstarted, at, span = 0, 0, calls, 0.0, 0.0
+    wait, least = tie_break[-1], max(1e-3, seconds.mean())
+    pool = _lay_out(sim, sessions, count)
+    many, active, unstarted, at, span = 0, 0, calls, 0.0, 0.0
     for call in range(calls):
-        key[call] = hall.rank[call] + taste[hall.kind[call]]
+        key[call] = -(sim.rank[call] + tie_break[sim.kind[call]])
         waits_for[call] = before_at[call + 1] - before_at[call]
         if waits_for[call] == 0:
-            events = _push_event(event_at, event_who, events, earliest[call], -1 - call)
+            push_event(events, many, earliest[call], _arrival(call))
+            many += 1
             active += 1
     through, extra = 0, count
     pending = 0
     for g in range(gpus):  # everybody goes to the first session of its list
-        stack[pending] = -1 - g
+        stack[pending] = _next_session_of(g)
         pending += 1
     while True:
         while pending > 0:
             pending -= 1
             s = stack[pending]
-            if s < -gpus:  # a call is ready
-                call = -1 - gpus - s
+            if _is_ready_call(gpus, s):
+                call = _ready(gpus, s)
                 m = model[call]
-                _push_ready(heap, key, line_at[m], line[m, READY], call)
+                push_call(heap, line_at[m], line[m, READY], key, call, False)
                 line[m, READY] += 1
                 other = _first_waiting(now, line, m)
                 if other != NOBODY:
@@ -333,7 +300,7 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                     pending += 1
                 continue
             if s < 0:  # a GPU goes on to its next session
-                g = -1 - s
+                g = _next_session_of(s)
                 card[g, TURN] += 1
                 if _is_through(card, g):
                     through += 1
@@ -341,7 +308,7 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 s = lists[card[g, BEGIN] + card[g, TURN]]
                 m = sessions[s, MODEL]
                 if now[s, STATE] == OVER or line[m, UNSTARTED] == 0:
-                    stack[pending] = -1 - g
+                    stack[pending] = _next_session_of(g)
                     pending += 1
                     continue
                 now[s, HERE] += 1
@@ -349,13 +316,14 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                     now[s, STATE] = OPEN
                     now[s, CALL] = NOBODY
                     ready = _loaded_at(free, held, switch, m, sessions[s, GPU], width[m], at)
-                    events = _push_event(event_at, event_who, events, ready, s)
+                    push_event(events, many, ready, s)
+                    many += 1
                     active += 1
                 continue
             m = sessions[s, MODEL]  # a session is open and idle
             first = sessions[s, GPU]
             if line[m, READY] > 0 and (now[s, LEFT] > 0 or line[m, POOL] > 0):
-                call = _pop_ready(heap, key, line_at[m], line[m, READY])
+                call = pop_call(heap, line_at[m], line[m, READY], key, False)
                 line[m, READY] -= 1
                 if now[s, LEFT] > 0:
                     now[s, LEFT] -= 1
@@ -374,7 +342,8 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 when[s, BEGUN] = min(when[s, BEGUN], begin)
                 now[s, STATE] = RUNNING
                 now[s, CALL] = call
-                events = _push_event(event_at, event_who, events, end, s)
+                push_event(events, many, end, s)
+                many += 1
                 active += 1
                 span = max(span, end)
                 line[m, UNSTARTED] -= 1
@@ -390,12 +359,13 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 now[s, NEXT] = line[m, WAITS]
                 line[m, WAITS] = s
                 when[s, UNTIL] = at + max(least, wait * switch[-1, m])
-                events = _push_event(event_at, event_who, events, when[s, UNTIL], cards + s)
+                push_event(events, many, when[s, UNTIL], _end_of_wait(cards, s))
+                many += 1
             else:
                 pool += _into_the_pool(now, line, s, m)
                 now[s, STATE] = OVER
                 for x in range(first, first + width[m]):
-                    stack[pending] = -1 - x
+                    stack[pending] = _next_session_of(x)
                     pending += 1
         if pool > 0 and through > 0:  # GPUs that are through with their list help out
             for m in range(models):
@@ -435,12 +405,11 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
             if pending == 0:
                 return np.inf
             continue
-        at = event_at[0]
-        who = event_who[0]
-        events = _pop_event(event_at, event_who, events)
+        at, who = pop_event(events, many)
+        many -= 1
         if who < 0:
             active -= 1
-            stack[pending] = who - gpus
+            stack[pending] = _ready(gpus, _arrival(who))
             pending += 1
         elif who < cards:
             active -= 1
@@ -453,14 +422,15 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                     waits_for[other] -= 1
                     if waits_for[other] == 0:
                         if earliest[other] > at:
-                            events = _push_event(event_at, event_who, events, earliest[other], -1 - other)
+                            push_event(events, many, earliest[other], _arrival(other))
+                            many += 1
                             active += 1
                         else:
-                            stack[pending] = -1 - gpus - other
+                            stack[pending] = _ready(gpus, other)
                             pending += 1
             now[who, STATE] = OPEN
         elif now[who - cards, STATE] == WAITING and when[who - cards, UNTIL] == at:
-            s = who - cards
+            s = _session_that_waited(cards, who)
             g, m = sessions[s, GPU], sessions[s, MODEL]
             place = card[g, BEGIN] + card[g, TURN] + 1
             if place < card[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
@@ -470,4 +440,5 @@ def play(hall: Hall, sessions: Any, count: int, taste: Floats) -> float:
                 pending += 1
             else:
                 when[s, UNTIL] = at + max(least, wait * switch[-1, m])
-                events = _push_event(event_at, event_who, events, when[s, UNTIL], who)
+                push_event(events, many, when[s, UNTIL], who)
+                many += 1

@@ -1,4 +1,4 @@
-"""A plan as it lies on the desk of the search: linked lists in which a call is taken out and put in elsewhere at once.
+"""The plan that the search works on: linked lists in which a call is taken out and put in elsewhere at once.
 
 A plan is an order of all calls and a GPU for each. The order is kept sorted by start, so "the same place in the order
 on another GPU" means the same time there. On each GPU (on each *lane* of a call: a call of a model of four GPUs has
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.compiled.timing import seconds_on, starts, switching
 from gpuyard.plan.planner.problem import Flags, Floats, Ints, Problem
 
@@ -29,7 +29,7 @@ FIRST, LAST = range(2)
 NOBODY: Final = -1
 
 
-class Desk(NamedTuple):
+class PlanBuffer(NamedTuple):
     """All that the compiled search works on."""
 
     whole: Any
@@ -65,7 +65,7 @@ class Desk(NamedTuple):
     best_order: Ints
 
 
-def laid_out(problem: Problem, gpu: Ints, order: Ints, source: Any) -> Desk:
+def make_buffer(problem: Problem, gpu: Ints, order: Ints, source: Any) -> PlanBuffer:
     """Lay out a plan to be worked on."""
     calls = problem.calls
     count, lanes = len(calls), int(problem.width[calls.model].sum())
@@ -80,7 +80,7 @@ def laid_out(problem: Problem, gpu: Ints, order: Ints, source: Any) -> Desk:
     real[:, SECONDS] = calls.seconds
     real[:, EARLIEST] = calls.earliest_s
     real[:, HERE] = seconds_on(problem, gpu)
-    made = Desk(
+    made = PlanBuffer(
         whole,
         real,
         calls.before,
@@ -123,12 +123,12 @@ def _deadlines(problem: Problem) -> tuple[Ints, Ints, Floats, Floats]:
 
 
 @compiled
-def lay(desk: Desk) -> None:
+def lay(buffer: PlanBuffer) -> None:
     """Link the lanes and time everything, by order and GPUs."""
-    whole, real, ends, links = desk.whole, desk.real, desk.ends, desk.links
+    whole, real, ends, links = buffer.whole, buffer.real, buffer.ends, buffer.links
     ends[:] = NOBODY
-    for place in range(len(desk.order)):
-        call = desk.order[place]
+    for place in range(len(buffer.order)):
+        call = buffer.order[place]
         whole[call, POS] = place
         for lane in range(whole[call, WIDTH]):
             gpu = whole[call, GPU] + lane
@@ -141,16 +141,16 @@ def lay(desk: Desk) -> None:
                 links[whole[prev, LANE] + gpu - whole[prev, GPU], NEXT] = call
             ends[gpu, LAST] = call
     full = starts(
-        desk.order,
+        buffer.order,
         whole[: len(real), GPU],
         real[:, HERE],
         whole[: len(real), MODEL],
         real[:, EARLIEST],
         whole[:, BEFORE],
-        desk.before,
-        desk.held_first,
-        desk.free_first,
-        *desk.rules,
+        buffer.before,
+        buffer.held_first,
+        buffer.free_first,
+        *buffer.rules,
     )
     real[:, START] = full
     real[:, END] = full + real[:, HERE]
@@ -159,7 +159,7 @@ def lay(desk: Desk) -> None:
 # --- changing the plan -----------------------------------------------------------------------------------------------
 
 
-@borrowing
+@njit_noref
 def _join(whole: Any, links: Any, ends: Any, gpu: int, prev: int, after: int) -> None:
     """On a GPU one call follows another; NOBODY is the beginning and the end."""
     if prev == NOBODY:
@@ -172,7 +172,7 @@ def _join(whole: Any, links: Any, ends: Any, gpu: int, prev: int, after: int) ->
         links[whole[after, LANE] + gpu - whole[after, GPU], PREV] = prev
 
 
-@borrowing
+@njit_noref
 def last_before(whole: Any, order: Ints, ends: Any, gpu: int, place: int) -> Any:
     """Who is on a GPU right before a place of the order."""
     call = ends[gpu, LAST]
@@ -188,13 +188,13 @@ def last_before(whole: Any, order: Ints, ends: Any, gpu: int, place: int) -> Any
     return call
 
 
-@borrowing
+@njit_noref
 def after_on(whole: Any, links: Any, ends: Any, gpu: int, call: int) -> Any:
     """Who follows a call on a GPU."""
     return ends[gpu, FIRST] if call == NOBODY else links[whole[call, LANE] + gpu - whole[call, GPU], NEXT]
 
 
-@borrowing
+@njit_noref
 def relocate(
     whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, ends: Any, group_speed: Floats,
     touched: Ints, many: int, call: int, to: int, place: int,

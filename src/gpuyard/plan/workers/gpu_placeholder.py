@@ -1,7 +1,7 @@
-"""A task of the yard that holds one GPU for a plan: `python -m gpuyard.plan.workers.doorkeeper SOCKET SLOT`.
+"""A task of the yard that holds one GPU for a plan: `python -m gpuyard.plan.workers.gpu_placeholder SOCKET SLOT`.
 
 It tells whoever follows the plan which GPU it was given. When the yard wants that back it sends SIGTERM, as to any task;
-the doorkeeper passes the notice on, and ends when it is told that the GPU is free, or when nobody is there any more. So
+the task passes the notice on, and ends when it is told that the GPU is free, or when nobody is there any more. So
 the yard gives the GPU to nobody before the plan's worker has left it.
 """
 

@@ -1,8 +1,8 @@
 """The search for better lists of sessions.
 
-A plan of thousands of calls has dozens or hundreds of sessions (`hall`), and most of what a plan is worth is decided by
+A plan of thousands of calls has dozens or hundreds of sessions (`session_sim`), and most of what a plan is worth is decided by
 them. The search changes the list (a few calls go from one session to another; a session moves, splits, changes places
-with another; two GPUs exchange all that follows) or the taste for the calls of one node of one workflow, plays it
+with another; two GPUs exchange all that follows) or the tie-break for the calls of one node of one workflow, plays it
 through, and keeps what is good enough, as in `moves`.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gpuyard.plan.planner.compiled.draws import below, patience
-from gpuyard.plan.planner.compiled.hall import BEGUN, GPU, MODEL, NOBODY, QUOTA, Hall, play
-from gpuyard.plan.planner.compiled.jit import borrowing, compiled
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
+from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NOBODY, QUOTA, SessionSim, play
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 # Figures of a search.
@@ -29,23 +29,23 @@ def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
     return int(changes.sum()) + 1
 
 
-def first_figures(hall: Hall, sessions: Any, count: int, taste: Floats, makespan_s: float) -> Floats:
+def first_figures(sim: SessionSim, sessions: Any, count: int, tie_break: Floats, makespan_s: float) -> Floats:
     """Play the list for the first time: scale, how good it is, the best makespan, and a place for the temperature."""
-    span = play(hall, sessions, count, taste)
-    return np.array([makespan_s, _value(hall.free, makespan_s), span, 0.0])
+    span = play(sim, sessions, count, tie_break)
+    return np.array([makespan_s, _value(sim.free, makespan_s), span, 0.0])
 
 
 @compiled
-def listed(hall: Hall, order: Ints, gpu: Ints, sessions: Any) -> int:
+def listed(sim: SessionSim, order: Ints, gpu: Ints, sessions: Any) -> int:
     """The sessions of a plan, of which the calls are given by start. Returns how many; no more are written than fit."""
-    last = np.full(len(hall.free), NOBODY, dtype=np.int32)
+    last = np.full(len(sim.free), NOBODY, dtype=np.int32)
     count = 0
     for i in range(len(order)):
         call = order[i]
-        m, first = hall.model[call], gpu[order[i]]
+        m, first = sim.model[call], gpu[order[i]]
         s = last[first]
         same = s != NOBODY and sessions[s, MODEL] == m and sessions[s, GPU] == first
-        for g in range(first, first + hall.width[m]):
+        for g in range(first, first + sim.width[m]):
             same = same and last[g] == s
         if not same:
             s = count
@@ -55,7 +55,7 @@ def listed(hall: Hall, order: Ints, gpu: Ints, sessions: Any) -> int:
             sessions[s, MODEL] = m
             sessions[s, GPU] = first
             sessions[s, QUOTA] = 0
-            for g in range(first, first + hall.width[m]):
+            for g in range(first, first + sim.width[m]):
                 last[g] = s
         sessions[s, QUOTA] += 1
     return count
@@ -75,7 +75,7 @@ def _value(free: Floats, scale: float) -> float:
     return total / len(free)
 
 
-@borrowing
+@njit_noref
 def _put(sessions: Any, count: int, place: int, model: int, gpu: int, quota: int) -> None:
     for i in range(count, place, -1):
         sessions[i, MODEL] = sessions[i - 1, MODEL]
@@ -86,7 +86,7 @@ def _put(sessions: Any, count: int, place: int, model: int, gpu: int, quota: int
     sessions[place, QUOTA] = quota
 
 
-@borrowing
+@njit_noref
 def _drop(sessions: Any, count: int, place: int) -> None:
     for i in range(place, count - 1):
         sessions[i, MODEL] = sessions[i + 1, MODEL]
@@ -94,7 +94,7 @@ def _drop(sessions: Any, count: int, place: int) -> None:
         sessions[i, QUOTA] = sessions[i + 1, QUOTA]
 
 
-@borrowing
+@njit_noref
 def _group(may_begin: Any, model: int, source: Any) -> int:
     for _ in range(16):
         g = below(source, may_begin.shape[1])
@@ -103,7 +103,7 @@ def _group(may_begin: Any, model: int, source: Any) -> int:
     return NOBODY
 
 
-@borrowing
+@njit_noref
 def _other(sessions: Any, count: int, s: int, source: Any) -> int:
     """Another session of the same model."""
     place = below(source, count)
@@ -116,7 +116,7 @@ def _other(sessions: Any, count: int, s: int, source: Any) -> int:
     return NOBODY
 
 
-@borrowing
+@njit_noref
 def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
     """A session gives all its calls, some, or a few to another one; how many sessions there are then."""
     other = _other(sessions, count, s, source)
@@ -137,7 +137,7 @@ def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
     return count
 
 
-@borrowing
+@njit_noref
 def _exchange(sessions: Any, count: int, s: int, width: Ints, may_begin: Any, other: int) -> None:
     """The GPUs of a session and as many others exchange all that follows, if nothing there reaches over an edge."""
     first, wide = sessions[s, GPU], width[sessions[s, MODEL]]
@@ -161,10 +161,10 @@ def _exchange(sessions: Any, count: int, s: int, width: Ints, may_begin: Any, ot
 
 @compiled
 def _change(
-    sessions: Any, count: int, most: int, width: Ints, may_begin: Any, taste: Floats, reach_s: float, weights: Any,
+    sessions: Any, count: int, most: int, width: Ints, may_begin: Any, tie_break: Floats, reach_s: float, weights: Any,
     source: Any,
 ) -> int:  # fmt: skip
-    """Change the list or the taste; how many sessions there are then."""
+    """Change the list or the tie-breaks; how many sessions there are then."""
     gpus = may_begin.shape[1]
     chosen = below(source, weights[-1])
     kind = 0
@@ -205,9 +205,9 @@ def _change(
     elif kind == 5:  # two blocks of GPUs exchange all that follows
         _exchange(sessions, count, s, width, may_begin, below(source, gpus - width[m] + 1))
     elif below(source, 8) > 0:
-        taste[below(source, len(taste) - 1)] += (below(source, 2001) - 1000) / 1000.0 * reach_s
+        tie_break[below(source, len(tie_break) - 1)] += (below(source, 2001) - 1000) / 1000.0 * reach_s
     else:
-        taste[-1] = 0.25 * (1 << below(source, 7))
+        tie_break[-1] = 0.25 * (1 << below(source, 7))
     return count
 
 
@@ -231,33 +231,33 @@ def _sort(sessions: Any, count: int, when: Any) -> None:
 
 @compiled
 def rearrange(
-    hall: Hall, sessions: Any, trial: Any, count: int, most: int, taste: Floats, reach_s: float, rounds: int,
+    sim: SessionSim, sessions: Any, trial: Any, count: int, most: int, tie_break: Floats, reach_s: float, rounds: int,
     weights: Any, figures: Floats, best_start: Floats, best_gpu: Ints, source: Any,
 ) -> int:  # fmt: skip
     """Change the list so many times, play it, keep what is good enough. How many sessions there are then."""
-    tasted = taste.copy()
+    trial_tie_break = tie_break.copy()
     for _ in range(rounds):
         for s in range(count):
             trial[s, MODEL] = sessions[s, MODEL]
             trial[s, GPU] = sessions[s, GPU]
             trial[s, QUOTA] = sessions[s, QUOTA]
-        tasted[:] = taste
+        trial_tie_break[:] = tie_break
         many = count
         for _ in range(1 + (below(source, 3) == 0)):
-            many = _change(trial, many, most, hall.width, hall.may_begin, tasted, reach_s, weights, source)
-        span = play(hall, trial, many, tasted)
-        cost = _value(hall.free, figures[SCALE])
-        if span < np.inf and cost <= figures[CURRENT] + figures[WARM] * patience(source) * 32.0 / len(hall.free):
+            many = _change(trial, many, most, sim.width, sim.may_begin, trial_tie_break, reach_s, weights, source)
+        span = play(sim, trial, many, trial_tie_break)
+        cost = _value(sim.free, figures[SCALE])
+        if span < np.inf and cost <= figures[CURRENT] + figures[WARM] * patience(source) * 32.0 / len(sim.free):
             figures[CURRENT] = cost
             count = many
-            _sort(trial, count, hall.when)
+            _sort(trial, count, sim.when)
             for s in range(count):
                 sessions[s, MODEL] = trial[s, MODEL]
                 sessions[s, GPU] = trial[s, GPU]
                 sessions[s, QUOTA] = trial[s, QUOTA]
-            taste[:] = tasted
+            tie_break[:] = trial_tie_break
             if span < figures[BEST]:
                 figures[BEST] = span
-                best_start[:] = hall.start
-                best_gpu[:] = hall.gpu
+                best_start[:] = sim.start
+                best_gpu[:] = sim.gpu
     return count

@@ -1,4 +1,4 @@
-"""Which colour a model has in every picture."""
+"""Which color a model has in every picture."""
 
 from colorsys import hls_to_rgb
 from typing import Final
@@ -8,7 +8,7 @@ _FIRST: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00
 _GOLDEN_ANGLE: Final = 0.381966
 
 
-def colour(model: int) -> str:
+def color(model: int) -> str:
     """Eight that everybody tells apart; from the ninth on, hues as far from each other as can be."""
     if model < len(_FIRST):
         return _FIRST[model]

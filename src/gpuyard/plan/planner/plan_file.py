@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.live.wire import strict
-from gpuyard.plan.planner.parse import parsed
+from gpuyard.input import strict
+from gpuyard.input.document import parse
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 
@@ -99,7 +99,7 @@ def _is_a_plan(said: object) -> None:
 
 def _careful(text: bytes) -> WrittenPlan:
     """To say what is wrong."""
-    said = parsed(text)
+    said = parse(text).value
     if isinstance(said, dict) and "format" in said:
         _is_a_plan(said["format"])
     try:

@@ -1,4 +1,4 @@
-"""Files of problems: `planner-instance/1` as JSON, and what users of the design document (001) have, as YAML or JSON.
+"""Files of problems: `planner-instance/1` as JSON, and the workflow file format, as YAML or JSON.
 
     text ─► quick: the JSON is an instance, to the letter ──────────────────────────┐
          └► careful: parse, other people's words into ours (dialect), strictly read ┴► makes sense? ─► Problem
@@ -18,13 +18,13 @@ import numpy as np
 from msgspec import UNSET, Raw
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.live.wire import strict
+from gpuyard.input import strict
+from gpuyard.input.document import parse, with_line, without_repeated_names
+from gpuyard.input.error_location import LocatedError, Path, spoken_path
 from gpuyard.plan.planner.dialect import in_our_words
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
-from gpuyard.plan.planner.parse import parsed, without_doubles
-from gpuyard.plan.planner.places import AsSaid, Misplaced, Path, with_line
 from gpuyard.plan.planner.problem import Calls, Gpu, Level, Model, Problem, Requests, Workflow
-from gpuyard.plan.planner.sense import make_sense
+from gpuyard.plan.planner.validate import validate
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
 _LARGEST_WITH_PAIRS: Final = 16_000_000
@@ -40,10 +40,10 @@ def read_problem(text: bytes, *, gpus: int | None = None) -> Problem:
         if gpus is not None:
             said.gpus = [_like(said.gpus, number) for number in range(gpus)]
         try:
-            make_sense(said)
-        except Misplaced as error:
-            raise Misplaced(_in_their_words(error.path, spelled), error.sentence) from None
-    except Misplaced as error:
+            validate(said)
+        except LocatedError as error:
+            raise LocatedError(_in_their_words(error.path, spelled), error.sentence) from None
+    except LocatedError as error:
         raise with_line(error, text) from None
     return problem_of(said)
 
@@ -75,20 +75,20 @@ def _quick(text: bytes) -> Instance | None:
     twice = any(text.count(b'"%s"' % key) > 1 for key in (b"format", b"models", b"workflows", b"requests"))
     for raw in (text,) if twice else named:
         if len(raw) < _LARGEST_WITH_PAIRS:
-            json.loads(raw, object_pairs_hook=without_doubles)
+            json.loads(raw, object_pairs_hook=without_repeated_names)
     return said
 
 
 def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
-    said = parsed(text)
+    said = parse(text).value
     if not isinstance(said, Mapping) or not said:
         raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
     _finite(said, ())
     if "format" not in said:
         said = {"format": FORMAT, **in_our_words(said, spelled)}
     elif said["format"] != FORMAT:
-        raise Misplaced(
-            ("format",), f"this is {said['format']!r}; known is {FORMAT!r}, or no format for the words of 001."
+        raise LocatedError(
+            ("format",), f"this is {said['format']!r}; known is {FORMAT!r}, or no format for the workflow file format."
         )
     try:
         return _STRICT.plain(said)
@@ -98,10 +98,10 @@ def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
             (error.path, theirs),
             (error.path[:-1], theirs[:-1]),
         ):  # an unknown word is named with its place
-            if ours and strict.spoken_path(ours) in sentence:
-                sentence = sentence.replace(strict.spoken_path(ours), strict.spoken_path(at), 1)
+            if ours and spoken_path(ours) in sentence:
+                sentence = sentence.replace(spoken_path(ours), spoken_path(at), 1)
                 break
-        raise AsSaid(theirs, sentence) from None
+        raise LocatedError(theirs, sentence, names_place=True) from None
 
 
 def _in_their_words(ours: Path, spelled: Mapping[Path, Path]) -> Path:
@@ -113,7 +113,7 @@ def _in_their_words(ours: Path, spelled: Mapping[Path, Path]) -> Path:
 def _finite(said: Any, path: Path) -> None:
     """YAML can write figures that are none."""
     if isinstance(said, float) and not isfinite(said):
-        raise Misplaced(path, f"this is {said}; all figures must be finite.")
+        raise LocatedError(path, f"this is {said}; all figures must be finite.")
     if isinstance(said, Mapping):
         for key, value in said.items():
             _finite(value, (*path, key))

@@ -5,19 +5,19 @@ from itertools import groupby
 
 from msgspec import UNSET
 
-from gpuyard.live.wire.strict import nearest
+from gpuyard.input.error_location import LocatedError, Path
+from gpuyard.input.nearest_name import nearest
 from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, WrittenWorkflow
-from gpuyard.plan.planner.places import Misplaced, Path
 
 
-def make_sense(said: Instance) -> None:
-    """Or `Misplaced`, with the first place that does not."""
+def validate(said: Instance) -> None:
+    """Or `LocatedError`, with the first place that does not."""
     if not said.gpus:
-        raise Misplaced(("gpus",), "there are none; name them in the file, or say how many with --gpus N.")
+        raise LocatedError(("gpus",), "there are none; name them in the file, or say how many with --gpus N.")
     _unique((gpu.id for gpu in said.gpus), ("gpus",))
     for place, gpu in enumerate(said.gpus):
         if gpu.levels and gpu.levels[0].speed != 1:
-            raise Misplaced(
+            raise LocatedError(
                 ("gpus", place, "levels", 0, "speed"),
                 f"this is {gpu.levels[0].speed:g}; the first power level is full speed, 1, and the others are parts of it.",
             )
@@ -36,7 +36,7 @@ def _unique(ids: Iterable[object], path: Path) -> None:
     for place, name in enumerate(ids):
         first = seen.setdefault(name, place)
         if first != place:
-            raise Misplaced((*path, place, "id"), f"{name!r} is the id of {path[-1]}[{first}] as well.")
+            raise LocatedError((*path, place, "id"), f"{name!r} is the id of {path[-1]}[{first}] as well.")
 
 
 def _workflow(said: Instance, workflow: WrittenWorkflow, path: Path) -> None:
@@ -44,13 +44,13 @@ def _workflow(said: Instance, workflow: WrittenWorkflow, path: Path) -> None:
     known = {node.id for node in workflow.nodes}
     for place, node in enumerate(workflow.nodes):
         if node.model not in said.models:
-            raise Misplaced((*path, place, "model"), _no_such("model", node.model, said.models))
+            raise LocatedError((*path, place, "model"), _no_such("model", node.model, said.models))
         for other in node.deps:
             if other not in known:
-                raise Misplaced((*path, place, "deps"), _no_such("node", other, known))
+                raise LocatedError((*path, place, "deps"), _no_such("node", other, known))
     if cycle := _cycle(workflow):
         place = next(i for i, node in enumerate(workflow.nodes) if node.id == cycle[0])
-        raise Misplaced((*path, place, "deps"), f"the nodes wait for each other in a circle: {' → '.join(cycle)}.")
+        raise LocatedError((*path, place, "deps"), f"the nodes wait for each other in a circle: {' → '.join(cycle)}.")
 
 
 def _no_such(what: str, name: str, known: Iterable[str]) -> str:
@@ -93,15 +93,15 @@ def _requests(said: Instance) -> None:
     for place, request in enumerate(said.requests):
         size = sizes.get(request.workflow)
         if size is None:
-            raise Misplaced(("requests", place, "workflow"), _no_such("workflow", request.workflow, sizes))
+            raise LocatedError(("requests", place, "workflow"), _no_such("workflow", request.workflow, sizes))
         if request.exec_times is None:
             if (node := without[request.workflow]) is not None:
-                raise Misplaced(
+                raise LocatedError(
                     ("requests", place),
                     f"there is no time for node {node!r}: neither here nor in the workflow {request.workflow!r}.",
                 )
         elif len(request.exec_times) != size:
-            raise Misplaced(
+            raise LocatedError(
                 ("requests", place, "exec_times"),
                 f"there are {len(request.exec_times)} times, and {size} nodes in the workflow {request.workflow!r}.",
             )
@@ -110,9 +110,9 @@ def _requests(said: Instance) -> None:
 def _fits(model: WrittenModel, gpus: list[WrittenGpu], path: Path) -> None:
     largest = max(gpu.memory_gb for gpu in gpus)
     if model.memory_gb > largest:
-        raise Misplaced(path, f"it needs {model.memory_gb:g} GB on a GPU, and the largest GPU has {largest:g} GB.")
+        raise LocatedError(path, f"it needs {model.memory_gb:g} GB on a GPU, and the largest GPU has {largest:g} GB.")
     runs = groupby(gpus, key=lambda gpu: gpu.memory_gb >= model.memory_gb)
     longest = max(len(list(run)) for fits, run in runs if fits)
     if model.gpus > longest:
         enough = f" with {model.memory_gb:g} GB" if longest < len(gpus) else ""
-        raise Misplaced(path, f"it needs {model.gpus} GPUs beside each other{enough}, and there are {longest}.")
+        raise LocatedError(path, f"it needs {model.gpus} GPUs beside each other{enough}, and there are {longest}.")

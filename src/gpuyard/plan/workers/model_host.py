@@ -12,7 +12,7 @@ from gpuyard.plan.workers.packed import Packed, pack
 from gpuyard.plan.workers.runtimes import Held, load
 
 
-class Hand:
+class ModelHost:
     """The models of one worker."""
 
     def __init__(self) -> None:

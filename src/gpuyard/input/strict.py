@@ -8,25 +8,25 @@ diagnosis walks the value beside its type to the first place where they part, so
 """
 
 import atexit
-import difflib
 import gc
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
-from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec import inspect
 
 from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.input.error_location import Path, shortened, spoken_path
+from gpuyard.input.nearest_name import nearest
 
 atexit.register(gc.freeze)
 # A decoder of msgspec (0.18 to 0.22) that the last collection of an ending CPython 3.12 finds brings it down, one time in
 # four: so that collection finds nothing. What a process holds at its end goes with the process anyway.
 
 T = TypeVar("T")
-Path: TypeAlias = tuple[str | int, ...]
 
 DEEPEST = 64
 """Nothing we read is nested deeper; what is deeper was made to hurt."""
@@ -318,13 +318,6 @@ def _unknown(key: str, known: Iterable[str], path: Path, what: str) -> WrongRequ
     return WrongRequest("UnknownField", f"There is no {shown} in {where}; {hint}", field, path=(*path, key))
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one, if any is."""
-    lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word[:100].lower(), lower, n=1, cutoff=0.55)
-    return lower[found[0]] if found else None
-
-
 def _wrong(code: str, rest: str, path: Path, what: str = "the input") -> WrongRequest:
     field = spoken_path(path)
     return WrongRequest(code, f"{field or _capital(what)} {rest}", field or None, path=path)
@@ -455,17 +448,6 @@ def _amount(info: Any, unit: str) -> str:
 # --- how things are shown ---------------------------------------------------------------------------------------------
 
 
-def spoken_path(path: Path) -> str:
-    """`tasks[3].gpu_count`."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += f".{_cut(step)}" if text else _cut(step)
-    return text
-
-
 def _shown(value: object, path: Path = ()) -> str:
     """A value in a sentence: short, on one line, and no secret."""
     if not _SECRET.isdisjoint(path):
@@ -473,7 +455,7 @@ def _shown(value: object, path: Path = ()) -> str:
     if isinstance(value, bool | None):
         return json.dumps(value)
     if isinstance(value, str):
-        return json.dumps(_cut(value), ensure_ascii=False)
+        return json.dumps(shortened(value), ensure_ascii=False)
     if isinstance(value, int):
         return str(value) if abs(value) < 10**18 else "a number with too many digits"
     if isinstance(value, float):
@@ -481,11 +463,6 @@ def _shown(value: object, path: Path = ()) -> str:
     if isinstance(value, Mapping):
         return "an object"
     return "a list" if isinstance(value, list | tuple) else f"a {type(value).__name__}"
-
-
-def _cut(text: str) -> str:
-    clean = "".join(character if character.isprintable() else "�" for character in text[:60])
-    return clean + ("…" if len(text) > 60 else "")
 
 
 def _capital(what: str) -> str:

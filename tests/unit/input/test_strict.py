@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from gpuyard.live.wire.strict import Strict, WrongRequest, nearest
+from gpuyard.input.nearest_name import nearest
+from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.wire.tasks import read_batch, read_task
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 A call stands in the queues of all GPUs of its group. All queues follow one order in which nothing comes before what it
 waits for (calls that were put first are ready), so the first of them can always go on: no two groups wait for each other.
-A call that no queue has is an *orphan*: its GPU is gone, or the plan knew no place for it. Who is idle takes it.
+A call that no queue has is an unassigned: its GPU is gone, or the plan knew no place for it. Who is idle takes it.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ DEPTH = 12
 """So far back is asked when a call will be ready."""
 
 
-class Deed(Enum):
+class OpKind(Enum):
     """What can be under way on a GPU."""
 
     LOAD = auto()
@@ -25,7 +25,7 @@ class Deed(Enum):
     CALL = auto()
 
 
-class Fate(Enum):
+class CallStatus(Enum):
     """How far a call is."""
 
     WAITS = auto()
@@ -39,7 +39,7 @@ class Operation:
     """Something under way on a group of GPUs."""
 
     number: int
-    deed: Deed
+    kind: OpKind
     model: int
     gpus: range
     began_s: float
@@ -71,20 +71,20 @@ class GpuState:
         return self.doing is None and self.present and self.leaves_s == inf
 
 
-class Floor:
+class ExecutionState:
     """The state that the executor keeps."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.now = 0.0
         self.gpus = [GpuState() for _ in work.speed]
-        self.fate = [Fate.WAITS] * len(work)
+        self.status = [CallStatus.WAITS] * len(work)
         self.missing = [len(before) for before in work.before]
         self.home = [NOWHERE] * len(work)
         self.due_end = [inf] * len(work)
         self.due_start = [inf] * len(work)
         self.running_until: dict[int, float] = {}
-        self.orphans: dict[int, None] = dict.fromkeys(range(len(work)))
+        self.unassigned: dict[int, None] = dict.fromkeys(range(len(work)))
         self.banned: set[tuple[int, int]] = set()
         """Models and groups that failed to load them too often."""
         self.estimates = Estimates(work)
@@ -102,7 +102,7 @@ class Floor:
 
     def enqueue(self, call: int, first: int, *, at_head: bool = False) -> None:
         """Put a waiting call into the queues of a group."""
-        self.orphans.pop(call, None)
+        self.unassigned.pop(call, None)
         self.home[call] = first
         for gpu in self.work.group(self.work.model[call], first):
             queue = self.gpus[gpu].queue
@@ -112,7 +112,7 @@ class Floor:
     def dequeue(self, call: int) -> None:
         """Take a call out of all queues; it begins, or nobody has it."""
         first = self.home[call]
-        self.orphans.pop(call, None)
+        self.unassigned.pop(call, None)
         if first == NOWHERE:
             return
         for gpu in self.work.group(self.work.model[call], first):
@@ -122,16 +122,18 @@ class Floor:
             self._queued_s.pop(gpu, None)
         self.home[call] = NOWHERE
 
-    def orphan(self, call: int) -> None:
+    def unassign(self, call: int) -> None:
         """No queue has it."""
         self.dequeue(call)
-        self.orphans[call] = None
+        self.unassigned[call] = None
 
     # --- when -----------------------------------------------------------------------------------------------------------
 
     def is_ready(self, call: int) -> bool:
         """Whether it could begin at once if it had its GPUs."""
-        return self.missing[call] == 0 and self.work.earliest_s[call] <= self.now and self.fate[call] is Fate.WAITS
+        return (
+            self.missing[call] == 0 and self.work.earliest_s[call] <= self.now and self.status[call] is CallStatus.WAITS
+        )
 
     def ready_at(self, call: int, depth: int = DEPTH) -> float:
         """When what it waits for will be done; `inf` where nobody has that in a queue."""
@@ -139,10 +141,10 @@ class Floor:
         if not self.missing[call]:
             return at
         for earlier in self.work.before[call]:
-            fate = self.fate[earlier]
-            if fate is Fate.RUNS:
+            status = self.status[earlier]
+            if status is CallStatus.RUNS:
                 at = max(at, self.running_until[earlier])
-            elif fate is Fate.WAITS:
+            elif status is CallStatus.WAITS:
                 if self.home[earlier] == NOWHERE:
                     return inf
                 at = max(at, self.due_end[earlier])
@@ -188,7 +190,7 @@ class Floor:
         state = self.gpus[gpu]
         if state.doing is None:
             return next(reversed(state.holds), NOWHERE)
-        if state.doing.deed is Deed.UNLOAD:
+        if state.doing.kind is OpKind.UNLOAD:
             return next((model for model in reversed(state.holds) if model != state.doing.model), NOWHERE)
         return state.doing.model
 

@@ -17,7 +17,7 @@ def earliest_starts(order: Ints, at_least: Floats, at: Ints, before: Ints, lag: 
 
 
 @compiled
-def ease(
+def choose_power_levels(
     order: Ints,
     at_least: Floats,
     at: Ints,

@@ -1,0 +1,35 @@
+"""Where something is wrong in what was written: a path for programs, `workflows.w0.nodes[3].deps` for people."""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from gpuyard.core.domain.errors import WrongInput
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys of mappings and places in lists, from the outside in."""
+
+
+class LocatedError(WrongInput):
+    """Something does not make sense; `path` says where. `names_place`: the sentence itself says where, too."""
+
+    def __init__(self, path: Iterable[str | int], sentence: str, *, names_place: bool = False) -> None:
+        self.path: Path = tuple(path)
+        self.sentence = sentence
+        super().__init__(f"{spoken_path(self.path)}: {sentence}" if self.path and not names_place else sentence)
+
+
+def spoken_path(path: Path) -> str:
+    """`tasks[3].gpu_count`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{shortened(step)}" if text else shortened(step)
+    return text
+
+
+def shortened(text: str) -> str:
+    """On one line and not long, as a part of a sentence."""
+    clean = "".join(character if character.isprintable() else "�" for character in text[:60])
+    return clean + ("…" if len(text) > 60 else "")

@@ -1,0 +1,264 @@
+"""Running a plan from Python: everything `gpuyard plan run` does, as a function. The command calls it.
+
+from gpuyard.plan.workers import run_plan
+
+done = run_plan("lab.yaml", "plan.json", runtimes="runtimes.yaml")
+print(done.figures()["makespan_s"], done.complete)
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol, TypeAlias
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.document import parse
+from gpuyard.live.sdk import Task
+from gpuyard.plan.executor.executor import Rules
+from gpuyard.plan.planner.api import AnyPath, prepare, read, valid_plan
+from gpuyard.plan.planner.plan import Plan, measure
+from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.strategies import Budget, can_plan
+from gpuyard.plan.planner.strategies import strategy as strategy_named
+from gpuyard.plan.workers import On
+from gpuyard.plan.workers.follow import Followed, Following, GpuSource, OwnGpus, follow
+from gpuyard.plan.workers.local import LocalPool
+from gpuyard.plan.workers.plans import actual_of, at_levels
+from gpuyard.plan.workers.pool import Pool
+from gpuyard.plan.workers.power import PlannedLevels
+from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
+
+
+class BorrowedGpus(GpuSource, Protocol):
+    """GPUs that somebody lends for the run, such as `workers.leases.YardGpus`."""
+
+    devices: list[str]
+    """What CUDA calls each GPU that came."""
+
+    def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
+        """Until some were lent, or `ended` says that nobody wants them any more."""
+
+    def close(self) -> None:
+        """Give all of them back."""
+
+
+Borrowing: TypeAlias = Callable[[Problem, float], BorrowedGpus]
+"""From a problem and the speed-up to GPUs that are lent for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunWatch:
+    """What a caller hears of a run, and how the caller ends it."""
+
+    preparing: Callable[[str, Problem], None] = lambda _strategy, _problem: None
+    """The strategy is about to be loaded and compiled, which can take a minute."""
+    planned: Callable[[Problem, Plan], None] = lambda _problem, _plan: None
+    """The plan is there; nothing is held yet. An exception here ends the run."""
+    waits: Callable[[Task], None] = lambda _task: None
+    """While no GPU was lent: the task that waits for one."""
+    opened: Callable[[], None] = lambda: None
+    """There is a pool of workers: Ray, for one, may have taken signals for itself."""
+    progress: Callable[[Followed], None] = lambda _followed: None
+    """Several times a second."""
+    result: Callable[[int, Any], None] = lambda _call, _result: None
+    """Results of calls that no other call waits for."""
+    warning: Callable[[str], None] = lambda _sentence: None
+    stopped: Callable[[], bool] = lambda: False
+    """Asked again and again; once it says yes, the run ends in order and gives back what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """What came of a plan."""
+
+    problem: Problem
+    planned: Plan
+    followed: Followed
+    level_warnings: tuple[str, ...] = ()
+    """Power levels of the plan that could not be set."""
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the caller ended it."""
+        return self.followed.ended
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call was done."""
+        return self.followed.executor.done == len(self.problem.calls)
+
+    def figures(self) -> dict[str, Any]:
+        """As `gpuyard plan run --json` prints them."""
+        executor, calls = self.followed.executor, len(self.problem.calls)
+        makespan = max((one.end_s for one in executor.runs), default=0.0)
+        # Of a run that was ended early, most calls were just not reached.
+        left = executor.given_up if self.ended_early else set(range(calls)) - {one.call for one in executor.runs}
+        planned_s = self.planned.makespan_s
+        return {
+            "calls": calls,
+            "done": executor.done,
+            "planned_makespan_s": planned_s,
+            "makespan_s": makespan,
+            "gap": (makespan / planned_s - 1 if planned_s else 0.0) if self.complete else None,
+            "planned_switches": measure(self.problem, self.planned).switches,
+            **asdict(executor.tally),
+            "ended_by_hand": self.ended_early,
+            "failed": [{"call": self.problem.name_of(call), "why": executor.why_not(call)} for call in sorted(left)],
+            "losses": self.followed.losses,
+        }
+
+    def actual(self) -> bytes:
+        """What happened, as a file in the form of a plan, with the times that were measured."""
+        return actual_of(self.problem, self.followed.executor.runs, ended_by_hand=self.ended_early)
+
+
+def run_plan(
+    problem: Problem | AnyPath,
+    plan: Plan | AnyPath | None = None,
+    *,
+    runtimes: Runtimes | AnyPath | None = None,
+    on: On = On.LOCAL,
+    ray_address: str = "auto",
+    strategy: str = "heft_affinity",
+    seconds: float = 10.0,
+    seed: int = 0,
+    retries: int = 2,
+    speed_up: float = 1.0,
+    borrow: Borrowing | None = None,
+    watch: RunWatch | None = None,
+) -> PlanRun:
+    """Follow a plan with workers that load, hold, unload and call models.
+
+    Without `plan` one is made first, for so many `seconds`; `strategy` also plans again what is left when the plan no
+    longer holds. `runtimes` is a file that says how each model is run; without it all models sleep as long as was planned,
+    `speed_up` times shorter. `borrow` gets the GPUs from somewhere, such as a cluster that wants them back later; without
+    it the GPUs of this machine, or of the Ray cluster, are used.
+    """
+    watch = watch or RunWatch()
+    problem = problem if isinstance(problem, Problem) else read(problem)
+    how = runtimes if isinstance(runtimes, Runtimes) else runtimes_of(problem, runtimes, here=on is On.LOCAL)
+    if speed_up != 1.0 and not how.are_virtual:
+        raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
+    if borrow is not None and on is On.RAY:
+        raise WrongInput(
+            "--yard lends GPUs of this machine; with --on ray they are the cluster's: leave one of them out."
+        )
+    can_plan(strategy, problem)
+    given = plan if plan is None or isinstance(plan, Plan) else valid_plan(plan, problem)
+    watch.preparing(strategy, problem)
+    with ExitStack() as held:
+        solve = _solver(strategy, seed, watch.stopped)
+        planned = given or solve(problem, seconds)
+        problem = at_levels(problem, planned)
+        watch.planned(problem, planned)
+        if borrow is None:
+            source: OwnGpus | BorrowedGpus = held.enter_context(closing(OwnGpus(len(problem.gpus))))
+        else:
+            source = held.enter_context(closing(borrow(problem, speed_up)))
+            source.wait(watch.waits, watch.stopped)
+        pool = held.enter_context(closing(_pool(on, ray_address, problem, how, source)))
+        watch.opened()
+        following = Following(
+            problem,
+            planned,
+            how,
+            pool,
+            source,
+            lambda rest: solve(rest, _thinking_s(rest) / speed_up),
+            Rules(retries=retries),
+            speed_up,
+            watch.progress,
+            outcome=watch.result,
+            ended=watch.stopped,
+        )
+        levels = _levels(problem, planned, pool, watch.warning, virtual=how.are_virtual)
+        if levels is not None:
+            held.callback(levels.close)
+            following = replace(following, begins=levels.begins, leaves=levels.leaves)
+        followed = follow(following)
+    return PlanRun(problem, planned, followed, tuple(levels.troubles) if levels is not None else ())
+
+
+def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtimes:
+    """How models are run, by a file, or all virtual. `here`: on this machine, so what is missing here is an error."""
+    if path is None:
+        return all_virtual(problem)
+    path = Path(path)
+    try:
+        said = parse(path.read_bytes()).value
+        return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())], here=here)
+    except OSError as error:
+        raise WrongInput(f"{path}: {error.strerror}.") from None
+    except WrongInput as error:
+        raise WrongInput(f"{path}: {error}") from None
+
+
+def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Problem, float], Plan]:
+    """Plans a problem within so many seconds; 0: the first plan counts."""
+    prepare(name)
+    solve = strategy_named(name)
+
+    def within(problem: Problem, seconds: float) -> Plan:
+        began = monotonic()
+
+        def used() -> float:
+            return (monotonic() - began) / seconds
+
+        def keep_going() -> bool:
+            return not stopped() and used() < 1.0
+
+        return solve(problem, Budget(seed, None, keep_going, used) if seconds else Budget(seed, rounds=1))
+
+    return within
+
+
+def _thinking_s(rest: Problem) -> float:
+    """How long to plan what is left: a hundredth of what that takes at least, and no longer than a few seconds."""
+    return min(3.0, max(0.05, 0.01 * rest.work_s / len(rest.gpus)))
+
+
+def _pool(on: On, ray_address: str, problem: Problem, how: Runtimes, source: OwnGpus | BorrowedGpus) -> Pool:
+    """The workers."""
+    widest = max(model.gpus for model in problem.models)
+    if on is On.RAY:
+        if find_spec("ray") is None:
+            raise WrongInput("--on ray needs Ray: pip install 'gpuyard[ray]'.")
+        from gpuyard.plan.workers.ray_actors import RayPool
+
+        return RayPool(ray_address, len(problem.gpus), widest, how.of_model)
+    if not isinstance(source, OwnGpus):
+        return LocalPool(source.devices, widest, how.of_model)
+    return LocalPool(_devices(len(problem.gpus), virtual=how.are_virtual), widest, how.of_model)
+
+
+def _devices(count: int, *, virtual: bool) -> list[str]:
+    """What CUDA calls the GPUs: those that this process may see, or all from 0 on."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    visible = [name.strip() for name in said.split(",") if name.strip()]
+    if not visible or virtual:
+        return [str(number) for number in range(count)]
+    if len(visible) < count:
+        raise WrongInput(f"The file has {count} GPUs, and CUDA_VISIBLE_DEVICES names {len(visible)}: {said}.")
+    return visible[:count]
+
+
+def _levels(
+    problem: Problem, planned: Plan, pool: Pool, warn: Callable[[str], None], *, virtual: bool
+) -> PlannedLevels | None:
+    """Sets the GPUs to the power levels of the plan; None where it chose none, or there are no GPUs of this machine."""
+    if planned.level is None or virtual or not isinstance(pool, LocalPool):
+        return None
+    import pynvml  # type: ignore[import-untyped]
+
+    from gpuyard.plan.workers.clocks import Clocks
+
+    try:
+        pynvml.nvmlInit()
+        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml))
+    except pynvml.NVMLError as error:
+        warn(f"The power levels of the plan are not applied: {error}.")
+        return None

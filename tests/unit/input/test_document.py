@@ -1,0 +1,105 @@
+"""YAML and JSON become plain values that know their lines; what is neither gets a sentence with the line."""
+
+import pytest
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.document import Document, Unreadable, parse, parse_yaml, with_line
+from gpuyard.input.error_location import LocatedError
+
+YAML = """# a file
+models:
+  chat: {memory_gb: 16}
+  judge:
+    memory_gb: 64
+requests:
+  - id: r0
+  - {id: r1,
+     at: 3}
+"""
+
+
+def test_yaml_and_json_become_the_same_values() -> None:
+    assert parse(b"a: [1, 2.5, x, true, null]").value == parse(b'{"a": [1, 2.5, "x", true, null]}').value
+
+
+def test_keys_are_text_and_figures_may_have_exponents() -> None:
+    assert parse(b"1: 1e3\nyes: 2E-1\nno: 1e").value == {"1": 1000.0, "yes": 0.2, "no": "1e"}
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("models",), 2),
+        (("models", "chat", "memory_gb"), 3),
+        (("models", "judge", "memory_gb"), 5),
+        (("requests", 1), 8),
+        (("requests", 1, "at"), 9),
+        (("requests", 1, "missing"), 8),
+        (("nothing",), None),
+    ],
+)
+def test_every_value_has_a_line_and_what_is_missing_that_of_what_is_around_it(
+    path: tuple[str | int, ...], line: int | None
+) -> None:
+    assert parse(YAML.encode()).line_of(path) == line
+
+
+def test_json_has_lines_too() -> None:
+    assert parse(b'{\n "a": {\n  "b": 1\n }\n}').line_of(("a", "b")) == 3
+
+
+def test_a_complaint_about_a_place_gets_its_line_where_there_is_more_than_one() -> None:
+    error = LocatedError(("models", "judge"), "it is too large.")
+    assert str(with_line(error, YAML.encode())) == "line 4, models.judge: it is too large."
+    assert str(with_line(error, b"models: {judge: 1}")) == "models.judge: it is too large."
+    assert str(with_line(error, b"models:\n\t- [")) == "models.judge: it is too large."
+
+
+def test_a_key_given_twice_is_noted_and_the_first_one_counts() -> None:
+    document = parse_yaml("a: 1\nb: {c: 1,\n c: 2}\na: 3\n")
+    assert document.value == {"a": 1, "b": {"c": 1}}
+    assert [(one.path, one.line, one.first_line) for one in document.repeated] == [(("b", "c"), 3, 2), (("a",), 4, 1)]
+
+
+def test_mappings_can_be_merged_and_what_is_said_here_goes_first() -> None:
+    document = parse_yaml("base: &base {a: 1, b: 1}\none:\n  <<: *base\n  b: 2\n")
+    assert document.value["one"] == {"a": 1, "b": 2}
+    assert (document.line_of(("one", "a")), document.line_of(("one", "b"))) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "The file is empty."),
+        (b"a: 1\nb: \xff", "line 2: this is not UTF-8; save the file as UTF-8."),
+        (b"a:\n\tb: 1", "line 2: there is a tab; YAML is indented with spaces."),
+        (b'a: "b', "line 1: the file ends too early, in what begins on line 1; part of it is missing."),
+        (b"a: 1\n---\na: 2", "line 2: a second document begins; there must be one only."),
+        (b"a: 1\na: 2", "line 2: a is given twice, first in line 1; keep one of them."),
+        (b"a: !!python/name:os.system", "line 1: a has a value that can not be read."),
+        (b"a: {<<: 5}", "line 1: << must name a mapping, or a list of mappings."),
+        (b"a: &a {<<: *a}", "This is nested far too deep."),
+        (b"? [a]\n: b", "line 1: a key must be a single word."),
+        (b"a: b\0", "line 1: a character that can not stand in a text file."),
+        (b'{"a": 1,\n "b"; 2}', "line 2, column 5: this is not JSON: expecting ':' delimiter."),
+        (b'{"a": 1,\n "b": [', "line 2: the file ends too early; part of it is missing."),
+        (b'{"a": 1, "a": 2}', "'a' is given twice in one object; keep one of them."),
+        (b'{"a": NaN}', "NaN is not a number in JSON; all figures must be finite."),
+        (b"[" * 100_000, "This is nested far too deep."),
+    ],
+)
+def test_what_can_not_be_read_gets_one_sentence_with_its_line(content: bytes, sentence: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        parse(content)
+    assert str(error.value) == sentence
+
+
+def test_references_to_references_are_not_followed_for_ever() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    with pytest.raises(Unreadable, match="far too much"):
+        parse_yaml("\n".join(lines), most_values=1000)
+
+
+def test_comments_alone_are_no_value() -> None:
+    assert parse_yaml("# nothing\n") == Document(None, "# nothing\n")

@@ -1,0 +1,109 @@
+"""Plans from Python: what the commands call."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.plan import planner
+from gpuyard.plan.planner.api import Watch, prepare, valid_plan
+from gpuyard.plan.planner.generate import generate
+from gpuyard.plan.planner.instance import write_instance
+from gpuyard.plan.planner.plan import Plan
+from gpuyard.plan.planner.problem_file import problem_of
+from tests.unit.plan.planner.small import problem
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.json"
+    path.write_bytes(write_instance(generate("chain", 40, 2, seed=3)))
+    return path
+
+
+def test_a_solution_says_what_the_plan_is_worth(file: Path) -> None:
+    found = planner.solve(file, strategy="batch")
+    assert found.valid
+    assert found.plan.makespan_s == found.makespan_s == found.measures.makespan_s
+    assert found.makespan_s == pytest.approx(found.lower_bound_s * (1 + found.gap))
+    assert found.figures()["strategy"] == "batch"
+    assert "late_requests" not in found.figures()
+
+
+def test_the_same_rounds_and_seed_make_the_same_plan() -> None:
+    asked = problem_of(generate("agentic", 60, 2))
+    one, two = (planner.solve(asked, strategy="search", rounds=5, seed=4).plan for _ in range(2))
+    assert (one.start.tolist(), one.gpu.tolist()) == (two.start.tolist(), two.gpu.tolist())
+
+
+def test_a_written_plan_is_read_back_and_keeps_every_rule(file: Path, tmp_path: Path) -> None:
+    found = planner.solve(file, strategy="dynamic")
+    for name in ("plan.json", "plan.json.gz"):
+        found.write(tmp_path / name)
+        assert planner.check(tmp_path / name, file) == []
+        assert valid_plan(tmp_path / name, found.problem).makespan_s == found.makespan_s
+
+
+def test_a_plan_that_breaks_a_rule_is_told_in_sentences(file: Path) -> None:
+    found = planner.solve(file, strategy="dynamic")
+    late = Plan(found.plan.gpu, found.plan.start, found.plan.end + 1.0)
+    assert "takes" in planner.check(late, file, at_most=1)[0]
+
+
+def test_strategies_are_compared_against_the_best_bound_that_any_of_them_proved() -> None:
+    asked = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), ("c", "A", 1.0, "b"), gpus=1)
+    both = planner.compare(asked, ["batch", "exact"], rounds=20)
+    assert {one.lower_bound_s for one in both.values()} == {both["exact"].makespan_s}
+
+
+def test_strategies_that_do_not_plan_so_many_calls_are_left_out_unless_they_are_named() -> None:
+    asked, left = problem_of(generate("chain", 100, 2)), []
+    found = planner.compare(asked, rounds=1, left_out=lambda name, why: left.append((name, str(why))))
+    assert "exact" not in found
+    assert [name for name, _ in left] == ["exact"]
+    with pytest.raises(WrongInput, match="at most 60 calls"):
+        planner.compare(asked, ["batch", "exact"])
+
+
+def test_a_caller_hears_of_better_plans_and_can_end_the_search() -> None:
+    told: list[float] = []
+
+    @contextmanager
+    def watching(strategy: str, lower_bound_s: float) -> Iterator[Watch]:
+        assert (strategy, lower_bound_s > 0) == ("search", True)
+        yield Watch(lambda plan: told.append(plan.makespan_s), lambda: len(told) > 0)
+
+    found = planner.solve(problem_of(generate("tiny", 60, 2)), strategy="search", seconds=600, watching=watching)
+    assert told[0] >= found.makespan_s
+
+
+def test_power_levels_are_for_gpus_that_have_several() -> None:
+    levels = problem_of(generate("chain", 30, 2, levels=True))
+    fast, slow = (planner.solve(levels, strategy="batch", max_slowdown=part) for part in (None, 0.2))
+    assert slow.energy_kwh is not None
+    assert fast.energy_kwh is not None
+    assert slow.energy_kwh < fast.energy_kwh
+    with pytest.raises(WrongInput, match="power levels"):
+        planner.solve(problem_of(generate("chain", 30, 2)), strategy="batch", max_slowdown=0.2)
+
+
+def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("models: {a: {memory_gb: 1}}\nmodels: {}\n")
+    with pytest.raises(WrongInput, match=r"broken\.yaml: line 2: models is given twice"):
+        planner.read(broken)
+    with pytest.raises(WrongInput, match=r"none\.json: No such file"):
+        planner.read(tmp_path / "none.json")
+
+
+def test_options_of_reading_change_the_problem(file: Path) -> None:
+    asked = planner.read(file, gpus=5, many_residents=True)
+    assert (len(asked.gpus), asked.many_residents) == (5, True)
+
+
+def test_a_strategy_is_prepared_once() -> None:
+    assert prepare("batch") == prepare("batch")
+    with pytest.raises(WrongInput, match="There is no strategy 'magic'"):
+        prepare("magic")
