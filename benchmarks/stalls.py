@@ -30,8 +30,8 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId
-from gpuyard.live.control_plane.access.gate import Gate
-from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
+from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.garbage_collection import settle
 from gpuyard.live.control_plane.rest.app import make_app
@@ -155,7 +155,7 @@ async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
         await asyncio.sleep(0.01)
     await yard.loop.tell(command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)))
     await yard.loop.tell(command.JoinNode(NodeSpec(NodeId("n1"), (Gpu("v", 24576),) * gpus, 64, 65536)))
-    app = make_app(yard, access, Gate(access, trusted_uids()), Doorplate("127.0.0.1"), ServerSettings())
+    app = make_app(yard, access, Authenticator(access, trusted_uids()), AllowedHosts("127.0.0.1"), ServerSettings())
     listening = socket.create_server(("127.0.0.1", 0))
     server = http_server(app)
     serving = asyncio.create_task(server.serve([listening]))
@@ -247,10 +247,10 @@ async def lifecycles(bench: Bench, seconds: float) -> float:
     ended, until = 0, time.perf_counter() + seconds
     from gpuyard.core.domain.task import Resources, TaskSpec
     from gpuyard.core.domain.values import TenantId
-    from gpuyard.live.control_plane.access.who import Role, Via, Who
+    from gpuyard.live.control_plane.access.principal import Principal, Role, Via
     from gpuyard.live.control_plane.scheduler import Submission
 
-    who = Who("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
+    who = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
     spec = TaskSpec(TenantId("quick"), Resources(cpus=1), command="true")
 
     async def one() -> None:

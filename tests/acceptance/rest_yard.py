@@ -19,10 +19,10 @@ from gpuyard.core.domain.commands import Command, JoinNode
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import NodeId, TenantId
-from gpuyard.live.control_plane.access.gate import Gate
-from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
+from gpuyard.live.control_plane.access.authenticator import Authenticator
+from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.access.who import Role
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
 from gpuyard.live.control_plane.scheduler import Yard
@@ -53,7 +53,7 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """What went wrong; /api/v1 has one shape, 002's /api another, and each is complete."""
+        """What went wrong; /api/v1 has one shape, the legacy /api another, and each is complete."""
         body = self.json
         if isinstance(body.get("error"), str):
             assert set(body) == {"error", "code", "field"}, body
@@ -136,7 +136,9 @@ class RestYard:
             await asyncio.sleep(0.005)
         if self._gpus and not self.yard.views.nodes:
             await self.yard.loop.tell(JoinNode(self.node("n1", self._gpus)))
-        app = make_app(self.yard, self.access, Gate(self.access, self._uids), Doorplate("127.0.0.1"), self._settings)
+        app = make_app(
+            self.yard, self.access, Authenticator(self.access, self._uids), AllowedHosts("127.0.0.1"), self._settings
+        )
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
         self._server = http_server(app, idle_seconds=self._idle_seconds, limits=self._limits)

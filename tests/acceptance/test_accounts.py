@@ -9,7 +9,7 @@ import pytest
 from gpuyard.core.domain.commands import JoinNode
 from gpuyard.core.domain.node import MAPPED_ONLY, Gpu, NodeSpec
 from gpuyard.core.domain.values import NodeId, TenantId
-from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
 from tests.acceptance.rest_yard import RestYard
 

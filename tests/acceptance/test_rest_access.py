@@ -10,7 +10,7 @@ import pytest
 from gpuyard.core.domain.commands import ReportEnded, ReportStarted
 from gpuyard.core.domain.events import AccessChanged
 from gpuyard.core.domain.values import Outcome, TaskId
-from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.control_plane.worker_threads import LaneFull
 from tests.acceptance.rest_yard import RestYard

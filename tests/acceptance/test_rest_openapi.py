@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gpuyard.live.control_plane.rest.call import Route
+from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
 

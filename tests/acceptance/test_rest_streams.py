@@ -16,8 +16,8 @@ import pytest
 from gpuyard.core.domain.commands import CancelTask, ReportEnded, ReportStarted
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import Outcome, TaskId, TenantId
+from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.access.who import Role
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler
 from gpuyard.testing.played import enter, node_of

@@ -1,4 +1,4 @@
-"""GPUs, quota, nodes, tenants, leases, and 002's words for all of it."""
+"""GPUs, quota, nodes, tenants, leases, and the legacy API for all of it."""
 
 from collections.abc import Iterator
 from pathlib import Path

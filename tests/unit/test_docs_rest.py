@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from gpuyard.live.control_plane.access.who import TABLE
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.wire.tasks import SET_BY_US, TaskRequest
 
@@ -43,5 +43,5 @@ def test_every_variable_that_is_ours_to_set_stands_in_the_page() -> None:
 def test_the_table_of_roles_is_the_one_that_counts() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", _page("access.md"), re.MULTILINE)
     told = {right: reaches for right, *reaches in rows}
-    there = {action.value: [reach.value for reach in of_roles.values()] for action, of_roles in TABLE.items()}
+    there = {action.value: [reach.value for reach in of_roles.values()] for action, of_roles in ROLE_SCOPES.items()}
     assert told == there

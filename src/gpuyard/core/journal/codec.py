@@ -1,6 +1,6 @@
 """How a fact is written, and how a fact of any age is read.
 
-    {"v":1,"at":1700000000.5,"fact":{"type":"TaskHeld","task":7},"by":"alice"}
+    {"v":1,"at":1700000000.5,"fact":{"type":"TaskHeld","task":7},"by":"alice","request_id":"5f0c"}
 
 `v` is the version of that type of fact, not of the journal, so types change one by one. Three kinds of change:
 
@@ -44,6 +44,7 @@ class _Envelope(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbi
     at: float
     fact: _AnyFact
     by: str = ""
+    request_id: str = ""
 
 
 class Codec:
@@ -62,7 +63,8 @@ class Codec:
     def encode(self, entry: Entry) -> bytes:
         """The payload for a fact; one that would not read back as it is, is an error here and not years later."""
         try:
-            payload = self._encode(_Envelope(self._versions[type(entry.fact)], entry.at, entry.fact, entry.by))
+            version = self._versions[type(entry.fact)]
+            payload = self._encode(_Envelope(version, entry.at, entry.fact, entry.by, entry.request_id))
         except KeyError:
             message = (
                 f"{type(entry.fact).__name__} is not listed in gpuyard.core.domain.events.EVENTS; nothing was written."
@@ -93,7 +95,7 @@ class Codec:
         else:
             if envelope.v != self._versions[type(envelope.fact)]:
                 envelope = self._decode_other(seq, payload)
-        return Record(seq, envelope.at, envelope.fact, envelope.by)
+        return Record(seq, envelope.at, envelope.fact, envelope.by, envelope.request_id)
 
     def _decode_other(self, seq: int, payload: bytes) -> _Envelope:
         """Decode what is not a fact of today's version: an old one is upgraded, any other is an error with its name."""

@@ -28,6 +28,8 @@ class Entry(Value, frozen=True):
     fact: Event
     by: str = ""
     """On whose word; empty: the engine's own."""
+    request_id: str = ""
+    """The id of the REST request that caused it; empty: no request did, or an older version wrote it."""
 
 
 class Record(Value, frozen=True):
@@ -37,6 +39,7 @@ class Record(Value, frozen=True):
     at: float
     fact: Event
     by: str = ""
+    request_id: str = ""
 
 
 class Snapshot(Value, frozen=True):

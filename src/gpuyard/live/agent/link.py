@@ -702,6 +702,7 @@ class Agent:
         if made.lease and key not in self.held:
             self.held[key] = said.Held(key, said.Phase.RUNNING, self._clock.wall(), lease=True)
         self._processes.send(made)
+        log.info("attempt_launched", task_id=f"task-{key.task}", attempt=key.attempt, request_id=asked.request_id)
 
     def _suspend(self, line: Line, key: said.Key, round_: int) -> None:
         if sentence := self._kitchen.why_not_suspend(key):

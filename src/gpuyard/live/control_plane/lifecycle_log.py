@@ -83,6 +83,7 @@ def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:
         "priority": spec.priority,
         "gpu_count": ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI,
         "by": record.by,
+        "request_id": record.request_id,
     }
 
 

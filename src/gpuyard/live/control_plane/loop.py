@@ -69,7 +69,7 @@ class Broken(GpuyardError):
 class _Asked:
     """One who waits for an answer."""
 
-    __slots__ = ("answer", "by", "error", "future", "order", "question", "undo", "weight")
+    __slots__ = ("answer", "by", "error", "future", "order", "question", "request_id", "undo", "weight")
 
     def __init__(
         self,
@@ -78,7 +78,9 @@ class _Asked:
         by: str = "",
         question: Callable[[State, float], Any] | None = None,
         weight: int = 1,
+        request_id: str = "",
     ) -> None:
+        self.request_id = request_id
         self.weight = weight
         """About how many facts it makes."""
         self.undo: Callable[[], None] | None = None
@@ -143,14 +145,19 @@ class Loop:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def tell(
-        self, order: Order, by: str = "", weight: int = 1, undo: Callable[[], None] | None = None
+        self,
+        order: Order,
+        by: str = "",
+        weight: int = 1,
+        undo: Callable[[], None] | None = None,
+        request_id: str = "",
     ) -> "asyncio.Future[Facts | Refusal]":
         """Have a command handled; the answer comes when its facts are durable. `weight`: about how many facts it makes."""
         future: asyncio.Future[Facts | Refusal] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
             return future
-        asked = _Asked(future, order, by, weight=weight)
+        asked = _Asked(future, order, by, weight=weight, request_id=request_id)
         asked.undo = undo
         self._intake.append(asked)
         self._woken.set()
@@ -318,9 +325,9 @@ class Loop:
                     if asked.undo is not None:
                         asked.undo()
                 else:
-                    at, by = state.now, asked.by
+                    at, by, request_id = state.now, asked.by, asked.request_id
                     for event in answer:
-                        entry = Entry(at, event, by)
+                        entry = Entry(at, event, by, request_id)
                         entries.append(entry)
                         payloads.append(encode(entry))
             asked = None
@@ -348,7 +355,7 @@ class Loop:
                 if start:
                     await asyncio.sleep(0)  # between two parts of a large batch others get their turn
                 part = enumerate(entries[start : start + HEARD_AT_ONCE], start=first + start)
-                self._hear([Record(seq, it.at, it.fact, it.by) for seq, it in part])
+                self._hear([Record(seq, it.at, it.fact, it.by, it.request_id) for seq, it in part])
             self.hearing = False
         for asked in batch:
             if asked.future.done():

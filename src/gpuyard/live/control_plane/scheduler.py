@@ -34,7 +34,7 @@ from gpuyard.core.journal.folders import FolderNotSafe
 from gpuyard.core.journal.port import Audit
 from gpuyard.core.journal.records import Position, Record
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from gpuyard.live.control_plane.access.who import Via, Who
+from gpuyard.live.control_plane.access.principal import Principal, Via
 from gpuyard.live.control_plane.clock import EngineClock, read_note, write_note
 from gpuyard.live.control_plane.lifecycle_log import Chronicle
 from gpuyard.live.control_plane.loop import HEAVY, Facts, Loop
@@ -295,7 +295,13 @@ class Yard:
     # --- tasks -------------------------------------------------------------------------------------------------------
 
     async def submit(
-        self, submissions: Sequence[Submission], who: Who, *, key: str = "", body: bytes = b""
+        self,
+        submissions: Sequence[Submission],
+        who: Principal,
+        *,
+        key: str = "",
+        body: bytes = b"",
+        request_id: str = "",
     ) -> list[TaskView] | Refusal:
         """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
         name = (submissions[0].specs[0].tenant, key)
@@ -339,7 +345,7 @@ class Yard:
                 facts = seen
             else:
                 submissions = await self._forecast(seen)
-                facts = await self.loop.tell(make, by(who), _weight(submissions), undo)
+                facts = await self.loop.tell(make, by(who), _weight(submissions), undo, request_id)
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
@@ -394,9 +400,9 @@ class Yard:
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
 
-    async def tell(self, asked: command.Command, who: Who) -> Facts | Refusal:
+    async def tell(self, asked: command.Command, who: Principal, request_id: str = "") -> Facts | Refusal:
         """Any other command, in somebody's name."""
-        return await self.loop.tell(asked, by(who))
+        return await self.loop.tell(asked, by(who), request_id=request_id)
 
     async def look(self, question: Callable[[State, float], T], weight: int = 0) -> T:
         """Ask the engine's state. With no space left it is ahead of what could be written: then the journal's is asked."""
@@ -691,7 +697,7 @@ async def _failing(future: "asyncio.Future[None]") -> None:
     await future
 
 
-def by(who: Who) -> str:
+def by(who: Principal) -> str:
     """Who and from where, as every fact carries it."""
     prefix = "local:" if who.via is Via.LOCAL else ""
     return f"{prefix}{who.username}@{who.address}"

@@ -34,10 +34,10 @@ from gpuyard.core.engine.advice import FEATURES, Advisor
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder, refuse_unsafe_folder
-from gpuyard.live.control_plane.access.gate import Gate
-from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
+from gpuyard.live.control_plane.access.authenticator import Authenticator
+from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.access.who import Role
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_calm, settle
 from gpuyard.live.control_plane.nodes.agents import Deposed, refuse_unsafe_node
@@ -181,10 +181,12 @@ async def _served(
     pool: ElasticPool | None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Both ports are open, also while the yard says good-bye."""
-    doorplate = Doorplate(settings.http_address.host, settings.server.host_names)
-    gate = Gate(access, admitted_without_login(settings))
+    allowed_hosts = AllowedHosts(settings.http_address.host, settings.server.host_names)
+    authenticator = Authenticator(access, admitted_without_login(settings))
     limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
-    web = http_server(make_app(yard, access, gate, doorplate, settings), tls=settings.server.tls, limits=limits)
+    web = http_server(
+        make_app(yard, access, authenticator, allowed_hosts, settings), tls=settings.server.tls, limits=limits
+    )
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [

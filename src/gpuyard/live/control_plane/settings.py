@@ -22,7 +22,7 @@ from gpuyard.core.domain.validation import MOST_REMEMBERED, check_split, check_t
 from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.input.nearest_name import nearest
-from gpuyard.live.control_plane.access.origin import refuse_plain_address, refuse_unsafe_address
+from gpuyard.live.control_plane.access.allowed_hosts import refuse_plain_address, refuse_unsafe_address
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import (

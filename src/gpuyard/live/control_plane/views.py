@@ -73,6 +73,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """When its last attempt ended, by its node's clock."""
     lost_since: float | None = None
     """Since when its last attempt was missed."""
+    request_id: str = ""
+    """The id of the request that submitted it."""
 
     @property
     def waits(self) -> bool:
@@ -127,6 +129,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             run_seconds=self.run_seconds if self.finished_at is not None else None,
             actual=self.actual,
             ran_on=self.ran_on,
+            request_id=self.request_id,
         )
 
     def reason(self) -> tuple[str | None, str | None]:
@@ -331,7 +334,14 @@ class Views:
     def _submitted(self, event: fact.TaskSubmitted, record: Record) -> None:
         spec = event.spec
         view = TaskView(
-            event.task, spec, record.at, record.by, priority=spec.priority, key=event.key, digest=event.digest
+            event.task,
+            spec,
+            record.at,
+            record.by,
+            priority=spec.priority,
+            key=event.key,
+            digest=event.digest,
+            request_id=record.request_id,
         )
         self.tasks[event.task] = view
         self._count(view, 1)

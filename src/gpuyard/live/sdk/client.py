@@ -28,6 +28,7 @@ from gpuyard.live.wire.answers import (
     GpusAnswer,
     LeaseAnswer,
     LeaseList,
+    LoginAnswer,
     MessageAnswer,
     NodeAnswer,
     NodeList,
@@ -40,7 +41,6 @@ from gpuyard.live.wire.answers import (
     UserAnswer,
     UserList,
 )
-from gpuyard.live.wire.dialect import LoginAnswer
 from gpuyard.live.wire.tasks import PLACE
 
 T = TypeVar("T")

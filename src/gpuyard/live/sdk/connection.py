@@ -15,6 +15,7 @@ from contextlib import suppress
 from copy import copy
 from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pwd import getpwnam, getpwuid
+from secrets import token_hex
 from select import select
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -151,7 +152,7 @@ class Connection:
         key: str | None = None,
     ) -> bytes:
         """Send a request; the answer's body."""
-        headers = dict(self._headers)
+        headers = {**self._headers, "X-Request-ID": token_hex(8)}
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
@@ -255,7 +256,9 @@ class Connection:
         line = self._new_line(self._timeout)
         self._open_in_time(line)
         try:
-            line.request("GET", self._target(path, query), headers={**self._headers, **headers})
+            line.request(
+                "GET", self._target(path, query), headers={**self._headers, "X-Request-ID": token_hex(8), **headers}
+            )
             response = line.getresponse()
             if response.status >= 300:
                 raise self._refusal(response, response.read())
@@ -402,11 +405,19 @@ class Connection:
             error = msgspec.json.decode(answer, type=ErrorAnswer).error
         except msgspec.MsgspecError:
             message = f"{self.server} answered {response.status} {response.reason} and no sentence of gpuyard's."
-            stranger = NotAYard(f"{message} Is it a gpuyard scheduler?")
+            stranger = NotAYard(f"{message} Is it a gpuyard scheduler?{_request_id_note(response, message)}")
             stranger.may_have_arrived = response.status >= 500  # a proxy that got no answer, or not in time
             return stranger
         self._answered.set()
-        return refused(response.status, error.code, error.message, error.field)
+        message = error.message + _request_id_note(response, error.message)
+        return refused(response.status, error.code, message, error.field)
+
+
+def _request_id_note(response: HTTPResponse, message: str) -> str:
+    """Name the request where the server failed, so that its log can be searched. 503 only asks to try again later."""
+    request_id = response.getheader("X-Request-ID", "")
+    failed = response.status >= 500 and response.status != 503
+    return f" (request id {request_id})" if failed and request_id and request_id not in message else ""
 
 
 class _Waiting:

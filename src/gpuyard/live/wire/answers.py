@@ -336,6 +336,24 @@ class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One's own. With it the token may outlive the login or token it is made with."""
 
 
+class LoginRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A username and its password."""
+
+    username: Annotated[str, Meta(max_length=1024)]
+    password: Annotated[str, Meta(max_length=1024)]
+
+
+class LoginAnswer(Struct, frozen=True, kw_only=True):
+    """A token for the header `Authorization: Bearer …`."""
+
+    token: str
+    user_id: str
+    username: str
+    tenant_id: str
+    role: str
+    expires_at: Instant
+
+
 class TokenCreated(Struct, frozen=True, kw_only=True):
     """A new token. `token` is shown this once; only its hash is kept."""
 
@@ -442,4 +460,5 @@ read_quota = Strict(QuotaRequest).json
 read_tenant = Strict(TenantRequest).json
 read_user = Strict(UserRequest).json
 read_token = Strict(TokenRequest).json
+read_login = Strict(LoginRequest).json
 read_lease = Strict(LeaseRequest).json

@@ -102,6 +102,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     work: WorkRequest | None = None
     forecasts: list[ForecastAnswer] = []
     """What its work was foreseen to take on each GPU model of the yard that fits, when it came."""
+    request_id: str | None = None
+    """The id of the request that submitted it (header `X-Request-ID`)."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -130,6 +132,7 @@ def answer_of(
     run_seconds: float | None = None,
     actual: Actual | None = None,
     ran_on: str | None = None,
+    request_id: str = "",
 ) -> TaskAnswer:
     """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
     ask, name = spec.resources, spoken_task_id(id)
@@ -195,6 +198,7 @@ def answer_of(
         forecasts=[ForecastAnswer(**asdict(one)) for one in spec.forecasts],
         model=spec.model_name or None,
         require_fit=spec.require_fit,
+        request_id=request_id or None,
     )
 
 

@@ -15,9 +15,9 @@ from argon2 import PasswordHasher
 from gpuyard.core.domain.values import TenantId
 from gpuyard.live.control_plane import server
 from gpuyard.live.control_plane.access import refusals as no
+from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
-from gpuyard.live.control_plane.access.who import Denied, Role, Via, Who
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
 
 LAB = TenantId("lab")
@@ -113,7 +113,7 @@ def test_a_change_is_seen_by_the_next_request_and_after_a_restart(yard: Yard) ->
 
     for _ in range(2):
         who = yard.store.find(secret, HERE)
-        assert isinstance(who, Who)
+        assert isinstance(who, Principal)
         assert (who.role, who.tenant) == (Role.OPERATOR, "infra")
         yard.restart()
 
@@ -125,7 +125,7 @@ def test_a_disabled_user_gets_in_neither_by_token_nor_by_password_until_enabled(
     assert code_of(yard.store.check_login("ann", "open sesame", HERE)) == "WrongLogin"
 
     yard.store.change_user("ann", disabled=False)
-    assert isinstance(yard.store.find(secret, HERE), Who)
+    assert isinstance(yard.store.find(secret, HERE), Principal)
 
 
 def test_a_removed_user_takes_all_tokens_along(yard: Yard) -> None:
@@ -239,7 +239,7 @@ def test_another_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
 
     for _ in range(2):
         assert code_of(yard.store.find(login.secret, HERE)) == "TokenRevoked"
-        assert isinstance(yard.store.find(token.secret, HERE), Who)
+        assert isinstance(yard.store.find(token.secret, HERE), Principal)
         yard.restart()
 
 
@@ -247,7 +247,7 @@ def test_a_login_ends_by_itself_and_is_forgotten_at_the_next_one(yard: Yard) -> 
     first = yard.store.log_in("ann", 3600.0)
     assert isinstance(first, NewToken)
     who = yard.store.find(first.secret, HERE)
-    assert isinstance(who, Who)
+    assert isinstance(who, Principal)
     assert who.via is Via.LOGIN
 
     yard.clock.now += 3600.0
@@ -268,7 +268,7 @@ def test_a_token_says_whose_it_is(yard: Yard) -> None:
     assert made.secret.startswith("gy_")
     assert len(made.secret) == 3 + 43
     for _ in range(2):
-        assert yard.store.find(made.secret, "10.0.0.7") == Who(
+        assert yard.store.find(made.secret, "10.0.0.7") == Principal(
             "ann", LAB, Role.MEMBER, Via.TOKEN, "10.0.0.7", made.token.id
         )
         yard.restart()
@@ -282,7 +282,7 @@ def test_a_token_nobody_made_is_not_known(yard: Yard, secret: str) -> None:
 
 def test_a_revoked_token_lets_nobody_in_from_that_moment_on(yard: Yard) -> None:
     made = yard.token()
-    assert isinstance(yard.store.find(made.secret, HERE), Who)
+    assert isinstance(yard.store.find(made.secret, HERE), Principal)
     assert yard.store.revoke_token(made.token.id) is None
 
     for _ in range(2):
@@ -299,7 +299,7 @@ import sys
 from pathlib import Path
 from argon2 import PasswordHasher
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.access.principal import Role
 
 store = AccessStore.open(Path(sys.argv[1]), hasher=PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
 store.add_user("ann", "open sesame", "lab", Role.MEMBER)
@@ -324,7 +324,7 @@ sys.stdin.read()
 
 def test_an_expired_token_says_since_when(yard: Yard) -> None:
     made = yard.token(expires_at=yard.clock.now + 10)
-    assert isinstance(yard.store.find(made.secret, HERE), Who)
+    assert isinstance(yard.store.find(made.secret, HERE), Principal)
     yard.clock.now += 10
 
     denied = yard.store.find(made.secret, HERE)

@@ -65,9 +65,9 @@ def test_prometheus_reads_a_line_a_figure() -> None:
         ],
         ModelStanding(None, None, "", 2, None, {}),
     )
-    lines = metrics_of(told).splitlines()
-    assert 'gpuyard_prediction_tasks{predictor="memory"} 0' in lines
+    lines = metrics_of(told).decode().splitlines()
+    assert 'gpuyard_prediction_tasks{predictor="memory"} 0.0' in lines
     assert 'gpuyard_prediction_error_median{predictor="history"} 0.75' in lines
     assert not any(line.startswith('gpuyard_prediction_error_median{predictor="memory"') for line in lines)
-    assert lines[-1] == "gpuyard_prediction_models_refused_total 2"
+    assert lines[-1] == "gpuyard_prediction_models_refused_total 2.0"
     assert "# TYPE gpuyard_prediction_models_refused_total counter" in lines

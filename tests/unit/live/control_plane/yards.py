@@ -14,14 +14,14 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
-from gpuyard.live.control_plane.access.who import Role, Via, Who
+from gpuyard.live.control_plane.access.principal import Principal, Role, Via
 from gpuyard.live.control_plane.scheduler import Submission, Yard
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.wire.rpc import agents_handler
 
-ADMIN = Who("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
+ADMIN = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
 TOKEN = "let-me-in"
 
 

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpuyard.live.sdk import NotAllowed, NotFound, NotNow, Refused, Unreachable, YardError, connect
@@ -344,3 +345,35 @@ def test_a_certificate_that_is_not_valid_now_is_not_blamed_on_its_authority(
         answering.join(10)
     assert words in str(caught.value)
     assert "GPUYARD_CA" not in str(caught.value)
+
+
+def test_every_call_has_an_id_of_its_own_and_an_attempt_to_repeat_it_keeps_it() -> None:
+    def breaks_off_once(line: Answering) -> None:
+        if len(line.partner.asked) == 2:
+            line.hang_up()
+        else:
+            line.say(task())
+
+    with partner(breaks_off_once) as server:
+        yard = connect(server.url)
+        yard.task(7)
+        yard.task(7)
+
+    first, broken, repeated = [asked.headers["X-Request-ID"] for asked in server.asked]
+    assert broken == repeated != first
+
+
+@pytest.mark.parametrize(("status", "shown"), [(500, True), (409, False), (503, False)])
+def test_the_id_stands_in_the_message_where_the_server_failed(status: int, shown: bool) -> None:
+    def fails(line: Answering) -> None:
+        body = msgspec.json.encode(refusal("Wrong", "It went wrong."))
+        line.send_response(status)
+        line.send_header("X-Request-ID", line.asked.headers["X-Request-ID"])
+        line.send_header("Content-Length", str(len(body)))
+        line.end_headers()
+        line.wfile.write(body)
+
+    with partner(fails) as server, pytest.raises(Refused) as refused:
+        connect(server.url).task(7)
+
+    assert (f"(request id {server.asked[0].headers['X-Request-ID']})" in str(refused.value)) is shown

@@ -29,8 +29,8 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TenantId, Value
 from gpuyard.live.control_plane.access import refusals as no
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Denied, Principal, Role, Scope, Via
 from gpuyard.live.control_plane.access.throttle import Throttle
-from gpuyard.live.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who
 from gpuyard.live.control_plane.stores.database import Layout, StoreError, open_database, speaking, transaction
 from gpuyard.live.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
 
@@ -359,7 +359,7 @@ class AccessStore:
                 self._tokens[token_id] = revoked
         return None
 
-    def find(self, secret: str, address: str) -> Who | Denied:
+    def find(self, secret: str, address: str) -> Principal | Denied:
         """Whose token this is: for every request, from memory."""
         token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
         user = self._users.get(token.username) if token else None
@@ -378,7 +378,7 @@ class AccessStore:
         last_used_at = self._used.get(token.id, token.last_used_at)
         if last_used_at is None or now - last_used_at >= _USE_NOTED_SECONDS:
             self._used[token.id] = now
-        return Who(user.username, user.tenant, user.role, token.via, address, token.id)
+        return Principal(user.username, user.tenant, user.role, token.via, address, token.id)
 
     def write_uses(self) -> None:
         """Write when tokens were last used. To be called every minute or so: no request waits for it."""
@@ -428,7 +428,7 @@ class AccessStore:
 def _wrong_with_user(user: User) -> Refusal | None:
     if not _USERNAME.fullmatch(user.username):
         return no.BadUsername(user.username[:80])
-    if not user.tenant and TABLE[Action.SEE][user.role] is Reach.OWN:
+    if not user.tenant and ROLE_SCOPES[Action.SEE][user.role] is Scope.OWN:
         return no.UserWithoutTenant(user.role)
     return None
 

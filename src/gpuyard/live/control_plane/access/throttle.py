@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import ceil
 from threading import Lock
 
-from gpuyard.live.control_plane.access.who import Denied
+from gpuyard.live.control_plane.access.principal import Denied
 
 FREE_FAILURES = 5
 LONGEST_WAIT_SECONDS = 60.0

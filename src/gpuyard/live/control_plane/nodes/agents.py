@@ -208,6 +208,7 @@ class Agents:
         if view is None:
             return  # it has ended, and its end is on the way to the archive
         said.launch.by_owner = is_owner(view.by)
+        said.launch.request_id = view.request_id
         said.launch.run_as = self._run_as(view.spec.tenant, "" if is_owner(view.by) else view.spec.user)
         if with_secrets and view.spec.secrets:
             said.launch.secrets.update(self._secrets(view.id))

@@ -1,1 +1,1 @@
-"""The scheduler over HTTP: one table of routes (routes.py), one door in front of it, one file for each group of verbs."""
+"""The REST API: one table of routes (routes.py), one guard in front of it, one file for each group of endpoints."""

@@ -1,134 +1,155 @@
-"""The HTTP side of the scheduler as one ASGI application: the way of a request, from the door to its handler.
+"""The HTTP side of the scheduler: Starlette's router over the route table, and the steps every request goes through.
 
-    Host, Origin ─► path and method ─► who ─► may they ─► query ─► handler ─► answer
-       403             404, 405        401      403        400
+    path ─► Host, Origin ─► method ─► authenticate ─► authorize ─► query ─► handler ─► response
+     404         403          405         401            403        400
 
-There is no stack of middleware: the way is this one function, the same for the hottest route and the rarest.
+The steps stand in one function instead of a stack of middleware: they are the same for every route, and a middleware
+costs time on each request.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import starlette.routing
+from starlette.datastructures import QueryParams
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
+from structlog.contextvars import bind_contextvars
 
 from gpuyard.input.nearest_name import nearest
-from gpuyard.live.control_plane.access.gate import Gate
-from gpuyard.live.control_plane.access.origin import Doorplate
+from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
+from gpuyard.live.control_plane.access.authenticator import Authenticator
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Denied, Principal, Scope, forbidden
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.access.who import TABLE, Denied, Reach, Who, forbidden
-from gpuyard.live.control_plane.rest.answer import Answer, Flow, Unwelcome, gone
-from gpuyard.live.control_plane.rest.asgi import HANG_UP, ASGIApp, Receive, Scope, Send
-from gpuyard.live.control_plane.rest.body import ClientGone
-from gpuyard.live.control_plane.rest.call import Call, Desk
-from gpuyard.live.control_plane.rest.door import Door
-from gpuyard.live.control_plane.rest.errors import Unavailable, answer_to, denial, error, in_dialect
-from gpuyard.live.control_plane.rest.history import History
-from gpuyard.live.control_plane.rest.monitor import keep_history
+from gpuyard.live.control_plane.rest.context import AppContext
+from gpuyard.live.control_plane.rest.errors import Unavailable, denial, error, error_response
+from gpuyard.live.control_plane.rest.legacy.errors import is_legacy, legacy_error
+from gpuyard.live.control_plane.rest.legacy.history import History
+from gpuyard.live.control_plane.rest.legacy.monitor import keep_history
 from gpuyard.live.control_plane.rest.query import read_query
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.request_guard import RequestGuard
+from gpuyard.live.control_plane.rest.request_id import request_id_of
+from gpuyard.live.control_plane.rest.responses import HANG_UP, AccessLost, Response, StreamingResponse
+from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from gpuyard.live.control_plane.rest.table import Methods, make_table
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.control_plane.settings import ServerSettings
-from gpuyard.live.wire.dialect import is_dialect
+
+MAX_PATH_LENGTH = 2048
+
+Methods: TypeAlias = Mapping[str, Route]
+"""The routes of one path, by method."""
 
 
-def make_app(yard: Yard, access: AccessStore, gate: Gate, doorplate: Doorplate, settings: ServerSettings) -> ASGIApp:
-    """The application; uvicorn may serve it on several sockets at once."""
-    return _App(
-        Desk(yard, access, settings, History(keep_seconds=float(settings.monitor.retention))), Door(gate, doorplate)
-    )
+def make_app(
+    yard: Yard, access: AccessStore, authenticator: Authenticator, allowed_hosts: AllowedHosts, settings: ServerSettings
+) -> ASGIApp:
+    """Return the ASGI application; uvicorn may serve it on several sockets at once."""
+    context = AppContext(yard, access, settings, History(keep_seconds=float(settings.monitor.retention)))
+    guard = RequestGuard(authenticator, allowed_hosts)
+    by_path: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        by_path.setdefault(route.path, {})[route.method] = route
 
-
-class _App:
-    """One yard, served."""
-
-    def __init__(self, desk: Desk, door: Door) -> None:
-        self._desk = desk
-        self._door = door
-        self._find = make_table(ROUTES)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._live(scope, receive, send)
-            return
-        try:
-            answer = await self._answer(scope, receive)
-            if isinstance(answer, Answer):
-                if answer.status >= 400 and is_dialect(scope["path"]):
-                    answer = in_dialect(answer)
-                await answer.send(send)
-            else:
-                await self._flow(answer, scope, receive, send)
-        except ClientGone:
-            return
-
-    async def _flow(self, flow: Flow, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await flow.send(receive, send, head_only=scope["method"] == "HEAD")
-        except Exception as problem:
-            if not isinstance(problem, Unwelcome):
-                answer_to(problem)  # too late for the client; if it is a bug, the log has it
-            scope["extensions"][HANG_UP]()
-            await gone(receive)
-
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Flow:
-        try:
-            return await self._way(scope, receive)
-        except ClientGone:
-            raise
-        except Exception as problem:  # whatever it is, the client gets a sentence and the others notice nothing
-            return answer_to(problem)
-
-    async def _way(self, scope: Scope, receive: Receive) -> Answer | Flow:
-        headers, path, method = scope["headers"], scope["path"], scope["method"]
-        if denied := self._door.turned_away(headers):
-            return denial(denied)
-        methods, named = self._find(path)
-        if methods is None:
-            return _nothing_at(path)
-        route = methods.get("GET" if method == "HEAD" else method)
-        if route is None:
-            return _not_so(method, path, methods)
-        somebody: Who | None = None
-        if route.action is not None:
-            who = self._door.who(scope)
-            if isinstance(who, Denied):
-                return denial(who)
-            if TABLE[route.action][who.role] is Reach.NONE:
-                return denial(forbidden(who, route.action))
-            if not self._desk.yard.ready:
-                raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
-            somebody = who
-        query = scope["query_string"]
-        asked = read_query(route.query, query) if query else {}
-        address = somebody.address if somebody else self._door.connection(scope).peer[0]
-        call = Call(headers, receive, address=address, somebody=somebody, named=named, asked=asked)
-        answer = await route.handle(self._desk, call)
-        if isinstance(answer, Flow):
-            answer.is_welcome = lambda: self._door.who(scope) == somebody
-        return answer
-
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The server begins: the monitor looks from time to time until the server ends."""
-        assert scope["type"] == "lifespan", scope["type"]
-        await receive()
-        sampling = asyncio.create_task(keep_history(self._desk))
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncGenerator[None, None]:
+        sampling = asyncio.create_task(keep_history(context))
+        yield
         sampling.cancel()
         with suppress(asyncio.CancelledError):
             await sampling
-        await send({"type": "lifespan.shutdown.complete"})
+
+    routes = [starlette.routing.Route(path, _Endpoint(context, guard, methods)) for path, methods in by_path.items()]
+    return starlette.routing.Router(
+        routes, redirect_slashes=False, default=_Endpoint(context, guard, {}), lifespan=lifespan
+    )
 
 
-def _nothing_at(path: str) -> Answer:
+class _Endpoint:
+    """The ASGI application of one path. One path has one endpoint, so that a 405 can name all methods of the path."""
+
+    def __init__(self, context: AppContext, guard: RequestGuard, methods: Methods) -> None:
+        self._context = context
+        self._guard = guard
+        self._methods = methods
+        """Empty: there is no such path."""
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request_id = request_id_of(scope["headers"])
+        bind_contextvars(request_id=request_id)
+        try:
+            response = await self._respond(scope, receive, request_id)
+        except ClientDisconnect:
+            return
+        except Exception as problem:  # the client gets a message, and other requests are not affected
+            response = error_response(problem, request_id)
+        response.raw_headers.append((b"x-request-id", request_id.encode()))
+        if response.status_code >= 400 and is_legacy(scope["path"]):
+            response = legacy_error(response)
+        if isinstance(response, StreamingResponse):
+            await _stream(response, scope, receive, send, request_id)
+        else:
+            await response(scope, receive, send)
+
+    async def _respond(self, scope: AsgiScope, receive: Receive, request_id: str) -> Response:
+        if denied := self._guard.check_host(scope["headers"]):
+            return denial(denied)
+        path, method = scope["path"], scope["method"]
+        if not self._methods or len(path) > MAX_PATH_LENGTH:
+            return _not_found(path)
+        route = self._methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            return _method_not_allowed(method, path, self._methods)
+        principal: Principal | None = None
+        if route.action is not None:
+            found = self._guard.authenticate(scope)
+            if isinstance(found, Denied):
+                return denial(found)
+            if ROLE_SCOPES[route.action][found.role] is Scope.NONE:
+                return denial(forbidden(found, route.action))
+            if not self._context.yard.ready:
+                raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
+            principal = found
+        request = Request(
+            scope,
+            receive,
+            client_address=principal.address if principal else self._guard.connection(scope).peer[0],
+            authenticated=principal,
+            query=read_query(route.query, QueryParams(scope["query_string"])) if scope["query_string"] else {},
+            request_id=request_id,
+        )
+        response = await route.handle(self._context, request)
+        if isinstance(response, StreamingResponse):
+            response.has_access = lambda: self._guard.authenticate(scope) == principal
+        return response
+
+
+async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receive, send: Send, request_id: str) -> None:
+    """Send a stream; if it can not be completed, abort the connection so that the client notices."""
+    try:
+        await response(scope, receive, send)
+    except Exception as problem:
+        if not isinstance(problem, AccessLost):
+            error_response(problem, request_id)  # too late for the client; an unexpected error is logged
+        scope["extensions"][HANG_UP]()
+        await response.listen_for_disconnect(receive)
+
+
+def _not_found(path: str) -> Response:
     near = nearest(path, [route.path for route in ROUTES if "{" not in route.path])
     shown = path if len(path) <= 100 and path.isprintable() else ascii(path[:100]) + "…"
     hint = f" Did you mean {near}?" if near else ""
-    return error(404, "NotFound", f"There is nothing at {shown}.{hint} /docs has all there is.")
+    return error(404, "NotFound", f"No endpoint {shown}.{hint} See /docs for the list.")
 
 
-def _not_so(method: str, path: str, methods: Methods) -> Answer:
-    known = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
+def _method_not_allowed(method: str, path: str, methods: Methods) -> Response:
+    known = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
     shown = method if method.isalpha() and len(method) <= 20 else "This method"
-    message = f"{shown} can not be used at {path}; it takes {', '.join(known)}."
-    return error(405, "MethodNotAllowed", message, None, ((b"allow", ", ".join(known).encode()),))
+    return error(
+        405, "MethodNotAllowed", f"{shown} can not be used at {path}; it takes {known}.", None, {"allow": known}
+    )

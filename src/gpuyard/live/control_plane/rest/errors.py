@@ -3,31 +3,28 @@
 the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
 413 too much, 415 in no form we read, 429 too many
 the outside    503 no space left, node away, starting or stopping: the same request may be sent again
-us             500, with a number under which the log has the rest
+us             500, with the request id under which the log has the rest
 """
 
-from secrets import token_hex
+from collections.abc import Mapping
 
-import msgspec
 import structlog
 
 from gpuyard.core.domain.errors import GpuyardError, StorageFull
 from gpuyard.core.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpenTasks, UnknownNode, UnknownTask
 from gpuyard.input.strict import WrongRequest
+from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
-from gpuyard.live.control_plane.access.who import Denied
 from gpuyard.live.control_plane.loop import Broken
 from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput
-from gpuyard.live.control_plane.rest.answer import Answer, encode, say
-from gpuyard.live.control_plane.rest.asgi import Headers
+from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
 from gpuyard.live.wire.answers import Error, ErrorAnswer
-from gpuyard.live.wire.dialect import DialectError
 
 _NOT_THERE = (UnknownTask, UnknownNode, UnknownUser, UnknownToken)
 _TOO_MANY = (QueueFull, TooManyOpenTasks)
-_AGAIN: Headers = ((b"retry-after", b"5"),)
-_CLOSE: Headers = ((b"connection", b"close"),)
+_AGAIN = {"retry-after": "5"}
+_CLOSE = {"connection": "close"}
 
 log = structlog.get_logger()
 
@@ -57,29 +54,23 @@ class Unavailable(Exception):
         self.code = code
 
 
-def error(status: int, code: str, message: str, field: str | None = None, headers: Headers = ()) -> Answer:
+def error(
+    status: int, code: str, message: str, field: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
     """The one shape."""
-    return say(ErrorAnswer(Error(code, message, field)), status, headers)
+    return json_response(ErrorAnswer(Error(code, message, field)), status, headers)
 
 
-def in_dialect(answer: Answer) -> Answer:
-    """What went wrong as 002 says it: `error` is the text; code and field stand beside it."""
-    told = msgspec.json.decode(answer.body, type=ErrorAnswer).error
-    body = DialectError(told.message, told.code, told.field)
-    return Answer(answer.status, encode(body), answer.kind, answer.headers)
-
-
-def denial(denied: Denied) -> Answer:
+def denial(denied: Denied) -> Response:
     """To somebody who may not."""
-    headers = tuple((name.encode(), value.encode()) for name, value in denied.headers)
-    return error(denied.status, denied.code, denied.sentence, None, headers)
+    return error(denied.status, denied.code, denied.sentence, None, dict(denied.headers))
 
 
-def answer_to(problem: Exception) -> Answer:
+def error_response(problem: Exception, request_id: str) -> Response:
     """What the client is told."""
     match problem:
         case WrongRequest():
-            closing = _CLOSE if problem.status == 413 else ()  # the rest is not read, so nothing can follow it
+            closing = _CLOSE if problem.status == 413 else None  # the rest is not read, so nothing can follow it
             return error(problem.status, problem.code, problem.message, problem.field, closing)
         case NotAllowed():
             return denial(problem.denied)
@@ -99,7 +90,8 @@ def answer_to(problem: Exception) -> Answer:
         case Broken() | StoreError():
             log.error("request_failed", code=problem.code, message=str(problem))
             return error(500, problem.code, str(problem))
-    number = token_hex(4)
-    log.error("request_broke", number=number, exc_info=problem)
+    log.error("request_broke", request_id=request_id, exc_info=problem)
     code = problem.code if isinstance(problem, GpuyardError) else "InternalError"
-    return error(500, code, f"Something went wrong in the scheduler; its log has it under {number}. Please report it.")
+    return error(
+        500, code, f"Internal error; the scheduler's log has it under request id {request_id}. Please report it."
+    )

@@ -1,6 +1,8 @@
 """Facts as they become durable, as server-sent events: one stream, which can be taken up again where it broke off.
 
 Every event carries the number of its fact as its id. A client that comes back with `Last-Event-ID` gets what it missed
+from gpuyard.input.strict import WrongRequest
+from gpuyard.input.strict import WrongRequest
 from the journal, then what happens from then on; no fact is left out and none comes twice. Where the journal does not
 hold what comes next any more, or does not reach as far as the client says, an event `Gap` says so and the stream goes on
 behind it. One who reads too slowly is let go, and comes back in the same way. Who sees one tenant only gets the facts
@@ -18,12 +20,12 @@ from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import FactsRetired
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.journal.records import Record
-from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.who import Action, Who, may
-from gpuyard.live.control_plane.rest.answer import EVENTS, Flow, encode
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.access.principal import Action, Principal, may
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.query import Parameter, counted
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import StreamingResponse, encode
 from gpuyard.live.wire.event_answers import Fields, happened
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import parse_task_id
@@ -58,32 +60,34 @@ class GapData(Struct, frozen=True):
     message: str
 
 
-async def get_events(desk: Desk, call: Call) -> Flow:
+async def get_events(context: AppContext, request: Request) -> StreamingResponse:
     """From the fact that the client had last, or from now on."""
-    after = _after(desk, call)
-    sight = _Sight(desk, call.who, call.asked.get("task"))
-    return Flow(_events(desk, sight, after), EVENTS, ((b"x-accel-buffering", b"no"),))
+    after = _after(context, request)
+    sight = _Sight(context, request.principal, request.query.get("task"))
+    return StreamingResponse(
+        _events(context, sight, after), {"content-type": "text/event-stream", "x-accel-buffering": "no"}
+    )
 
 
-def _after(desk: Desk, call: Call) -> int:
-    last = call.header(b"last-event-id")
+def _after(context: AppContext, request: Request) -> int:
+    last = request.headers.get("last-event-id")
     if last:
         if not (last.isascii() and last.isdigit() and len(last) <= 16):
             message = "Last-Event-ID must be the id of an event that this server sent."
             raise WrongRequest("BadEventId", message, "Last-Event-ID")
         return int(last)
-    after: int = call.asked.get("after", desk.yard.loop.committed)
+    after: int = request.query.get("after", context.yard.loop.committed)
     return after
 
 
 class _Sight:
     """Which facts somebody sees."""
 
-    def __init__(self, desk: Desk, who: Who, task: TaskId | None) -> None:
-        self._desk = desk
-        self._who = who
+    def __init__(self, context: AppContext, principal: Principal, task: TaskId | None) -> None:
+        self._context = context
+        self._who = principal
         self._task = task
-        self._everything = may(who, Action.SEE)
+        self._everything = may(principal, Action.SEE)
         self._tenants: dict[TaskId, TenantId | None] = {}
 
     async def of(self, records: Sequence[Record]) -> list[Record]:
@@ -105,25 +109,25 @@ class _Sight:
         if task not in self._tenants:
             if len(self._tenants) >= _REMEMBERED:
                 self._tenants.clear()
-            self._tenants[task] = await tenant_of_task(self._desk.yard, task)
+            self._tenants[task] = await tenant_of_task(self._context.yard, task)
         return self._tenants[task]
 
 
-async def _events(desk: Desk, sight: _Sight, after: int) -> AsyncGenerator[bytes, None]:
-    yard = desk.yard
+async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenerator[bytes, None]:
+    yard = context.yard
     yield b"retry: 2000\n\n"
     if after > yard.loop.committed:
         yield _gap(after, yard.loop.committed + 1, f"There is no fact {after} here; was an old copy restored?")
         after = yard.loop.committed
     while yard.loop.committed - after > CHUNK:
-        async for chunk, last in _from_journal(desk, sight, after, CHUNK):
+        async for chunk, last in _from_journal(context, sight, after, CHUNK):
             after = last
             yield chunk
     live = cast("AsyncGenerator[Sequence[Record], None]", yard.stream.listen(KEEP_ALIVE_SECONDS))
     coming = asyncio.ensure_future(anext(live))
     try:
         await asyncio.sleep(0)  # it listens from here on; what was committed before is in the journal
-        async for chunk, last in _from_journal(desk, sight, after, None):
+        async for chunk, last in _from_journal(context, sight, after, None):
             after = last
             yield chunk
         while True:
@@ -144,21 +148,21 @@ async def _events(desk: Desk, sight: _Sight, after: int) -> AsyncGenerator[bytes
 
 
 async def _from_journal(
-    desk: Desk, sight: _Sight, after: int, most: int | None
+    context: AppContext, sight: _Sight, after: int, most: int | None
 ) -> AsyncGenerator[tuple[bytes, int], None]:
     """Facts behind a number, with the number of the last one."""
     try:
-        records = await _read(desk, after, most)
+        records = await _read(context, after, most)
     except FactsRetired as gone:
         last = gone.oldest - 1
         yield _gap(after, gone.oldest, f"Facts {after + 1} to {last} are not kept here any more."), last
-        records = await _read(desk, last, most)
+        records = await _read(context, last, most)
     if records:
         yield _told(await sight.of(records)), records[-1].seq
 
 
-async def _read(desk: Desk, after: int, most: int | None) -> list[Record]:
-    return await desk.yard.lanes.journal.run(lambda: list(islice(desk.yard.journal.read(after), most)))
+async def _read(context: AppContext, after: int, most: int | None) -> list[Record]:
+    return await context.yard.lanes.journal.run(lambda: list(islice(context.yard.journal.read(after), most)))
 
 
 def _gap(after: int, goes_on_with: int, why: str) -> bytes:

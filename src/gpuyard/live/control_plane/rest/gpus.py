@@ -8,8 +8,9 @@ from gpuyard.core.domain.tenant import Split
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.engine.quota import ClassBook
 from gpuyard.core.engine.state import State
-from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.context import AppContext
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, json_response, separated
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire import agents_pb2 as pb
@@ -18,9 +19,9 @@ from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import spoken_task_id
 
 
-async def get_gpus(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """All of them."""
-    yard, views, count = desk.yard, desk.yard.views.nodes, Counter[str]()
+    yard, views, count = context.yard, context.yard.views.nodes, Counter[str]()
 
     def each() -> Iterator[GpuAnswer]:
         for name in sorted(views):
@@ -32,7 +33,7 @@ async def get_gpus(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
     gpus = await encoded(each())
     totals = {status: count[status] for status in ("idle", "busy", "external", "offline")}
     head = encode({"total": len(gpus), **totals})
-    return LongAnswer(200, [head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
+    return LargeResponse([head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
 
 
 def gpus_of(yard: Yard, node: NodeView) -> list[GpuAnswer]:
@@ -73,22 +74,22 @@ def gpus_in(milli: int) -> float:
     return milli // MILLI if milli % MILLI == 0 else milli / MILLI
 
 
-async def get_quota(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def get_quota(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """As it is now."""
-    return say(await desk.yard.look(_quota))
+    return json_response(await context.yard.look(_quota))
 
 
-async def put_quota(desk: Desk, call: Call) -> Answer:
+async def put_quota(context: AppContext, request: Request) -> Response:
     """Split anew, from now on; what runs above a lowered part goes on until it ends."""
-    asked = read_quota(await call.body())
+    asked = read_quota(await request.body())
     online = asked.online_percent
     batch = round(1 - online, 9) if asked.batch_percent is None else asked.batch_percent
 
     def order(state: State) -> SetSplit:
         return SetSplit(Split(online, batch, asked.mode or state.split.mode))
 
-    await desk.tell(call, order)
-    return await get_quota(desk, call)
+    await context.tell(request, order)
+    return await get_quota(context, request)
 
 
 def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001

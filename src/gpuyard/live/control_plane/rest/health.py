@@ -1,26 +1,27 @@
 """Does it live, and may one send it work? Asked by people, load balancers and service managers, so nobody has to log in."""
 
 from gpuyard import __version__
-from gpuyard.live.control_plane.rest.answer import Answer, say
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.wire.answers import HealthAnswer
 
 _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "NotReady"}
 
 
-async def get_health(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def get_health(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """200 as long as somebody can answer; the status says the rest."""
-    return say(health_of(desk.yard))
+    return json_response(health_of(context.yard))
 
 
-async def get_ready(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def get_ready(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """200 only if work is accepted."""
-    health = health_of(desk.yard)
+    health = health_of(context.yard)
     if health.status != "ok":
         raise Unavailable(_CODES[health.status], health.message or "")
-    return say(health)
+    return json_response(health)
 
 
 def health_of(yard: Yard) -> HealthAnswer:

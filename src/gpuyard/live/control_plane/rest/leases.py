@@ -2,10 +2,11 @@
 
 from gpuyard.core.domain.values import ENDED
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.who import Action, may
-from gpuyard.live.control_plane.rest.answer import Answer, say
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.access.principal import Action, may
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.lookup import find_answer, read_answer
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.rest.submit import accept, submission_of
 from gpuyard.live.control_plane.rest.tasks import cancel
 from gpuyard.live.control_plane.views import TaskView
@@ -15,46 +16,46 @@ from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import parse_task_id
 
 
-async def post_lease(desk: Desk, call: Call) -> Answer:
+async def post_lease(context: AppContext, request: Request) -> Response:
     """Ask for GPUs."""
-    body = await call.body()
-    submission = submission_of(desk, call, task_of_lease(read_lease(body)))
-    [answer] = await accept(desk, call, [submission], body)
-    return say(_lease(desk, read_answer(answer)), 201)
+    body = await request.body()
+    submission = submission_of(context, request, task_of_lease(read_lease(body)))
+    [answer] = await accept(context, request, [submission], body)
+    return json_response(_lease(context, read_answer(answer)), 201)
 
 
-async def list_leases(desk: Desk, call: Call) -> Answer:
+async def list_leases(context: AppContext, request: Request) -> Response:
     """Those that are held or waited for, the newest first."""
 
     def wanted(view: TaskView) -> bool:
         lease = view.spec.command is None and view.status not in ENDED
-        return lease and may(call.who, Action.SEE, view.spec.tenant)
+        return lease and may(request.principal, Action.SEE, view.spec.tenant)
 
-    leases = [_lease(desk, view.answer()) for view in await desk.yard.newest(wanted)]
-    return say(LeaseList(leases, len(leases)))
+    leases = [_lease(context, view.answer()) for view in await context.yard.newest(wanted)]
+    return json_response(LeaseList(leases, len(leases)))
 
 
-async def get_lease(desk: Desk, call: Call) -> Answer:
+async def get_lease(context: AppContext, request: Request) -> Response:
     """One of them, also after its end."""
-    return say(await _find(desk, call))
+    return json_response(await _find(context, request))
 
 
-async def delete_lease(desk: Desk, call: Call) -> Answer:
+async def delete_lease(context: AppContext, request: Request) -> Response:
     """Give the GPUs back."""
-    await _find(desk, call)
-    return say(await cancel(desk, call, done="released", doing="released"))
+    await _find(context, request)
+    return json_response(await cancel(context, request, done="released", doing="released"))
 
 
-async def _find(desk: Desk, call: Call) -> LeaseAnswer:
-    _, encoded = await find_answer(desk, call)
+async def _find(context: AppContext, request: Request) -> LeaseAnswer:
+    _, encoded = await find_answer(context, request)
     answer = read_answer(encoded)
     if answer.command is not None:
         raise WrongRequest("UnknownLease", f"{answer.id} is no lease: it runs a command.", "id", status=404)
-    return _lease(desk, answer)
+    return _lease(context, answer)
 
 
-def _lease(desk: Desk, task: TaskAnswer) -> LeaseAnswer:
-    view = desk.yard.views.tasks.get(parse_task_id(task.id))
+def _lease(context: AppContext, task: TaskAnswer) -> LeaseAnswer:
+    view = context.yard.views.tasks.get(parse_task_id(task.id))
     ends_at = None
     if view is not None and view.started_at is not None and view.spec.timeout_seconds is not None:
         ends_at = instant_of(view.started_at + view.spec.timeout_seconds)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from gpuyard.core.domain.values import ENDED, AttemptRef, NodeId, TaskId
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.rest.answer import TEXT, Answer, Flow
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.lookup import SAME, find_answer, read_answer
 from gpuyard.live.control_plane.rest.query import Parameter, counted, switch, text
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import TEXT, Response, StreamingResponse
 from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
 
 _LARGEST = 2**53 - 1
@@ -43,10 +44,10 @@ class _Wanted:
     follow: bool
 
 
-async def get_logs(desk: Desk, call: Call) -> Answer | Flow:
+async def get_logs(context: AppContext, request: Request) -> Response:
     """The output."""
-    task, encoded = await find_answer(desk, call)
-    told, asked = read_answer(encoded), call.asked
+    task, encoded = await find_answer(context, request)
+    told, asked = read_answer(encoded), request.query
     if told.command is None:
         message = f"{told.id} is a lease: it has no process and so no output."
         raise WrongRequest("NoOutput", message, "task_id", status=409)
@@ -65,10 +66,10 @@ async def get_logs(desk: Desk, call: Call) -> Answer | Flow:
     tail = asked.get("tail")
     limit = asked.get("limit", 0)
     if tail == 0 and not follow:
-        return Answer(200, b"", TEXT)
+        return Response(b"", media_type=TEXT)
     offset = asked.get("offset", 0) if tail is None else -tail if tail else _LARGEST
     wanted = _Wanted(task, attempt, node, offset, limit, follow)
-    return Flow(await _begun(_output(desk, wanted, told)), TEXT)
+    return StreamingResponse(await _begun(_output(context, wanted, told)), {"content-type": TEXT})
 
 
 async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -96,7 +97,7 @@ async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
     return whole()
 
 
-async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerator[bytes, None]:
+async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerator[bytes, None]:
     """Of one attempt, or of all from the present one on."""
     offset, left = wanted.offset, wanted.limit
     attempt, nodes = wanted.attempt or told.attempts, told.node_ids
@@ -106,38 +107,38 @@ async def _output(desk: Desk, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerat
         if begun:
             node = NodeId(wanted.node or nodes[0])
             ref = AttemptRef(wanted.task, attempt, origin)
-            output = desk.yard.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
+            output = context.yard.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
             async for chunk in output:
                 yield chunk
                 left -= len(chunk) if wanted.limit else 0
             offset = 0
         if not wanted.follow or wanted.attempt or (wanted.limit and left <= 0):
             return
-        later = await _next_attempt(desk, wanted.task, attempt if begun else attempt - 1)
+        later = await _next_attempt(context, wanted.task, attempt if begun else attempt - 1)
         if later is None:
             return
         attempt, nodes, origin = later
         begun = True
 
 
-async def _next_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
+async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """The next one that started, and its nodes; none when the task has ended without one."""
     seconds, most = LOOK_SECONDS
     while True:
-        view = desk.yard.views.tasks.get(task)
+        view = context.yard.views.tasks.get(task)
         if view is None:
-            return await _last_attempt(desk, task, after)
+            return await _last_attempt(context, task, after)
         if view.attempts > after and view.placement is not None and view.started_at is not None:
             return view.attempts, [str(node) for node in view.placement.nodes], view.origin
-        if view.status in ENDED or not desk.yard.ready:
+        if view.status in ENDED or not context.yard.ready:
             return None
         await asyncio.sleep(seconds)
         seconds = min(most, seconds * 1.5)
 
 
-async def _last_attempt(desk: Desk, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
+async def _last_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """Of a task that went to the archive while nobody looked."""
-    kept = await desk.yard.answer(task)
+    kept = await context.yard.answer(task)
     told = read_answer(kept[1]) if kept else None
     if told is None or told.attempts <= after or told.started_at is None:
         return None

@@ -9,10 +9,11 @@ import msgspec
 
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.who import Action, forbidden, may
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.access.principal import Action, forbidden, may
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import NotAllowed
 from gpuyard.live.control_plane.rest.query import Parameter, instant
+from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.task_answers import TaskAnswer
@@ -33,9 +34,9 @@ def unknown_task(task: TaskId) -> WrongRequest:
     return WrongRequest("UnknownTask", f"There is no task {spoken_task_id(task)}.", "task_id", status=404)
 
 
-def _check_same(call: Call, task: TaskId, created_at: str) -> None:
+def _check_same(request: Request, task: TaskId, created_at: str) -> None:
     """Refuse another task than the one that the caller remembers."""
-    meant = instant_of(call.asked["created_at"])
+    meant = instant_of(request.query["created_at"])
     if meant != created_at:
         message = f"{spoken_task_id(task)} is another task here: it was submitted at {created_at}, not at {meant}."
         raise WrongRequest("AnotherTask", message, "created_at", status=404)
@@ -56,27 +57,27 @@ async def tenant_of_task(yard: Yard, task: TaskId) -> TenantId | None:
     return answer[0] if answer else None
 
 
-async def find_task(desk: Desk, call: Call, action: Action) -> TaskId:
+async def find_task(context: AppContext, request: Request, action: Action) -> TaskId:
     """The task that the path names, if the caller may do this to it."""
-    task = parse_task_id(call.named["id"])
-    tenant = await tenant_of_task(desk.yard, task)
-    if tenant is None or not may(call.who, Action.SEE, tenant):
+    task = parse_task_id(request.path_params["id"])
+    tenant = await tenant_of_task(context.yard, task)
+    if tenant is None or not may(request.principal, Action.SEE, tenant):
         raise unknown_task(task)
-    if not may(call.who, action, tenant):
-        raise NotAllowed(forbidden(call.who, action))
-    if "created_at" in call.asked:
-        await find_answer(desk, call)
+    if not may(request.principal, action, tenant):
+        raise NotAllowed(forbidden(request.principal, action))
+    if "created_at" in request.query:
+        await find_answer(context, request)
     return task
 
 
-async def find_answer(desk: Desk, call: Call) -> tuple[TaskId, bytes]:
+async def find_answer(context: AppContext, request: Request) -> tuple[TaskId, bytes]:
     """The task that the path names, as JSON, if the caller sees it."""
-    task = parse_task_id(call.named["id"])
-    answer = await desk.yard.answer(task)
-    if answer is None or not may(call.who, Action.SEE, answer[0]):
+    task = parse_task_id(request.path_params["id"])
+    answer = await context.yard.answer(task)
+    if answer is None or not may(request.principal, Action.SEE, answer[0]):
         raise unknown_task(task)
-    if "created_at" in call.asked:
-        _check_same(call, task, msgspec.json.decode(answer[1], type=_Created).created_at)
+    if "created_at" in request.query:
+        _check_same(request, task, msgspec.json.decode(answer[1], type=_Created).created_at)
     return task, answer[1]
 
 

@@ -7,11 +7,13 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import UnknownNode
 from gpuyard.core.domain.values import NodeId
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encoded, say, separated
-from gpuyard.live.control_plane.rest.call import Call, Desk, Handler
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Refused
 from gpuyard.live.control_plane.rest.gpus import gpus_of
 from gpuyard.live.control_plane.rest.query import switch
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encoded, json_response, separated
+from gpuyard.live.control_plane.rest.route import Handler
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire.answers import MessageAnswer, NodeAnswer, StrayAnswer
@@ -23,56 +25,56 @@ MOST_SILENT_SECONDS = 1e9
 DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
 
 
-async def list_nodes(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def list_nodes(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """All of them."""
-    yard, views = desk.yard, desk.yard.views.nodes
+    yard, views = context.yard, context.yard.views.nodes
     nodes = await encoded(node_of(yard, view) for name in sorted(views) if (view := views.get(name)) is not None)
-    return LongAnswer(200, [b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
+    return LargeResponse([b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
 
 
-async def get_node(desk: Desk, call: Call) -> Answer:
+async def get_node(context: AppContext, request: Request) -> Response:
     """One of them."""
-    node = NodeId(call.named["id"])
-    view = desk.yard.views.nodes.get(node)
+    node = NodeId(request.path_params["id"])
+    view = context.yard.views.nodes.get(node)
     if view is None:
         raise Refused(UnknownNode(node))
-    return say(node_of(desk.yard, view))
+    return json_response(node_of(context.yard, view))
 
 
 def telling(make: Callable[[NodeId], command.Command]) -> Handler:
     """A verb that is one command to the engine, answered by the node as it is then."""
 
-    async def handle(desk: Desk, call: Call) -> Answer:
-        await desk.tell(call, make(NodeId(call.named["id"])))
-        return await get_node(desk, call)
+    async def handle(context: AppContext, request: Request) -> Response:
+        await context.tell(request, make(NodeId(request.path_params["id"])))
+        return await get_node(context, request)
 
     return handle
 
 
-async def drain_node(desk: Desk, call: Call) -> Answer:
+async def drain_node(context: AppContext, request: Request) -> Response:
     """Place nothing new there, and move away what allows it."""
-    force = call.asked.get("force", False)
-    await desk.tell(call, command.CordonNode(NodeId(call.named["id"]), drain=True, force=force))
-    return await get_node(desk, call)
+    force = request.query.get("force", False)
+    await context.tell(request, command.CordonNode(NodeId(request.path_params["id"]), drain=True, force=force))
+    return await get_node(context, request)
 
 
-async def delete_node(desk: Desk, call: Call) -> Answer:
+async def delete_node(context: AppContext, request: Request) -> Response:
     """Take it out of the yard."""
-    node = call.named["id"]
-    await desk.tell(call, command.RemoveNode(NodeId(node)))
-    return say(MessageAnswer(f"Node {node} was taken out of the yard."))
+    node = request.path_params["id"]
+    await context.tell(request, command.RemoveNode(NodeId(node)))
+    return json_response(MessageAnswer(f"Node {node} was taken out of the yard."))
 
 
-async def stop_stray(desk: Desk, call: Call) -> Answer:
+async def stop_stray(context: AppContext, request: Request) -> Response:
     """End an attempt that nobody knows."""
-    node, task = call.named["id"], parse_task_id(call.named["task"])
-    attempt = call.named["attempt"]
+    node, task = request.path_params["id"], parse_task_id(request.path_params["task"])
+    attempt = request.path_params["attempt"]
     name = f"Attempt {attempt[:20]} of {spoken_task_id(task)}"
     known = attempt.isascii() and attempt.isdigit() and len(attempt) < 10
-    if not known or not desk.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
+    if not known or not context.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
         message = f"{name} is no stray on node {node}, or the node is not connected; GET the node to see what is."
         raise WrongRequest("UnknownStray", message, "attempt", status=404)
-    return say(MessageAnswer(f"{name} on node {node} is being ended."))
+    return json_response(MessageAnswer(f"{name} on node {node} is being ended."))
 
 
 def node_of(yard: Yard, view: NodeView) -> NodeAnswer:

@@ -1,23 +1,29 @@
 """How right predictions were lately, and which model makes them: for people, and as metrics in Prometheus' text format."""
 
+from collections.abc import Iterator
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from gpuyard.live.control_plane.prediction.accuracy import NAMES
-from gpuyard.live.control_plane.rest.answer import Answer, say
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.context import AppContext
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.wire.answers import ModelStanding, PredictionsAnswer, PredictionScore
 from gpuyard.live.wire.limits import instant_of
 
-PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 
-
-async def get_predictions(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def get_predictions(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Errors over the tasks that ended last."""
-    return say(predictions_of(desk.yard))
+    return json_response(predictions_of(context.yard))
 
 
-async def get_metrics(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def get_metrics(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """The same for Prometheus."""
-    return Answer(200, metrics_of(predictions_of(desk.yard)).encode(), PROMETHEUS)
+    return Response(metrics_of(predictions_of(context.yard)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def predictions_of(yard: Yard) -> PredictionsAnswer:
@@ -35,22 +41,36 @@ def predictions_of(yard: Yard) -> PredictionsAnswer:
     return PredictionsAnswer(yard.forecaster is not None, scores, model)
 
 
-def metrics_of(told: PredictionsAnswer) -> str:
-    """One gauge a figure, with the predictor as a label."""
-    lines = []
-    for metric, text, field in (
-        ("gpuyard_prediction_tasks", "Ended tasks whose predictions are judged.", "tasks"),
-        ("gpuyard_prediction_error_median", "Median error, as a part of what came.", "median_ape"),
-        ("gpuyard_prediction_error_mean", "Mean error, as a part of what came.", "mape"),
-        ("gpuyard_prediction_band_coverage", "Part of the tasks that ended within their band.", "band_coverage"),
-    ):
-        lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
-        for score in told.scores:
-            value = getattr(score, field)
-            if value is not None:
-                lines.append(f'{metric}{{predictor="{score.predictor}"}} {value:g}')
-    if told.model is not None:
-        metric = "gpuyard_prediction_models_refused_total"
-        lines += [f"# HELP {metric} Model files that were not taken.", f"# TYPE {metric} counter"]
-        lines.append(f"{metric} {told.model.refused}")
-    return "\n".join(lines) + "\n"
+class _PredictionMetrics(Collector):
+    """The figures of one answer as metric families."""
+
+    def __init__(self, told: PredictionsAnswer) -> None:
+        self._told = told
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one gauge per figure, with the predictor as a label."""
+        for name, text, field in (
+            ("gpuyard_prediction_tasks", "Ended tasks whose predictions are judged.", "tasks"),
+            ("gpuyard_prediction_error_median", "Median error, as a part of what came.", "median_ape"),
+            ("gpuyard_prediction_error_mean", "Mean error, as a part of what came.", "mape"),
+            ("gpuyard_prediction_band_coverage", "Part of the tasks that ended within their band.", "band_coverage"),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=["predictor"])
+            for score in self._told.scores:
+                value = getattr(score, field)
+                if value is not None:
+                    gauge.add_metric([score.predictor], value)
+            yield gauge
+        if self._told.model is not None:
+            yield CounterMetricFamily(
+                "gpuyard_prediction_models_refused_total",
+                "Model files that were not taken.",
+                value=self._told.model.refused,
+            )
+
+
+def metrics_of(told: PredictionsAnswer) -> bytes:
+    """Return the figures in the text format of Prometheus."""
+    registry = CollectorRegistry()
+    registry.register(_PredictionMetrics(told))
+    return generate_latest(registry)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Literal
-from urllib.parse import parse_qsl
+
+from starlette.datastructures import QueryParams
 
 from gpuyard.input.nearest_name import nearest
 from gpuyard.input.strict import WrongRequest
@@ -31,13 +32,15 @@ class Parameter:
     """May be given several times, or with commas between the values; the value is then a list."""
 
 
-def read_query(known: Sequence[Parameter], text: bytes) -> dict[str, Any]:
+def read_query(known: Sequence[Parameter], given: QueryParams) -> dict[str, Any]:
     """The values by name; what was not given is not in there."""
-    if not text:
-        return {}
+    pairs = given.multi_items()
+    if len(pairs) > MOST_PARAMETERS:
+        message = f"There are more than {MOST_PARAMETERS} query parameters; that can not be meant."
+        raise WrongRequest("TooManyParameters", message)
     by_name = {parameter.name: parameter for parameter in known}
     values: dict[str, Any] = {}
-    for name, value in _pairs(text):
+    for name, value in pairs:
         parameter = by_name.get(name)
         if parameter is None:
             raise _unknown(name, by_name)
@@ -48,14 +51,6 @@ def read_query(known: Sequence[Parameter], text: bytes) -> dict[str, Any]:
         else:
             values[name] = _read(parameter, value)
     return values
-
-
-def _pairs(text: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
-    except ValueError:
-        message = f"There are more than {MOST_PARAMETERS} query parameters; that can not be meant."
-        raise WrongRequest("TooManyParameters", message) from None
 
 
 def _read(parameter: Parameter, value: str) -> object:

@@ -7,16 +7,14 @@ address that the others do not.
 from functools import partial
 
 from gpuyard.core.domain import commands as command
-from gpuyard.live.control_plane.access.who import Action
+from gpuyard.live.control_plane.access.principal import Action
 from gpuyard.live.control_plane.rest import (
-    dialect,
     events,
     gpus,
     health,
     leases,
     logs,
     manual,
-    monitor,
     nodes,
     predictions,
     submit,
@@ -24,10 +22,10 @@ from gpuyard.live.control_plane.rest import (
     tenants,
     users,
 )
-from gpuyard.live.control_plane.rest.call import Route
+from gpuyard.live.control_plane.rest.legacy.routes import LEGACY
 from gpuyard.live.control_plane.rest.lookup import SAME
+from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.wire import answers as wire
-from gpuyard.live.wire import dialect as seen
 from gpuyard.live.wire.task_answers import BatchAnswer, TaskAnswer
 from gpuyard.live.wire.tasks import BatchRequest, TaskRequest
 
@@ -40,7 +38,6 @@ _LEASE = partial(Route, section="Leases")
 _YARD = partial(Route, section="GPUs, nodes, quota")
 _ACCESS = partial(Route, section="Tenants, users, tokens")
 _SERVER = partial(Route, section="The scheduler", action=None)
-_DIALECT = partial(Route, section="The other dialect, /api")
 
 _V1 = "/api/v1"
 _ID = f"{_V1}/tasks/{{id}}"
@@ -122,7 +119,7 @@ ACCESS = (
             summary="One tenant."),
     _ACCESS(method="PUT", path=f"{_V1}/tenants/{{id}}", handle=tenants.put_tenant, action=RUN_YARD, request=wire.TenantRequest, answer=wire.TenantAnswer, example={"max_gpus": 8},
             summary="Give a tenant these limits, at once."),
-    _ACCESS(method="POST", path=f"{_V1}/login", handle=users.login, action=None, request=seen.LoginRequest, answer=seen.LoginAnswer, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
+    _ACCESS(method="POST", path=f"{_V1}/login", handle=users.login, action=None, request=wire.LoginRequest, answer=wire.LoginAnswer, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
             summary="A token for a username and a password."),
     _ACCESS(method="GET", path=f"{_V1}/users", handle=users.list_users, action=ALL_ACCESS, answer=users.UsersAnswer,
             summary="All users."),
@@ -142,35 +139,6 @@ ACCESS = (
             summary="Revoke a token."),
 )
 
-DIALECT = (
-    _DIALECT(method="POST", path="/api/tasks", handle=dialect.post_task, action=SUBMIT, request=seen.DialectRequest, answer=seen.DialectTask, status=201, errors=(409, 429), idempotent=True, example={"tenant_id": "lab", "name": "train", "gpu_request": 1, "memory_mb": 8192, "priority": 50},
-             summary="Ask for GPUs; with a command, run it."),
-    _DIALECT(method="GET", path="/api/tasks", handle=dialect.list_tasks, action=SEE, answer=list[seen.DialectTask], query=tasks.FILTERS,
-             summary="Tasks, the newest first."),
-    _DIALECT(method="GET", path="/api/tasks/{id}", handle=dialect.get_task, action=SEE, answer=seen.DialectTask, errors=(404,),
-             summary="One task."),
-    _DIALECT(method="DELETE", path="/api/tasks/{id}", handle=dialect.cancel_task, action=STOP, answer=seen.DialectCancelled, errors=(404,),
-             summary="Cancel a task."),
-    _DIALECT(method="POST", path="/api/login", handle=users.login_of_002, action=None, request=seen.LoginRequest, answer=seen.DialectLogin, errors=(401, 429), example={"username": "alice", "password": "correct horse"},
-             summary="A token for a username and a password."),
-    _DIALECT(method="GET", path="/api/user", handle=users.current_user, action=OWN_ACCESS, answer=seen.CurrentUser,
-             summary="Who one is."),
-    _DIALECT(method="GET", path="/api/tenant", handle=dialect.current_tenant, action=SEE, answer=seen.CurrentTenant,
-             summary="One's own tenant."),
-    _DIALECT(method="GET", path="/api/tenants/{id}", handle=dialect.list_tasks_of_tenant, action=SEE, answer=list[seen.DialectTask], query=tasks.FILTERS, errors=(404,),
-             summary="A tenant's tasks that are not over."),
-    _DIALECT(method="GET", path="/api/stats", handle=dialect.get_stats, action=SEE, answer=seen.StatsAnswer,
-             summary="How many tasks there are."),
-    _DIALECT(method="GET", path="/api/monitor/metrics", handle=monitor.get_metrics, action=SEE_YARD, answer=seen.SystemMetrics,
-             summary="What all GPUs do now."),
-    _DIALECT(method="GET", path="/api/monitor/device/{id}", handle=monitor.get_device, action=SEE_YARD, answer=seen.DeviceMetrics, errors=(404,),
-             summary="What one GPU does now."),
-    _DIALECT(method="GET", path="/api/monitor/history", handle=monitor.get_history, action=SEE_YARD, answer=dict[str, list[seen.DeviceMetrics]], query=(monitor.SAMPLES,),
-             summary="What the GPUs did in the last while, by their numbers."),
-    _DIALECT(method="GET", path="/api/monitor/history/{id}", handle=monitor.get_device_history, action=SEE_YARD, answer=list[seen.DeviceMetrics], query=(monitor.SAMPLES,), errors=(404,),
-             summary="What one GPU did in the last while."),
-)
-
 _get_document, _get_page = manual.documented(lambda: ROUTES)
 
 SERVER = (
@@ -187,4 +155,4 @@ SERVER = (
 )
 # fmt: on
 
-ROUTES: tuple[Route, ...] = (*TASKS, *LEASES, *YARD, *ACCESS, *DIALECT, *SERVER)
+ROUTES: tuple[Route, ...] = (*TASKS, *LEASES, *YARD, *ACCESS, *LEGACY, *SERVER)

@@ -16,11 +16,11 @@ from http import HTTPStatus
 from typing import NamedTuple, Self, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gpuyard.live.control_plane.descriptors import for_clients, for_http
-from gpuyard.live.control_plane.rest.answer import encode
-from gpuyard.live.control_plane.rest.asgi import HANG_UP, ASGIApp
+from gpuyard.live.control_plane.rest.responses import HANG_UP, encode
 from gpuyard.live.control_plane.settings import Tls
 from gpuyard.live.wire.answers import Error, ErrorAnswer
 

@@ -1,4 +1,4 @@
-"""Submitting, in all its forms: one task, a batch, a lease, 002's way. The hot path of the whole server."""
+"""Submitting, in all its forms: one task, a batch, a lease, a legacy task. The hot path of the whole server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.state import State
 from gpuyard.core.placement.shape import Shape
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.who import TABLE, Action, Reach
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Scope
 from gpuyard.live.control_plane.nodes.agents import is_owner
-from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, separated
-from gpuyard.live.control_plane.rest.body import MOST_IN_A_BATCH
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Refused
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
+from gpuyard.live.control_plane.rest.request import MAX_BATCH_BYTES, Request
+from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, separated
 from gpuyard.live.control_plane.scheduler import Submission, by
 from gpuyard.live.control_plane.time_slices import Turns
 from gpuyard.live.control_plane.views import TaskView
@@ -49,35 +49,35 @@ class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
     tasks: list[TaskAnswer] | UnsetType = UNSET
 
 
-async def post_task(desk: Desk, call: Call) -> Answer:
+async def post_task(context: AppContext, request: Request) -> Response:
     """One task, or an array of them."""
-    body = await call.body()
-    request = _read_one(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_one, body)
-    answers = await accept(desk, call, [submission_of(desk, call, request)], body)
-    if request.array is None:
-        return Answer(201, answers[0])
-    return LongAnswer(201, [answers[0][:-1], b',"tasks":[', *separated(answers), b"]}"])
+    body = await request.body()
+    task = _read_one(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_one, body)
+    answers = await accept(context, request, [submission_of(context, request, task)], body)
+    if task.array is None:
+        return Response(answers[0], 201)
+    return LargeResponse([answers[0][:-1], b',"tasks":[', *separated(answers), b"]}"], 201)
 
 
-async def post_batch(desk: Desk, call: Call) -> Answer:
+async def post_batch(context: AppContext, request: Request) -> Response:
     """Many tasks, all or none."""
-    body = await call.body(MOST_IN_A_BATCH)
+    body = await request.body(MAX_BATCH_BYTES)
     submissions = []
-    requests = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
+    tasks = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
     turns = Turns()
-    for place, request in enumerate(requests):
+    for place, task in enumerate(tasks):
         try:
-            submissions.append(submission_of(desk, call, request, of=len(requests)))
+            submissions.append(submission_of(context, request, task, of=len(tasks)))
         except WrongRequest as wrong:
             raise wrong.within("tasks", place) from None
         if turns.due():
             await turns.give()
     tenants = {submission.specs[0].tenant for submission in submissions}
-    if len(tenants) > 1 and call.header(b"idempotency-key"):
+    if len(tenants) > 1 and request.headers.get("idempotency-key"):
         message = "A batch with an Idempotency-Key must be for one tenant; send one batch for each."
         raise WrongRequest("SeveralTenants", message, "tasks")
-    answers = await accept(desk, call, submissions, body, batch=True)
-    return LongAnswer(201, [b'{"tasks":[', *separated(answers), b"]}"])
+    answers = await accept(context, request, submissions, body, batch=True)
+    return LargeResponse([b'{"tasks":[', *separated(answers), b"]}"], 201)
 
 
 def _read_one(body: bytes) -> TaskRequest:
@@ -92,41 +92,41 @@ def _read_many(body: bytes) -> list[TaskRequest]:
     return requests
 
 
-def submission_of(desk: Desk, call: Call, request: TaskRequest, of: int = 0) -> Submission:
+def submission_of(context: AppContext, request: Request, task: TaskRequest, of: int = 0) -> Submission:
     """What a request means when this caller sends it, alone or in a batch of so many."""
-    tenant = desk.tenant_of(call, Action.SUBMIT, request.tenant_id)
-    entry = desk.settings.tenant_entry(tenant)
+    tenant = context.tenant_of(request, Action.SUBMIT, task.tenant_id)
+    entry = context.settings.tenant_entry(tenant)
     specs = specs_of(
-        request,
+        task,
         default_tenant=tenant,
         default_class=entry.task_class,
         default_priority=entry.priority,
-        default_timeout=desk.settings.task_timeout_seconds,
+        default_timeout=context.settings.task_timeout_seconds,
         max_gpu_memory_mib=entry.max_memory_per_gpu,
-        user=call.who.username,
+        user=request.principal.username,
     )
-    specs = fitted(desk, call, specs)
-    after_success, after_any = places_of(request.depends_on), places_of(request.after_any)
+    specs = _fitted(context, request, specs)
+    after_success, after_any = places_of(task.depends_on), places_of(task.after_any)
     for field, places in (("depends_on", after_success), ("after_any", after_any)):
         if places and max(places) >= of:
             alone = f"tasks[{places[0]}] is a task of a batch, and this is none."
             message = f"There is no tasks[{max(places)}] in this batch of {of} to wait for." if of else alone
             raise WrongRequest("UnknownDependency", message, field)
-    return Submission(specs, request.secrets or {}, after_success, after_any)
+    return Submission(specs, task.secrets or {}, after_success, after_any)
 
 
-def fitted(desk: Desk, call: Call, specs: list[TaskSpec]) -> list[TaskSpec]:
+def _fitted(context: AppContext, request: Request, specs: list[TaskSpec]) -> list[TaskSpec]:
     """The specs with what only the yard knows: which GPU models their names mean, and whether they need an account."""
     ask = specs[0].resources
-    resources = _with_known_models(desk, ask) if ask.models or ask.speeds else ask
-    if _needs_account(desk, call, specs[0]):
-        resources = replace(resources, account=(specs[0].tenant, call.who.username))
+    resources = _with_known_models(context, ask) if ask.models or ask.speeds else ask
+    if _needs_account(context, request, specs[0]):
+        resources = replace(resources, account=(specs[0].tenant, request.principal.username))
     return specs if resources is ask else [replace(spec, resources=resources) for spec in specs]
 
 
-def _with_known_models(desk: Desk, ask: Resources) -> Resources:
+def _with_known_models(context: AppContext, ask: Resources) -> Resources:
     """Names in small letters and parts of names become those of the models that are here; others stay as they are."""
-    models, speeds = _known(ask.models, ask.speeds, desk.yard.views.gpu_models)
+    models, speeds = _known(ask.models, ask.speeds, context.yard.views.gpu_models)
     return ask if (models, speeds) == (ask.models, ask.speeds) else replace(ask, models=models, speeds=speeds)
 
 
@@ -137,45 +137,55 @@ def _known(models: _Names, speeds: _Speeds, known: frozenset[str]) -> tuple[_Nam
     return tuple(dict.fromkeys(meant(model, known) or model for model in models)), tuple(sorted(by_model.items()))
 
 
-def _needs_account(desk: Desk, call: Call, spec: TaskSpec) -> bool:
+def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> bool:
     """Whether there are nodes that can not run it because neither its tenant nor its user has a system account.
 
     A lease starts no process, and the scheduler's owner may use the agents' own account. Where there is no node yet,
     such nodes may be the first to join.
     """
-    if spec.command is None or is_owner(by(call.who)) or desk.yard.account_of(spec.tenant, call.who.username):
+    if (
+        spec.command is None
+        or is_owner(by(request.principal))
+        or context.yard.account_of(spec.tenant, request.principal.username)
+    ):
         return False
-    nodes = desk.yard.views.nodes
+    nodes = context.yard.views.nodes
     return not nodes or any(MAPPED_ONLY in node.spec.labels for node in nodes.values())
 
 
 async def accept(
-    desk: Desk, call: Call, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
+    context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[bytes]:
     """Submit, and say what was accepted, each task as JSON."""
-    await _check_dependencies(desk, call, submissions, batch=batch)
-    views = await submit(desk, call, submissions, body, batch=batch)
+    await _check_dependencies(context, request, submissions, batch=batch)
+    views = await submit(context, request, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
-            return [encode(views[0].answer(*await desk.yard.reason_of_new(views[0])))]
+            return [encode(views[0].answer(*await context.yard.reason_of_new(views[0])))]
         return await encoded(view.answer() for view in views)
-    return await _accepted_before(desk, call, submissions[0].specs[0].tenant)
+    return await _accepted_before(context, request, submissions[0].specs[0].tenant)
 
 
 async def submit(
-    desk: Desk, call: Call, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
+    context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[TaskView]:
     """Submit; a refusal names the task of the batch that it is about."""
-    answer = await desk.yard.submit(submissions, call.who, key=idempotency_key(call), body=body)
+    answer = await context.yard.submit(
+        submissions,
+        request.principal,
+        key=idempotency_key(request),
+        body=body,
+        request_id=request.request_id,
+    )
     if not isinstance(answer, Refusal):
         return answer
-    place = await _place_of(desk, answer, submissions) if batch else None
+    place = await _place_of(context, answer, submissions) if batch else None
     raise Refused(answer, None if place is None else f"tasks[{place}]")
 
 
-def idempotency_key(call: Call) -> str:
+def idempotency_key(request: Request) -> str:
     """The client's own name for the request; empty: it gave none."""
-    key = call.header(b"idempotency-key")
+    key = request.headers.get("idempotency-key")
     if key is None:
         return ""
     if not 1 <= len(key) <= LONGEST_KEY or not key.isprintable():
@@ -184,26 +194,28 @@ def idempotency_key(call: Call) -> str:
     return key
 
 
-async def _accepted_before(desk: Desk, call: Call, tenant: TenantId) -> list[bytes]:
+async def _accepted_before(context: AppContext, request: Request, tenant: TenantId) -> list[bytes]:
     """The request came again after its tasks had ended: the archive has them."""
-    kept = await asyncio.to_thread(desk.yard.archive.lookup, tenant, idempotency_key(call))
-    answers = [await desk.yard.answer(task) for task in kept.tasks] if kept else []
+    kept = await asyncio.to_thread(context.yard.archive.lookup, tenant, idempotency_key(request))
+    answers = [await context.yard.answer(task) for task in kept.tasks] if kept else []
     if not answers or None in answers:
         message = "This Idempotency-Key was used for tasks that are no longer kept; use a new key for a new request."
         raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
     return [answer[1] for answer in answers if answer is not None]
 
 
-async def _check_dependencies(desk: Desk, call: Call, submissions: Sequence[Submission], *, batch: bool) -> None:
+async def _check_dependencies(
+    context: AppContext, request: Request, submissions: Sequence[Submission], *, batch: bool
+) -> None:
     """Who sees one tenant only can not wait for the tasks of others: how those end is none of their business."""
-    if TABLE[Action.SEE][call.who.role] is Reach.ALL:
+    if ROLE_SCOPES[Action.SEE][request.principal.role] is Scope.ALL:
         return
     turns = Turns()
     for place, submission in enumerate(submissions):
         spec = submission.specs[0]
         for first, last, needs_success in spec.prerequisites():
             for task in range(first, last + 1):
-                if await tenant_of_task(desk.yard, TaskId(task)) != spec.tenant:
+                if await tenant_of_task(context.yard, TaskId(task)) != spec.tenant:
                     field = "depends_on" if needs_success else "after_any"
                     wrong = WrongRequest("UnknownDependency", f"There is no task task-{task} to wait for.", field)
                     raise wrong.within("tasks", place) if batch else wrong
@@ -211,7 +223,7 @@ async def _check_dependencies(desk: Desk, call: Call, submissions: Sequence[Subm
                     await turns.give()
 
 
-async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submission]) -> int | None:
+async def _place_of(context: AppContext, refusal: Refusal, submissions: Sequence[Submission]) -> int | None:
     """Which task of a batch the engine refused: the first that the refusal fits."""
 
     def fits(spec: TaskSpec, state: State) -> bool:
@@ -227,4 +239,4 @@ async def _place_of(desk: Desk, refusal: Refusal, submissions: Sequence[Submissi
     def find(state: State, now: float) -> int | None:  # noqa: ARG001
         return next((place for place, it in enumerate(submissions) if fits(it.specs[0], state)), None)
 
-    return await desk.yard.look(find)
+    return await context.yard.look(find)

@@ -10,12 +10,14 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.input.strict import Strict, WrongRequest
-from gpuyard.live.control_plane.access.who import Action, Denied, visible_tenant
-from gpuyard.live.control_plane.rest.answer import Answer, say
-from gpuyard.live.control_plane.rest.call import Call, Desk, Handler
+from gpuyard.live.control_plane.access.principal import Action, Denied, visible_tenant
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.lookup import find_answer, find_task, read_answer
 from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, number, one_of, text
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response, json_response
+from gpuyard.live.control_plane.rest.route import Handler
 from gpuyard.live.control_plane.scheduler import Page
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
@@ -24,7 +26,7 @@ from gpuyard.live.wire.tasks import HIGH, LOW, spoken_task_id
 
 USUAL_LIMIT = 100
 STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}
-"""`completed` is 002's word."""
+"""`completed` is the legacy word for success."""
 
 
 def _read_priority(value: str) -> int:
@@ -94,17 +96,19 @@ class TaskChange(Struct, frozen=True, forbid_unknown_fields=True):
 _read_change = Strict(TaskChange).json
 
 
-async def list_tasks(desk: Desk, call: Call) -> Answer:
+async def list_tasks(context: AppContext, request: Request) -> Response:
     """A page of them."""
-    return page_of(await find_page(desk, call), lambda answer: answer)
+    return page_of(await find_page(context, request), lambda answer: answer)
 
 
-async def find_page(desk: Desk, call: Call, asked: Mapping[str, Any] | None = None) -> Page:
+async def find_page(context: AppContext, request: Request, asked: Mapping[str, Any] | None = None) -> Page:
     """What the caller asks for and may see; `asked` in place of what the query says."""
-    asked, seen = call.asked if asked is None else asked, visible_tenant(call.who)
+    asked, seen = request.query if asked is None else asked, visible_tenant(request.principal)
     tenant = asked.get("tenant")
     if seen is not None and tenant not in {None, seen}:
-        raise NotAllowed(Denied(403, "Forbidden", f"{call.who.username} sees the tasks of tenant {seen} only."))
+        raise NotAllowed(
+            Denied(403, "Forbidden", f"{request.principal.username} sees the tasks of tenant {seen} only.")
+        )
     filters = Filters(
         statuses=tuple(dict.fromkeys(asked.get("status", ()))),
         tenant=seen if tenant is None else TenantId(tenant),
@@ -114,32 +118,34 @@ async def find_page(desk: Desk, call: Call, asked: Mapping[str, Any] | None = No
         name=asked.get("name"),
         since=asked.get("since"),
     )
-    return await desk.yard.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
+    return await context.yard.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
 
 
-def page_of(page: Page, told: Callable[[Raw], Any]) -> Answer:
+def page_of(page: Page, told: Callable[[Raw], Any]) -> Response:
     """A page, each of its tasks told in some way."""
-    return say(RawTaskList([told(answer) for answer in page.answers], page.total, cursor_or_none(page.next_cursor)))
+    return json_response(
+        RawTaskList([told(answer) for answer in page.answers], page.total, cursor_or_none(page.next_cursor))
+    )
 
 
-async def get_task(desk: Desk, call: Call) -> Answer:
+async def get_task(context: AppContext, request: Request) -> Response:
     """All about one."""
-    _, answer = await find_answer(desk, call)
-    return Answer(200, answer)
+    _, answer = await find_answer(context, request)
+    return Response(answer)
 
 
-async def explain_task(desk: Desk, call: Call) -> Answer:
+async def explain_task(context: AppContext, request: Request) -> Response:
     """Why it waits and when it will start; of one that does not wait, what there is to say about it."""
-    task, encoded = await find_answer(desk, call)
+    task, encoded = await find_answer(context, request)
     told = read_answer(encoded)
-    found = await desk.yard.explain(task) if told.status not in ENDED else None
+    found = await context.yard.explain(task) if told.status not in ENDED else None
     if found is None or found.reason is None or isinstance(found.reason, UnknownTask):
         reason, code = told.reason, told.reason_code
     else:
         reason, code = found.reason.sentence(), found.reason.code
         if told.attempts and told.status is TaskStatus.PENDING:
             reason = told.reason or reason  # with what became of its last attempt
-    return say(
+    return json_response(
         ExplainAnswer(
             spoken_task_id(task),
             told.status,
@@ -166,45 +172,45 @@ def _instant_or_none(at: float | None) -> str | None:
     return None if at is None else instant_of(at)
 
 
-async def cancel_task(desk: Desk, call: Call) -> Answer:
+async def cancel_task(context: AppContext, request: Request) -> Response:
     """End it; one that had ended stays as it was."""
-    return say(await cancel(desk, call, done="cancelled", doing="stopped"))
+    return json_response(await cancel(context, request, done="cancelled", doing="stopped"))
 
 
-async def cancel(desk: Desk, call: Call, *, done: str, doing: str) -> CancelAnswer:
+async def cancel(context: AppContext, request: Request, *, done: str, doing: str) -> CancelAnswer:
     """What became of it, with the words of whoever asks for what is done and what is still being done."""
-    task = await find_task(desk, call, Action.STOP)
+    task = await find_task(context, request, Action.STOP)
     name = spoken_task_id(task)
     try:
-        await desk.tell(call, command.CancelTask(task))
+        await context.tell(request, command.CancelTask(task))
     except Refused as refused:
         if not isinstance(refused.refusal, TaskIsOver | UnknownTask):
             raise
-        _, encoded = await find_answer(desk, call)
+        _, encoded = await find_answer(context, request)
         status = read_answer(encoded).status
         return CancelAnswer(name, name, status, f"{name} had ended before ({status}); nothing was changed.")
-    view = desk.yard.views.tasks.get(task)
+    view = context.yard.views.tasks.get(task)
     if view is None or view.status is TaskStatus.CANCELLED:
         return CancelAnswer(name, name, TaskStatus.CANCELLED, f"{name} was {done}.")
     return CancelAnswer(name, name, view.status, f"{name} is being {doing}.")
 
 
-async def change_task(desk: Desk, call: Call) -> Answer:
+async def change_task(context: AppContext, request: Request) -> Response:
     """Another priority, a longer time."""
-    task = await find_task(desk, call, Action.STOP)
-    change = _read_change(await call.body())
+    task = await find_task(context, request, Action.STOP)
+    change = _read_change(await request.body())
     if change.priority is None and change.timeout is None:
         raise WrongRequest("NothingAsked", "Name a priority or a timeout that the task is to have.")
     if change.timeout is not None:  # first, because it is the one that can be refused
-        await _extend(desk, call, task, change.timeout)
+        await _extend(context, request, task, change.timeout)
     if change.priority is not None:
-        await desk.tell(call, command.ChangePriority(task, change.priority))
-    return await get_task(desk, call)
+        await context.tell(request, command.ChangePriority(task, change.priority))
+    return await get_task(context, request)
 
 
-async def _extend(desk: Desk, call: Call, task: TaskId, seconds: float) -> None:
+async def _extend(context: AppContext, request: Request, task: TaskId, seconds: float) -> None:
     try:
-        await desk.tell(call, command.ExtendTask(task, timeout_seconds=seconds))
+        await context.tell(request, command.ExtendTask(task, timeout_seconds=seconds))
     except Refused as refused:
         if not isinstance(refused.refusal, NotLonger):
             raise
@@ -215,9 +221,9 @@ async def _extend(desk: Desk, call: Call, task: TaskId, seconds: float) -> None:
 def telling(make: Callable[[TaskId], command.Command]) -> Handler:
     """A verb that is one command to the engine, answered by the task as it is then."""
 
-    async def handle(desk: Desk, call: Call) -> Answer:
-        task = await find_task(desk, call, Action.STOP)
-        await desk.tell(call, make(task))
-        return await get_task(desk, call)
+    async def handle(context: AppContext, request: Request) -> Response:
+        task = await find_task(context, request, Action.STOP)
+        await context.tell(request, make(task))
+        return await get_task(context, request)
 
     return handle

@@ -5,10 +5,11 @@ from gpuyard.core.domain.tenant import Budget, Tenant
 from gpuyard.core.domain.values import TaskStatus, TenantId
 from gpuyard.core.engine.state import State
 from gpuyard.input.strict import Strict, WrongRequest
-from gpuyard.live.control_plane.access.who import Action, may
-from gpuyard.live.control_plane.rest.answer import Answer, say
-from gpuyard.live.control_plane.rest.call import Call, Desk
+from gpuyard.live.control_plane.access.principal import Action, may
+from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.gpus import gpus_in
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.wire.answers import TenantAnswer, TenantList, TenantRequest, read_tenant
 from gpuyard.live.wire.limits import TenantName
 
@@ -16,32 +17,34 @@ USUAL_PERIOD_SECONDS = 30 * 86400.0
 _read_name = Strict(TenantName, what="The tenant's name").plain
 
 
-async def list_tenants(desk: Desk, call: Call) -> Answer:
+async def list_tenants(context: AppContext, request: Request) -> Response:
     """Those one sees."""
-    tenants = [tenant for tenant in await tenants_of(desk) if may(call.who, Action.SEE, TenantId(tenant.id))]
-    return say(TenantList(tenants, len(tenants)))
+    tenants = [
+        tenant for tenant in await tenants_of(context) if may(request.principal, Action.SEE, TenantId(tenant.id))
+    ]
+    return json_response(TenantList(tenants, len(tenants)))
 
 
-async def get_tenant(desk: Desk, call: Call) -> Answer:
+async def get_tenant(context: AppContext, request: Request) -> Response:
     """One of them."""
-    return say(await find_tenant(desk, call, call.named["id"]))
+    return json_response(await find_tenant(context, request, request.path_params["id"]))
 
 
-async def find_tenant(desk: Desk, call: Call, name: str) -> TenantAnswer:
+async def find_tenant(context: AppContext, request: Request, name: str) -> TenantAnswer:
     """A tenant, if there is one and the caller sees it."""
-    if may(call.who, Action.SEE, TenantId(name)):
-        for tenant in await tenants_of(desk):
+    if may(request.principal, Action.SEE, TenantId(name)):
+        for tenant in await tenants_of(context):
             if tenant.id == name:
                 return tenant
     raise WrongRequest("UnknownTenant", f"There is no tenant {name[:64]}.", "tenant_id", status=404)
 
 
-async def put_tenant(desk: Desk, call: Call) -> Answer:
+async def put_tenant(context: AppContext, request: Request) -> Response:
     """Give a tenant these limits; one that is not known is there from then on."""
-    name = _read_name(call.named["id"])
-    asked = read_tenant(await call.body())
-    await desk.tell(call, SetTenant(_tenant(TenantId(name), asked)))
-    return await get_tenant(desk, call)
+    name = _read_name(request.path_params["id"])
+    asked = read_tenant(await request.body())
+    await context.tell(request, SetTenant(_tenant(TenantId(name), asked)))
+    return await get_tenant(context, request)
 
 
 def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
@@ -59,14 +62,14 @@ def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
     )
 
 
-async def tenants_of(desk: Desk) -> list[TenantAnswer]:
+async def tenants_of(context: AppContext) -> list[TenantAnswer]:
     """All tenants, by name, with what they use."""
-    counts = desk.yard.views.counts
+    counts = context.yard.views.counts
 
     def ask(state: State, now: float) -> list[TenantAnswer]:  # noqa: ARG001
         return [_told(book.tenant, book.used, counts.get(name, {})) for name, book in sorted(state.tenants.items())]
 
-    return await desk.yard.look(ask)
+    return await context.yard.look(ask)
 
 
 def _told(tenant: Tenant, used_milli: int, counts: dict[TaskStatus, int]) -> TenantAnswer:

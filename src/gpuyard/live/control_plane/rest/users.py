@@ -11,18 +11,27 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.values import TenantId
 from gpuyard.input.strict import Strict, WrongRequest
+from gpuyard.live.control_plane.access.principal import (
+    ROLE_SCOPES,
+    Action,
+    Denied,
+    Principal,
+    Role,
+    Scope,
+    Via,
+    forbidden,
+)
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.access.store import NewToken, Token, User
-from gpuyard.live.control_plane.access.who import TABLE, Action, Denied, Reach, Role, Via, Who, forbidden
-from gpuyard.live.control_plane.rest.answer import Answer, say
-from gpuyard.live.control_plane.rest.call import Call, Desk, in_thread
+from gpuyard.live.control_plane.rest.context import AppContext, in_thread
 from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.query import Parameter, text
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.scheduler import by
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
 from gpuyard.live.control_plane.worker_threads import LaneFull
 from gpuyard.live.wire import answers as wire
-from gpuyard.live.wire.dialect import PERMISSIONS, ROLE_WORDS, CurrentUser, DialectLogin, LoginAnswer, read_login
 from gpuyard.live.wire.limits import Instant, Password, SystemUser, TenantName, instant_of
 
 log = structlog.get_logger()
@@ -66,73 +75,79 @@ _TOO_MANY = Denied(
 USERNAME = Parameter("username", "Only this user's; an admin sees those of others.", text)
 
 
-async def note(desk: Desk, what: str, who: Who, username: str, **about: object) -> None:
+async def note(
+    context: AppContext, request: Request, what: str, principal: Principal, username: str, **about: object
+) -> None:
     """Users and tokens are not in the journal; that somebody changed them is, with who and from where."""
-    log.info("access_changed", what=what, by=by(who), username=username, **about)
+    log.info("access_changed", what=what, by=by(principal), username=username, **about)
     subject = f"{username}, token {about['token']}" if "token" in about else username
-    await desk.yard.tell(command.NoteAccess(what, subject), who)
+    await context.yard.tell(command.NoteAccess(what, subject), principal, request.request_id)
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-async def list_users(desk: Desk, call: Call) -> Answer:  # noqa: ARG001
+async def list_users(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """All of them."""
-    users = [_user(desk, user) for user in desk.access.users()]
-    return say(UsersAnswer(users, len(users)))
+    users = [_user(context, user) for user in context.access.users()]
+    return json_response(UsersAnswer(users, len(users)))
 
 
-async def post_user(desk: Desk, call: Call) -> Answer:
+async def post_user(context: AppContext, request: Request) -> Response:
     """A new one."""
-    asked = wire.read_user(await call.body())
+    asked = wire.read_user(await request.body())
     if asked.password is None:
         raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     await _check_account(asked.system_user)
-    user = await in_thread(desk, desk.access.add_user, asked.username, asked.password, tenant, role)
-    await in_thread(desk, desk.yard.system_users.set, user.username, asked.system_user)
-    await note(desk, "user_added", call.who, username=user.username, role=user.role, tenant=user.tenant)
-    if not desk.settings.auth.enabled:
+    user = await in_thread(context, context.access.add_user, asked.username, asked.password, tenant, role)
+    await in_thread(context, context.yard.system_users.set, user.username, asked.system_user)
+    await note(
+        context, request, "user_added", request.principal, username=user.username, role=user.role, tenant=user.tenant
+    )
+    if not context.settings.auth.enabled:
         message = "Login is off: root and the user who runs the scheduler are admins without one. Set auth.enabled."
         log.warning("login_is_off", message=message)
-    return say(_user(desk, user), 201)
+    return json_response(_user(context, user), 201)
 
 
-async def get_user(desk: Desk, call: Call) -> Answer:
+async def get_user(context: AppContext, request: Request) -> Response:
     """One of them; everybody sees oneself."""
-    return say(_user(desk, _find_user(desk, call)))
+    return json_response(_user(context, _find_user(context, request)))
 
 
-async def patch_user(desk: Desk, call: Call) -> Answer:
+async def patch_user(context: AppContext, request: Request) -> Response:
     """Another password, tenant or role. Of oneself everybody may change the password, nobody else the rest."""
-    user = _find_user(desk, call)
-    change = _read_change(await call.body())
+    user = _find_user(context, request)
+    change = _read_change(await request.body())
     tenant = UNSET if change.tenant_id is UNSET else TenantId(change.tenant_id)
     role = UNSET if change.role is UNSET else Role(change.role)
     given = {"tenant": tenant, "role": role, "disabled": change.disabled}
     given = {name: value for name, value in given.items() if value is not UNSET}
     maps = change.system_user is not UNSET
-    if (given or maps) and not _sees_all(call.who):
-        raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
+    if (given or maps) and not _sees_all(request.principal):
+        raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
     if change.system_user is not UNSET:
         await _check_account(change.system_user)
     if change.password is not UNSET:
-        if _is(call.who, user.username):  # a stolen login must not become the user for good
+        if _is(request.principal, user.username):  # a stolen login must not become the user for good
             if change.old_password is UNSET:
                 message = "old_password is missing; to change your own password give the present one, too."
                 raise WrongRequest("MissingField", message, "old_password")
-            await check_login(desk, call, user.username, change.old_password)
-        await in_thread(desk, desk.access.set_password, user.username, change.password, change.revoke_tokens)
+            await check_login(context, request, user.username, change.old_password)
+        await in_thread(context, context.access.set_password, user.username, change.password, change.revoke_tokens)
         what = "password_set_and_tokens_revoked" if change.revoke_tokens else "password_set"
-        await note(desk, what, call.who, username=user.username)
+        await note(context, request, what, request.principal, username=user.username)
     if given:
-        change_user = desk.access.change_user
-        await in_thread(desk, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
-        await note(desk, "user_changed", call.who, username=user.username, **given)
+        change_user = context.access.change_user
+        await in_thread(context, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
+        await note(context, request, "user_changed", request.principal, username=user.username, **given)
     if maps:
-        await in_thread(desk, desk.yard.system_users.set, user.username, change.system_user)
-        await note(desk, "user_changed", call.who, username=user.username, system_user=change.system_user)
-    return await get_user(desk, call)
+        await in_thread(context, context.yard.system_users.set, user.username, change.system_user)
+        await note(
+            context, request, "user_changed", request.principal, username=user.username, system_user=change.system_user
+        )
+    return await get_user(context, request)
 
 
 async def _check_account(account: str) -> None:
@@ -141,38 +156,38 @@ async def _check_account(account: str) -> None:
         raise WrongRequest("WrongText", sentence, "system_user")
 
 
-async def delete_user(desk: Desk, call: Call) -> Answer:
+async def delete_user(context: AppContext, request: Request) -> Response:
     """Away with a user and all tokens of that user."""
-    username = call.named["username"]
-    await in_thread(desk, desk.access.remove_user, username)
-    await in_thread(desk, desk.yard.system_users.set, username, "")
-    await note(desk, "user_removed", call.who, username=username)
-    return say(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
+    username = request.path_params["username"]
+    await in_thread(context, context.access.remove_user, username)
+    await in_thread(context, context.yard.system_users.set, username, "")
+    await note(context, request, "user_removed", request.principal, username=username)
+    return json_response(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
 
 
-def _find_user(desk: Desk, call: Call) -> User:
-    username = call.named["username"]
-    user = desk.access.user(username)
-    if user is None or not (_sees_all(call.who) or _is(call.who, username)):
+def _find_user(context: AppContext, request: Request) -> User:
+    username = request.path_params["username"]
+    user = context.access.user(username)
+    if user is None or not (_sees_all(request.principal) or _is(request.principal, username)):
         raise Refused(UnknownUser(username[:64]))
     return user
 
 
-def _sees_all(who: Who) -> bool:
-    return TABLE[Action.ALL_ACCESS][who.role] is Reach.ALL
+def _sees_all(principal: Principal) -> bool:
+    return ROLE_SCOPES[Action.ALL_ACCESS][principal.role] is Scope.ALL
 
 
-def _is(who: Who, username: str) -> bool:
+def _is(principal: Principal, username: str) -> bool:
     """Whoever came in as the owner of a process is not the user of the same name."""
-    return who.via is not Via.LOCAL and who.username == username
+    return principal.via is not Via.LOCAL and principal.username == username
 
 
-def _user(desk: Desk, user: User) -> UserDetail:
+def _user(context: AppContext, user: User) -> UserDetail:
     return UserDetail(
         username=user.username,
         tenant_id=user.tenant or "",
         role=user.role.value,
-        system_user=desk.yard.system_users.of(user.username),
+        system_user=context.yard.system_users.of(user.username),
         disabled=user.disabled,
         created_at=instant_of(user.created_at),
     )
@@ -181,30 +196,30 @@ def _user(desk: Desk, user: User) -> UserDetail:
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-async def list_tokens(desk: Desk, call: Call) -> Answer:
+async def list_tokens(context: AppContext, request: Request) -> Response:
     """One's own; an admin sees all."""
-    asked: str | None = call.asked.get("username")
-    if not _sees_all(call.who):
-        if asked not in {None, call.who.username}:
-            raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
-        asked = call.who.username
-    tokens = [_token(token) for token in desk.access.tokens(asked) if token.revoked_at is None]
-    return say(wire.TokenList(tokens, len(tokens)))
+    asked: str | None = request.query.get("username")
+    if not _sees_all(request.principal):
+        if asked not in {None, request.principal.username}:
+            raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
+        asked = request.principal.username
+    tokens = [_token(token) for token in context.access.tokens(asked) if token.revoked_at is None]
+    return json_response(wire.TokenList(tokens, len(tokens)))
 
 
-async def post_token(desk: Desk, call: Call) -> Answer:
+async def post_token(context: AppContext, request: Request) -> Response:
     """A new one, shown this once."""
-    asked = wire.read_token(await call.body())
-    username = asked.username or ("" if call.who.via is Via.LOCAL else call.who.username)
+    asked = wire.read_token(await request.body())
+    username = asked.username or ("" if request.principal.via is Via.LOCAL else request.principal.username)
     if not username:
         message = "username is missing: whoever comes without a login is no user, so say whose token it is to be."
         raise WrongRequest("MissingField", message, "username")
-    if not _sees_all(call.who) and not _is(call.who, username):
-        raise NotAllowed(forbidden(call.who, Action.ALL_ACCESS))
+    if not _sees_all(request.principal) and not _is(request.principal, username):
+        raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
-    if asked.password is not None and call.who.via is not Via.LOCAL:
-        await check_login(desk, call, call.who.username, asked.password)
-    elif (until := _end_of(desk, call.who)) is not None:  # it must not outlive what it is made with
+    if asked.password is not None and request.principal.via is not Via.LOCAL:
+        await check_login(context, request, request.principal.username, asked.password)
+    elif (until := _end_of(context, request.principal)) is not None:  # it must not outlive what it is made with
         if ends_at is not None and ends_at > until:
             message = (
                 f"lifetime is longer than the login or token you come with, which ends at {instant_of(until)}. "
@@ -212,9 +227,9 @@ async def post_token(desk: Desk, call: Call) -> Answer:
             )
             raise WrongRequest("LifetimeTooLong", message, "lifetime")
         ends_at = until if ends_at is None else ends_at
-    made: NewToken = await in_thread(desk, desk.access.make_token, username, asked.name, ends_at)
-    await note(desk, "token_made", call.who, username=username, token=made.token.id)
-    return say(
+    made: NewToken = await in_thread(context, context.access.make_token, username, asked.name, ends_at)
+    await note(context, request, "token_made", request.principal, username=username, token=made.token.id)
+    return json_response(
         wire.TokenCreated(
             id=made.token.id,
             token=made.secret,
@@ -226,20 +241,20 @@ async def post_token(desk: Desk, call: Call) -> Answer:
     )
 
 
-def _end_of(desk: Desk, who: Who) -> float | None:
+def _end_of(context: AppContext, principal: Principal) -> float | None:
     """When the login or token ends that somebody came with."""
-    token = None if who.token is None else desk.access.token(who.token)
+    token = None if principal.token is None else context.access.token(principal.token)
     return None if token is None else token.expires_at
 
 
-async def delete_token(desk: Desk, call: Call) -> Answer:
+async def delete_token(context: AppContext, request: Request) -> Response:
     """Let nobody in with it from now on."""
-    token = desk.access.token(call.named["id"])
-    if token is None or not (_sees_all(call.who) or _is(call.who, token.username)):
-        raise Refused(UnknownToken(call.named["id"][:64]))
-    await in_thread(desk, desk.access.revoke_token, token.id)
-    await note(desk, "token_revoked", call.who, username=token.username, token=token.id)
-    return say(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
+    token = context.access.token(request.path_params["id"])
+    if token is None or not (_sees_all(request.principal) or _is(request.principal, token.username)):
+        raise Refused(UnknownToken(request.path_params["id"][:64]))
+    await in_thread(context, context.access.revoke_token, token.id)
+    await note(context, request, "token_revoked", request.principal, username=token.username, token=token.id)
+    return json_response(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
 
 
 def _token(token: Token) -> wire.TokenAnswer:
@@ -253,14 +268,14 @@ def _token(token: Token) -> wire.TokenAnswer:
     )
 
 
-# --- 002's words ------------------------------------------------------------------------------------------------------
+# --- logging in -------------------------------------------------------------------------------------------------------
 
 
-async def login(desk: Desk, call: Call) -> Answer:
+async def login(context: AppContext, request: Request) -> Response:
     """A token for a username and a password."""
-    user, made, ends_at = await _logged_in(desk, call)
-    return say(
-        LoginAnswer(
+    user, made, ends_at = await log_in(context, request)
+    return json_response(
+        wire.LoginAnswer(
             token=made.secret,
             user_id=user.username,
             username=user.username,
@@ -271,62 +286,29 @@ async def login(desk: Desk, call: Call) -> Answer:
     )
 
 
-async def check_login(desk: Desk, call: Call, username: str, password: str) -> User:
+async def check_login(context: AppContext, request: Request, username: str, password: str) -> User:
     """The user whose password this is; anybody else is refused, and so is everybody while too many wait."""
     try:
-        user = await desk.yard.lanes.logins.run_for(
-            call.address, desk.access.check_login, username, password, call.address
+        user = await context.yard.lanes.logins.run_for(
+            request.client_address, context.access.check_login, username, password, request.client_address
         )
     except LaneFull:
         user = _TOO_MANY
     if isinstance(user, Denied):
         if user is not _TOO_MANY:  # a flood does not fill the log
-            log.warning("login_failed", username=username[:64], address=call.address, why=user.code)
+            log.warning("login_failed", username=username[:64], address=request.client_address, why=user.code)
         raise NotAllowed(user)
     return user
 
 
-async def login_of_002(desk: Desk, call: Call) -> Answer:
-    """The same in 002's words."""
-    user, made, ends_at = await _logged_in(desk, call)
-    return say(
-        DialectLogin(
-            token=made.secret,
-            user_id=user.username,
-            username=user.username,
-            tenant_id=user.tenant or "",
-            role=ROLE_WORDS.get(user.role, user.role),
-            expires_at=int(ends_at),
-        )
-    )
-
-
-async def _logged_in(desk: Desk, call: Call) -> tuple[User, NewToken, float]:
+async def log_in(context: AppContext, request: Request) -> tuple[User, NewToken, float]:
     """Who it is, the token, and when that runs out."""
-    asked = read_login(await call.body())
-    user = await check_login(desk, call, asked.username, asked.password)
-    lifetime_seconds = float(desk.settings.auth.token_lifetime)
-    made: NewToken = await in_thread(desk, desk.access.log_in, user.username, lifetime_seconds)
+    asked = wire.read_login(await request.body())
+    user = await check_login(context, request, asked.username, asked.password)
+    lifetime_seconds = float(context.settings.auth.token_lifetime)
+    made: NewToken = await in_thread(context, context.access.log_in, user.username, lifetime_seconds)
     ends_at = made.token.expires_at
     assert ends_at is not None
-    who = Who(user.username, user.tenant, user.role, Via.LOGIN, call.address, made.token.id)
-    await note(desk, "logged_in", who, username=user.username, token=made.token.id)
+    principal = Principal(user.username, user.tenant, user.role, Via.LOGIN, request.client_address, made.token.id)
+    await note(context, request, "logged_in", principal, username=user.username, token=made.token.id)
     return user, made, ends_at
-
-
-async def current_user(desk: Desk, call: Call) -> Answer:
-    """Who one is."""
-    who = call.who
-    user = None if who.via is Via.LOCAL else desk.access.user(who.username)
-    logins = [token.created_at for token in desk.access.tokens(who.username) if token.via is Via.LOGIN] if user else []
-    return say(
-        CurrentUser(
-            id=who.username,
-            username=who.username,
-            tenant_id=who.tenant or "",
-            role=ROLE_WORDS.get(who.role, who.role),
-            permissions=list(PERMISSIONS[who.role]),
-            created_at=instant_of(user.created_at) if user else "",
-            last_login=instant_of(max(logins)) if logins else "",
-        )
-    )

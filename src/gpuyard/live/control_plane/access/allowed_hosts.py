@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from socket import gethostname
 from urllib.parse import urlsplit
 
-from gpuyard.live.control_plane.access.who import Denied
+from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.wire.loopback_peer import is_loopback, is_loopback_address
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
@@ -24,7 +24,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 - to know them,
 _PORTS = {"http": 80, "https": 443}
 
 
-class Doorplate:
+class AllowedHosts:
     """The names under which this server may be asked."""
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:

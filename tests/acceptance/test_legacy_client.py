@@ -1,4 +1,4 @@
-"""The calls of 002's public client and page, against `/api`, decoded as strictly as its programs decode them.
+"""The calls of the legacy API's public client and page, against `/api`, decoded as strictly as its programs decode them.
 
 Go refuses a fraction for a whole number and text for a list; a field that is not there or null is zero. The client submits
 tasks, then asks for each of them until it has seen as many ends as there are tasks.
@@ -18,7 +18,7 @@ from gpuyard.core.domain.commands import ReportEnded, ReportStarted, SetSplit
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import Outcome, TaskId
-from gpuyard.live.control_plane.access.who import Role
+from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.settings import Monitor, ServerSettings
 from gpuyard.live.wire.config import Seconds
 from tests.acceptance.live import cluster
@@ -223,7 +223,7 @@ def submitted(address: str, body: dict[str, Any]) -> TaskResponse:
         return told
 
 
-def test_the_page_of_002_reads_metrics_and_history(tmp_path: Path) -> None:
+def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
     settings = ServerSettings(monitor=Monitor(interval=Seconds(0.05)))
     with RestYard(tmp_path, gpus=2, settings=settings) as yard:
         yard.ask("POST", "/api/tasks", request_of(0))
@@ -251,7 +251,7 @@ def test_a_monitor_that_is_switched_off_says_by_which_key(tmp_path: Path) -> Non
         assert "monitor.http_api" in off.error["message"]
 
 
-def test_statistics_login_user_and_tenant_have_the_fields_of_002(tmp_path: Path) -> None:
+def test_statistics_login_user_and_tenant_have_the_legacy_fields(tmp_path: Path) -> None:
     with RestYard(tmp_path) as yard:
         yard.ask("POST", "/api/tasks", request_of(0))
         stats = decoded(yard.get("/api/stats"), Stats)

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from functools import cache
 from pwd import getpwuid
 
+from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.access.who import Denied, Role, Via, Who
 from gpuyard.live.wire.loopback_peer import Connection, trusted_uids
 
 _ASK = (("www-authenticate", 'Bearer realm="gpuyard"'),)
@@ -37,7 +37,7 @@ _NOT_BEARER = Denied(
 )
 
 
-class Gate:
+class Authenticator:
     """Asks the store, or else the kernel."""
 
     def __init__(self, store: AccessStore, local_uids: frozenset[int] | None = None) -> None:
@@ -48,7 +48,7 @@ class Gate:
         self._store = store
         self._local_uids = trusted_uids() if local_uids is None else local_uids
 
-    def authenticate(self, headers: Iterable[tuple[bytes, bytes]], connection: Connection) -> Who | Denied:
+    def authenticate(self, headers: Iterable[tuple[bytes, bytes]], connection: Connection) -> Principal | Denied:
         """Who this is. Names of headers are in small letters, as ASGI and gRPC give them."""
         authorization: bytes | None = None
         forwarded = False
@@ -64,9 +64,9 @@ class Gate:
         uid = None if forwarded else connection.peer_uid
         if uid is None or uid not in self._local_uids:
             return _NO_TOKEN
-        return Who(_name_of(uid), None, Role.ADMIN, Via.LOCAL, connection.peer[0])
+        return Principal(_name_of(uid), None, Role.ADMIN, Via.LOCAL, connection.peer[0])
 
-    def _by_token(self, authorization: bytes, address: str) -> Who | Denied:
+    def _by_token(self, authorization: bytes, address: str) -> Principal | Denied:
         scheme, _, token = authorization.decode("latin-1").strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:

@@ -3,13 +3,22 @@
 import pytest
 
 from gpuyard.core.domain.values import TenantId
-from gpuyard.live.control_plane.access.who import TABLE, Action, Role, Via, Who, forbidden, may, visible_tenant
+from gpuyard.live.control_plane.access.principal import (
+    ROLE_SCOPES,
+    Action,
+    Principal,
+    Role,
+    Via,
+    forbidden,
+    may,
+    visible_tenant,
+)
 
 LAB, OTHERS = TenantId("lab"), TenantId("others")
 
 
-def somebody(role: Role) -> Who:
-    return Who("ann", LAB, role, Via.TOKEN, "10.0.0.1", "t1")
+def somebody(role: Role) -> Principal:
+    return Principal("ann", LAB, role, Via.TOKEN, "10.0.0.1", "t1")
 
 
 def allowed(role: Role, tenant: TenantId | None) -> set[str]:
@@ -37,8 +46,8 @@ def test_a_viewer_only_sees_what_is_its_tenants() -> None:
 
 
 def test_the_table_has_an_answer_for_every_role_and_action() -> None:
-    assert set(TABLE) == set(Action)
-    assert all(set(row) == set(Role) for row in TABLE.values())
+    assert set(ROLE_SCOPES) == set(Action)
+    assert all(set(row) == set(Role) for row in ROLE_SCOPES.values())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +58,7 @@ def test_admins_and_operators_see_all_tenants_and_others_their_own(role: Role, s
 
 
 def test_somebody_without_a_tenant_does_not_own_what_has_none() -> None:
-    assert not may(Who("ann", None, Role.MEMBER, Via.TOKEN, "10.0.0.1"), Action.SEE, None)
+    assert not may(Principal("ann", None, Role.MEMBER, Via.TOKEN, "10.0.0.1"), Action.SEE, None)
 
 
 def test_whoever_may_not_is_told_who_could() -> None:

@@ -12,44 +12,76 @@ import schemathesis
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.input.strict import WrongRequest
+from gpuyard.live.control_plane.access.principal import Action
+from gpuyard.live.control_plane.rest.context import AppContext
+from gpuyard.live.control_plane.rest.legacy.messages import LegacyTask
+from gpuyard.live.control_plane.rest.openapi import Document, docs_page, openapi_document
+from gpuyard.live.control_plane.rest.query import counted, switch
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response
+from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.wire.answers import GpusAnswer, QuotaAnswer, QuotaRequest
-from gpuyard.live.wire.dialect import DialectTask
-from gpuyard.live.wire.openapi import Document, Query, Route, docs_page, openapi_document
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 from gpuyard.live.wire.tasks import TaskRequest, read_task
 
+
+async def _handle(context: AppContext, request: Request) -> Response:
+    raise NotImplementedError
+
+
 ROUTES = (
     Route(
+        handle=_handle,
+        action=Action.SUBMIT,
         method="POST",
         path="/api/v1/tasks",
         summary="Submit a task",
         request=TaskRequest,
         answer=TaskAnswer,
         status=201,
-        errors=(400, 401, 409, 413),
-        roles=("member", "admin"),
+        errors=(409,),
         section="Tasks",
         idempotent=True,
         example={"priority": "high", "gpu_count": 1, "command": "echo it's done"},
     ),
     Route(
+        handle=_handle,
+        action=None,
         method="GET",
         path="/api/v1/tasks/{task_id}/logs",
         summary="Read the output",
         media="text/plain",
-        query=(Query(name="follow", summary="Go on until it ends", type="boolean"),),
+        query=(switch("follow", "Go on until it ends"),),
         errors=(404,),
         section="Tasks",
     ),
-    Route(method="GET", path="/api/tasks", summary="All tasks", answer=list[DialectTask], section="002"),
-    Route(method="GET", path="/api/v1/gpus", summary="All <GPUs>", answer=GpusAnswer),
-    Route(method="PUT", path="/api/v1/quota", summary="Split anew", request=QuotaRequest, answer=QuotaAnswer),
     Route(
+        handle=_handle,
+        action=None,
         method="GET",
-        path="/api/monitor/device/{id:path}",
+        path="/api/tasks",
+        summary="All tasks",
+        answer=list[LegacyTask],
+        section="Legacy",
+    ),
+    Route(handle=_handle, action=None, method="GET", path="/api/v1/gpus", summary="All <GPUs>", answer=GpusAnswer),
+    Route(
+        handle=_handle,
+        action=None,
+        method="PUT",
+        path="/api/v1/quota",
+        summary="Split anew",
+        request=QuotaRequest,
+        answer=QuotaAnswer,
+    ),
+    Route(
+        handle=_handle,
+        action=None,
+        method="GET",
+        path="/api/monitor/device/{id}",
         summary="One device",
         status=204,
-        query=(Query(name="limit", summary="How many", type="integer", least=1, most=10),),
+        query=(counted("limit", "How many", 1, 10),),
     ),
 )
 
@@ -64,7 +96,7 @@ def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: Docu
     loaded.validate()
     operations: list[Any] = list(loaded.get_all_operations())
     found = {(each.ok().method.upper(), each.ok().path) for each in operations}
-    assert found == {(route.method, re.sub(r":\w+}", "}", route.path)) for route in ROUTES}
+    assert found == {(route.method, route.path) for route in ROUTES}
 
 
 def test_every_reference_in_it_leads_somewhere(document: Document) -> None:

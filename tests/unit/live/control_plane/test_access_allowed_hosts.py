@@ -4,12 +4,12 @@ from socket import gethostname
 
 import pytest
 
-from gpuyard.live.control_plane.access.origin import Doorplate, refuse_unsafe_address
+from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts, refuse_unsafe_address
 from gpuyard.live.control_plane.settings import Auth, Server, ServerSettings, Tls, refuse_unsafe_addresses
 from gpuyard.live.wire.config import Address
 
 
-def verdict(plate: Doorplate, host: str | None, origin: str | None = None) -> str:
+def verdict(plate: AllowedHosts, host: str | None, origin: str | None = None) -> str:
     denied = plate.check(host, origin)
     if denied is None:
         return "welcome"
@@ -17,7 +17,7 @@ def verdict(plate: Doorplate, host: str | None, origin: str | None = None) -> st
     return denied.code
 
 
-LOOPBACK = Doorplate("127.0.0.1")
+LOOPBACK = AllowedHosts("127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_names_no_host_is_refused(host: str | None) -> None:
 
 
 def test_on_an_address_that_address_and_the_configured_names_are_ours() -> None:
-    plate = Doorplate("192.168.1.5", ["Yard.example", "gpu.lab"])
+    plate = AllowedHosts("192.168.1.5", ["Yard.example", "gpu.lab"])
     for host in ("192.168.1.5:8080", "yard.example", "YARD.example:8080", "gpu.lab."):
         assert verdict(plate, host) == "welcome"
     for host in ("localhost", "127.0.0.1", "192.168.1.6", "lab", "evil.example"):
@@ -58,13 +58,13 @@ def test_on_an_address_that_address_and_the_configured_names_are_ours() -> None:
 @pytest.mark.skipif(gethostname().startswith("localhost"), reason="this machine has no name of its own")
 def test_the_machines_own_name_is_ours_beyond_loopback_only() -> None:
     for bound in ("0.0.0.0", "192.168.1.5"):
-        assert verdict(Doorplate(bound), f"{gethostname()}:8080") == "welcome"
+        assert verdict(AllowedHosts(bound), f"{gethostname()}:8080") == "welcome"
     assert verdict(LOOPBACK, f"{gethostname()}:8080") == "WrongHost"
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "::", "", "*"])
 def test_on_every_address_numbers_and_configured_names_are_ours_and_other_names_are_not(bound: str) -> None:
-    plate = Doorplate(bound, ["yard.example"])
+    plate = AllowedHosts(bound, ["yard.example"])
     for host in ("192.168.1.5:8080", "[fd00::1]:8080", "localhost", "yard.example"):
         assert verdict(plate, host) == "welcome"
     for host in ("evil.example", "0.0.0.0:8080", "[::]"):

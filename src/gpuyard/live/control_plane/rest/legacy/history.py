@@ -7,7 +7,7 @@ GPUs, not in samples. It is forgotten at a restart.
 from collections import deque
 from collections.abc import Iterator
 
-from gpuyard.live.wire.dialect import SystemMetrics
+from gpuyard.live.control_plane.rest.legacy.messages import SystemMetrics
 
 MOST_SAMPLES = 86_400
 """A day, one every second."""

@@ -1,7 +1,7 @@
 """The OpenAPI document and the page at /docs, both made from one table of routes.
 
-The REST room lists its routes as `Route` values; schemas come from the types they name, sentences from the docstrings
-of those types and of their fields. So what is documented is what is decoded.
+Schemas come from the types that the routes name, sentences from the docstrings of those types and of their fields. So the
+document describes what is really decoded.
 """
 
 import ast
@@ -11,18 +11,20 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
+from gpuyard.live.control_plane.rest.legacy.errors import is_legacy
+from gpuyard.live.control_plane.rest.legacy.messages import LegacyError
+from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.wire.answers import ErrorAnswer
-from gpuyard.live.wire.dialect import DialectError, is_dialect
 
 Document: TypeAlias = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 _WHY = {
     400: "The request is wrong; the message says what to correct.",
     401: "No token, or a wrong or revoked one.",
@@ -36,56 +38,17 @@ _WHY = {
 }
 
 
-class Query(Struct, frozen=True, kw_only=True):
-    """A parameter behind the question mark."""
-
-    name: str
-    summary: str
-    type: Literal["string", "integer", "number", "boolean"] = "string"
-    values: tuple[str, ...] = ()
-    """All it can be; empty: anything of its type."""
-    least: int | None = None
-    most: int | None = None
-
-
-class Route(Struct, frozen=True, kw_only=True):
-    """One method on one path."""
-
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-    path: str
-    """With parameters in braces; a converter behind a colon (`{id:path}`) is for the router only."""
-    summary: str
-    request: Any = None
-    """The type of the JSON body."""
-    answer: Any = None
-    """The type of the JSON answer, such as `TaskAnswer` or `list[DialectTask]`; none: see `media`."""
-    status: int = 200
-    query: tuple[Query, ...] = ()
-    errors: tuple[int, ...] = ()
-    """Which statuses beside `status` it can answer with; all of them have the one shape."""
-    roles: tuple[str, ...] = ()
-    """Who may; empty: nobody needs to say who they are."""
-    section: str = ""
-    """The heading it stands under."""
-    media: str = "application/json"
-    """What an answer without a type is: text/plain, text/event-stream, text/html."""
-    idempotent: bool = False
-    """Whether it takes the header Idempotency-Key."""
-    example: Mapping[str, Any] | None = None
-    """A body that works."""
-
-
 def openapi_document(routes: Sequence[Route], *, version: str, title: str = "gpuyard") -> Document:
     """The OpenAPI 3.1 document of these routes."""
     types = [type_ for route in routes for type_ in (route.request, route.answer) if type_ is not None]
-    types += [ErrorAnswer, *([DialectError] if any(is_dialect(route.path) for route in routes) else [])]
+    types += [ErrorAnswer, *([LegacyError] if any(is_legacy(route.path) for route in routes) else [])]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = {id(type_): schema for type_, schema in zip(types, schemas, strict=True)}
     for struct in _structs(types):
         _add_field_notes(components[struct.__name__], struct)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        operations = paths.setdefault(_PATH_PARAMETER.sub(r"{\1}", route.path), {})
+        operations = paths.setdefault(route.path, {})
         assert route.method.lower() not in operations, f"{route.method} {route.path} is listed twice"
         operations[route.method.lower()] = _operation(route, schema_of)
     return {
@@ -115,8 +78,8 @@ def _operation(route: Route, schema_of: Mapping[int, Any]) -> dict[str, Any]:
         answer = {"description": "Done.", "content": {"application/json": {"schema": schema_of[id(route.answer)]}}}
     else:
         answer = {"description": "Done.", "content": {route.media: {"schema": {"type": "string"}}}}
-    error = {"application/json": {"schema": schema_of[id(DialectError if is_dialect(route.path) else ErrorAnswer)]}}
-    wrong = {str(status): {"description": _WHY[status], "content": error} for status in sorted(set(route.errors))}
+    error = {"application/json": {"schema": schema_of[id(LegacyError if is_legacy(route.path) else ErrorAnswer)]}}
+    wrong = {str(status): {"description": _WHY[status], "content": error} for status in route.all_errors}
     operation["responses"] = {str(route.status): answer, **wrong}
     operation["security"] = [{"token": []}] if route.roles else []
     if route.roles:
@@ -135,7 +98,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
             "type": query.type,
             **{key: value for key, value in bounds.items() if value is not None},
         }
-        found.append({"name": query.name, "in": "query", "description": query.summary, "schema": schema})
+        found.append({"name": query.name, "in": "query", "description": query.words, "schema": schema})
     if route.idempotent:
         note = "Sent again with the same key and body, a request is not done twice."
         schema = {"type": "string", "minLength": 1, "maxLength": 255}
@@ -233,7 +196,7 @@ def _operation_html(method: str, path: str, operation: dict[str, Any], server: s
         what = "" if content is None else _linked(content[1]["schema"])
         kind = "" if content is None or content[0] == "application/json" else escape(content[0])
         rows += f"<tr><td>{status}</td><td>{escape(response['description'])}</td><td>{kind or what}</td></tr>"
-    parts.append(f"<table><tr><th>Status<th>Means<th>Answer</tr>{rows}</table>")
+    parts.append(f"<table><tr><th>Status<th>Means<th>Response</tr>{rows}</table>")
     parts.append(f"<pre>{escape(_curl(method, path, operation, body, server))}</pre>")
     return (
         f"<details><summary><span class=method>{method}</span> <code>{escape(path)}</code> "

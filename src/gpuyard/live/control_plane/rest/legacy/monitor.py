@@ -1,4 +1,4 @@
-"""002's monitor: what the GPUs do now, and what they did in the last while."""
+"""The monitor of the legacy API: what the GPUs do now, and what they did recently."""
 
 import asyncio
 import time
@@ -8,16 +8,17 @@ from msgspec.structs import replace
 
 from gpuyard.core.domain.values import TaskStatus, TenantId
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.who import Action, Who, may
-from gpuyard.live.control_plane.rest.answer import Answer, LongAnswer, encode, encoded, say, separated
-from gpuyard.live.control_plane.rest.call import Call, Desk
-from gpuyard.live.control_plane.rest.history import MOST_SAMPLES
+from gpuyard.live.control_plane.access.principal import Action, Principal, may
+from gpuyard.live.control_plane.rest.context import AppContext
+from gpuyard.live.control_plane.rest.legacy.history import MOST_SAMPLES
+from gpuyard.live.control_plane.rest.legacy.messages import DeviceMetrics, SystemMetrics, device_numbers
 from gpuyard.live.control_plane.rest.query import counted
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, json_response, separated
 from gpuyard.live.control_plane.scheduler import Yard
 from gpuyard.live.control_plane.time_slices import Turns
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire import agents_pb2 as pb
-from gpuyard.live.wire.dialect import DeviceMetrics, SystemMetrics, device_numbers
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import spoken_task_id
 
@@ -27,41 +28,45 @@ SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if l
 _SILENT = pb.GpuUse()
 
 
-async def keep_history(desk: Desk) -> None:
+async def keep_history(context: AppContext) -> None:
     """Take a sample every while, for ever; none if the monitor is off."""
-    while desk.settings.monitor.enabled:
-        desk.history.add(await metrics_of(desk.yard), time.monotonic())
-        await asyncio.sleep(float(desk.settings.monitor.interval))
+    while context.settings.monitor.enabled:
+        context.history.add(await metrics_of(context.yard), time.monotonic())
+        await asyncio.sleep(float(context.settings.monitor.interval))
 
 
-async def get_metrics(desk: Desk, call: Call) -> Answer:
+async def get_metrics(context: AppContext, request: Request) -> Response:
     """Everything, now."""
-    _check_served(desk)
-    metrics = await metrics_of(desk.yard)
-    devices = await encoded(_seen_device(device, call.who) for device in metrics.device_metrics)
-    own = {name: part for name, part in metrics.tenant_utilization.items() if may(call.who, Action.SEE, TenantId(name))}
+    _check_served(context)
+    metrics = await metrics_of(context.yard)
+    devices = await encoded(_seen_device(device, request.principal) for device in metrics.device_metrics)
+    own = {
+        name: part
+        for name, part in metrics.tenant_utilization.items()
+        if may(request.principal, Action.SEE, TenantId(name))
+    }
     rest = encode(replace(metrics, device_metrics=[], tenant_utilization=own))
     before, key, after = rest.partition(b'"device_metrics":[')
-    return LongAnswer(200, [before, key, *separated(devices), after])
+    return LargeResponse([before, key, *separated(devices), after])
 
 
-async def get_device(desk: Desk, call: Call) -> Answer:
+async def get_device(context: AppContext, request: Request) -> Response:
     """One device, now."""
-    _check_served(desk)
-    number = _number(call)
-    device = _device(desk.yard, number)
+    _check_served(context)
+    number = _number(request)
+    device = _device(context.yard, number)
     if device is None:
-        raise _no_device(call)
-    return say(_seen_device(device, call.who))
+        raise _no_device(request)
+    return json_response(_seen_device(device, request.principal))
 
 
-async def get_history(desk: Desk, call: Call) -> Answer:
+async def get_history(context: AppContext, request: Request) -> Response:
     """All devices, for a while: the samples of each by its number, the oldest first."""
-    _check_served(desk)
+    _check_served(context)
     found, turns = defaultdict[int, list[bytes]](list), Turns()
-    for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
+    for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
         for device in sample.device_metrics:
-            found[device.device_id] += (b",", encode(_seen_device(device, call.who)))
+            found[device.device_id] += (b",", encode(_seen_device(device, request.principal)))
             if turns.due():
                 await turns.give()
     lists = list[bytes]()
@@ -69,49 +74,49 @@ async def get_history(desk: Desk, call: Call) -> Answer:
         lists.append(b'"%d":[%s]' % (number, b"".join(samples[1:])))
         if turns.due():
             await turns.give()
-    return LongAnswer(200, [b"{", *separated(lists), b"}"])
+    return LargeResponse([b"{", *separated(lists), b"}"])
 
 
-async def get_device_history(desk: Desk, call: Call) -> Answer:
+async def get_device_history(context: AppContext, request: Request) -> Response:
     """One device, for a while, the oldest sample first."""
-    _check_served(desk)
-    number = _number(call)
+    _check_served(context)
+    number = _number(request)
     found, turns = list[bytes](), Turns()
-    for sample in desk.history.newest(call.asked.get("limit", USUAL_SAMPLES)):
+    for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
         for device in sample.device_metrics:
             if device.device_id == number:
-                found.append(encode(_seen_device(device, call.who)))
+                found.append(encode(_seen_device(device, request.principal)))
         if turns.due():
             await turns.give()
-    if not found and _device(desk.yard, number) is None:
-        raise _no_device(call)
-    return LongAnswer(200, [b"[", *separated(found), b"]"])
+    if not found and _device(context.yard, number) is None:
+        raise _no_device(request)
+    return LargeResponse([b"[", *separated(found), b"]"])
 
 
-def _check_served(desk: Desk) -> None:
-    monitor = desk.settings.monitor
+def _check_served(context: AppContext) -> None:
+    monitor = context.settings.monitor
     if not (monitor.enabled and monitor.http_api):
         key = "monitor.http_api" if monitor.enabled else "monitor.enabled"
         message = f"The monitor is switched off by {key} in the scheduler's settings."
         raise WrongRequest("MonitorOff", message, status=404)
 
 
-def _number(call: Call) -> int:
-    text = call.named["id"]
+def _number(request: Request) -> int:
+    text = request.path_params["id"]
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise _no_device(call)
+        raise _no_device(request)
     return int(text)
 
 
-def _no_device(call: Call) -> WrongRequest:
-    shown = call.named["id"][:20]
+def _no_device(request: Request) -> WrongRequest:
+    shown = request.path_params["id"][:20]
     message = f"There is no device {shown}; they are numbered from 0, and GET /api/monitor/metrics lists them."
     return WrongRequest("UnknownDevice", message, "id", status=404)
 
 
-def _seen_device(device: DeviceMetrics, who: Who) -> DeviceMetrics:
+def _seen_device(device: DeviceMetrics, principal: Principal) -> DeviceMetrics:
     """What somebody may know: which tenant holds a device only if they see that tenant."""
-    if may(who, Action.SEE, TenantId(device.tenant_id)):
+    if may(principal, Action.SEE, TenantId(device.tenant_id)):
         return device
     return replace(device, tenant_id="", task_id="")
 

@@ -1,6 +1,6 @@
 """Who asks, and what a role may do: one table, read from top to bottom.
 
-A `Who` is the answer to "who is this?", a `Denied` is the other answer. What may be done is asked of the table only, so
+A `Principal` is the answer to "who is this?", a `Denied` is the other answer. What may be done is asked of the table only, so
 that REST, gRPC and whatever comes next can not differ in it.
 """
 
@@ -27,7 +27,7 @@ class Via(StrEnum):
     """By owning the process at the other end of a loopback connection."""
 
 
-class Who(Value, frozen=True):
+class Principal(Value, frozen=True):
     """Somebody who was let in."""
 
     username: str
@@ -72,7 +72,7 @@ class Action(StrEnum):
     """What the scheduler decides by."""
 
 
-class Reach(StrEnum):
+class Scope(StrEnum):
     """Whose things an action may touch."""
 
     ALL = "all"
@@ -81,11 +81,11 @@ class Reach(StrEnum):
     NONE = "none"
 
 
-_ALL, _OWN, _NO = Reach.ALL, Reach.OWN, Reach.NONE
+_ALL, _OWN, _NO = Scope.ALL, Scope.OWN, Scope.NONE
 
-TABLE: dict[Action, dict[Role, Reach]] = {
-    action: dict(zip((Role.ADMIN, Role.OPERATOR, Role.MEMBER, Role.VIEWER), reaches, strict=True))
-    for action, reaches in {
+ROLE_SCOPES: dict[Action, dict[Role, Scope]] = {
+    action: dict(zip((Role.ADMIN, Role.OPERATOR, Role.MEMBER, Role.VIEWER), scopes, strict=True))
+    for action, scopes in {
         #                    admin  operator  member  viewer
         Action.SEE:         (_ALL,  _ALL,     _OWN,   _OWN),
         Action.SUBMIT:      (_ALL,  _ALL,     _OWN,   _NO),
@@ -99,26 +99,26 @@ TABLE: dict[Action, dict[Role, Reach]] = {
 }  # fmt: skip
 
 
-def may(who: Who, action: Action, tenant: TenantId | None = None) -> bool:
+def may(principal: Principal, action: Action, tenant: TenantId | None = None) -> bool:
     """Whether somebody may do this to a thing of that tenant; none: a thing of the yard, or of all tenants together."""
-    reach = TABLE[action][who.role]
-    return reach is Reach.ALL or (reach is Reach.OWN and tenant is not None and tenant == who.tenant)
+    scope = ROLE_SCOPES[action][principal.role]
+    return scope is Scope.ALL or (scope is Scope.OWN and tenant is not None and tenant == principal.tenant)
 
 
-def visible_tenant(who: Who) -> TenantId | None:
+def visible_tenant(principal: Principal) -> TenantId | None:
     """The one tenant whose tasks somebody sees; none: all."""
-    if TABLE[Action.SEE][who.role] is Reach.ALL:
+    if ROLE_SCOPES[Action.SEE][principal.role] is Scope.ALL:
         return None
-    assert who.tenant is not None, f"{who.username} is a {who.role} without a tenant"
-    return who.tenant
+    assert principal.tenant is not None, f"{principal.username} is a {principal.role} without a tenant"
+    return principal.tenant
 
 
-def forbidden(who: Who, action: Action) -> Denied:
+def forbidden(principal: Principal, action: Action) -> Denied:
     """The answer to somebody who may not: who could."""
-    able = [role for role, reach in TABLE[action].items() if reach is not Reach.NONE]
+    able = [role for role, scope in ROLE_SCOPES[action].items() if scope is not Scope.NONE]
     words = " or ".join(f"{'an' if role[0] in 'ao' else 'a'} {role}" for role in able)
     return Denied(
         403,
         "Forbidden",
-        f"{who.username} is {'an' if who.role[0] in 'ao' else 'a'} {who.role} and may not do this; it takes {words}.",
+        f"{principal.username} is {'an' if principal.role[0] in 'ao' else 'a'} {principal.role} and may not do this; it takes {words}.",
     )

@@ -9,9 +9,9 @@ import pytest
 from argon2 import PasswordHasher
 
 from gpuyard.core.domain.values import TenantId
-from gpuyard.live.control_plane.access.gate import Gate
+from gpuyard.live.control_plane.access.authenticator import Authenticator
+from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken
-from gpuyard.live.control_plane.access.who import Denied, Role, Via, Who
 from gpuyard.live.control_plane.server import admitted_without_login
 from gpuyard.live.control_plane.settings import Auth, ServerSettings
 from gpuyard.live.wire.loopback_peer import Connection
@@ -48,7 +48,7 @@ def bearer(secret: str) -> list[tuple[bytes, bytes]]:
     return [(b"accept", b"*/*"), (b"authorization", b"Bearer " + secret.encode())]
 
 
-def refused(answer: Who | Denied, code: str) -> None:
+def refused(answer: Principal | Denied, code: str) -> None:
     assert isinstance(answer, Denied), answer
     assert (answer.status, answer.code) == (401, code)
     assert answer.sentence.endswith(".")
@@ -56,31 +56,31 @@ def refused(answer: Who | Denied, code: str) -> None:
 
 
 def test_the_owner_of_the_server_is_admin_on_loopback_without_a_token(store: AccessStore, local: Connection) -> None:
-    who = Gate(store).authenticate([(b"accept", b"*/*")], local)
-    assert isinstance(who, Who)
+    who = Authenticator(store).authenticate([(b"accept", b"*/*")], local)
+    assert isinstance(who, Principal)
     assert (who.role, who.via, who.tenant, who.address, who.token) == (Role.ADMIN, Via.LOCAL, None, "127.0.0.1", None)
     assert who.username
 
 
 def test_another_user_on_loopback_needs_a_token(store: AccessStore, local: Connection) -> None:
-    gate = Gate(store, local_uids=frozenset({os.getuid() + 1}))
+    gate = Authenticator(store, local_uids=frozenset({os.getuid() + 1}))
     refused(gate.authenticate([], local), "LoginRequired")
-    assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Who)
+    assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Principal)
 
 
 def test_nobody_else_gets_in_without_a_token(store: AccessStore) -> None:
-    refused(Gate(store).authenticate([], REMOTE), "LoginRequired")
+    refused(Authenticator(store).authenticate([], REMOTE), "LoginRequired")
 
 
 def test_a_token_counts_everywhere_and_before_the_local_rule(store: AccessStore, local: Connection) -> None:
     made = made_token(store)
     for connection in (local, REMOTE):
-        who = Gate(store).authenticate(bearer(made.secret), connection)
-        assert who == Who("ann", TenantId("lab"), Role.MEMBER, Via.TOKEN, connection.peer[0], made.token.id)
+        who = Authenticator(store).authenticate(bearer(made.secret), connection)
+        assert who == Principal("ann", TenantId("lab"), Role.MEMBER, Via.TOKEN, connection.peer[0], made.token.id)
 
 
 def test_a_wrong_token_never_becomes_the_implicit_admin(store: AccessStore, local: Connection) -> None:
-    gate = Gate(store)
+    gate = Authenticator(store)
     made = made_token(store)
     refused(gate.authenticate(bearer("gy_wrong"), local), "UnknownToken")
     store.revoke_token(made.token.id)
@@ -91,21 +91,21 @@ def test_a_wrong_token_never_becomes_the_implicit_admin(store: AccessStore, loca
 def test_an_authorization_that_is_no_bearer_token_is_refused_on_loopback_too(
     store: AccessStore, local: Connection, value: bytes
 ) -> None:
-    refused(Gate(store).authenticate([(b"authorization", value)], local), "BadAuthorization")
+    refused(Authenticator(store).authenticate([(b"authorization", value)], local), "BadAuthorization")
 
 
 def test_two_authorizations_are_one_too_many(store: AccessStore, local: Connection) -> None:
-    refused(Gate(store).authenticate(bearer(made_token(store).secret) * 2, local), "BadAuthorization")
+    refused(Authenticator(store).authenticate(bearer(made_token(store).secret) * 2, local), "BadAuthorization")
 
 
 def test_the_scheme_may_be_in_small_letters(store: AccessStore) -> None:
     header = (b"authorization", b"bearer  " + made_token(store).secret.encode())
-    assert isinstance(Gate(store).authenticate([header], REMOTE), Who)
+    assert isinstance(Authenticator(store).authenticate([header], REMOTE), Principal)
 
 
 @pytest.mark.parametrize("header", [b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip", b"x-forwarded-host"])
 def test_what_a_proxy_of_ours_hands_on_is_not_ours(store: AccessStore, local: Connection, header: bytes) -> None:
-    refused(Gate(store).authenticate([(header, b"10.0.0.7")], local), "LoginRequired")
+    refused(Authenticator(store).authenticate([(header, b"10.0.0.7")], local), "LoginRequired")
 
 
 def test_with_login_on_there_is_no_implicit_admin_unless_a_key_says_so() -> None:
@@ -116,6 +116,6 @@ def test_with_login_on_there_is_no_implicit_admin_unless_a_key_says_so() -> None
 
 
 def test_with_login_on_the_owner_of_the_server_needs_a_token_too(store: AccessStore, local: Connection) -> None:
-    gate = Gate(store, admitted_without_login(ServerSettings(auth=Auth(enabled=True))))
+    gate = Authenticator(store, admitted_without_login(ServerSettings(auth=Auth(enabled=True))))
     refused(gate.authenticate([], local), "LoginRequired")
-    assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Who)
+    assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Principal)

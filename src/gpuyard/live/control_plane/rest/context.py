@@ -1,0 +1,55 @@
+"""What all handlers share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpuyard.core.domain.commands import Command
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.values import TenantId
+from gpuyard.core.engine.state import State
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Denied, Principal, Scope, forbidden, may
+from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.live.control_plane.rest.legacy.history import History
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.scheduler import Yard, by
+from gpuyard.live.control_plane.settings import DEFAULT_TENANT, ServerSettings
+
+
+@dataclass(slots=True)
+class AppContext:
+    """The scheduler as the REST handlers use it."""
+
+    yard: Yard
+    access: AccessStore
+    settings: ServerSettings
+    history: History
+
+    async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
+        """Have the engine handle a command in the caller's name; a refusal is raised."""
+        answer = await self.yard.loop.tell(order, by(request.principal), request_id=request.request_id)
+        if isinstance(answer, Refusal):
+            raise Refused(answer)
+
+    def tenant_of(self, request: Request, action: Action, named: str | None) -> TenantId:
+        """Return the tenant a request is about: the one it names, or the caller's own, or `default`."""
+        principal = request.principal
+        tenant = TenantId(named or principal.tenant or DEFAULT_TENANT)
+        if not may(principal, action, tenant):
+            raise NotAllowed(_not_for_that_tenant(principal, action))
+        return tenant
+
+
+def _not_for_that_tenant(principal: Principal, action: Action) -> Denied:
+    if ROLE_SCOPES[action][principal.role] is not Scope.OWN:
+        return forbidden(principal, action)
+    return Denied(403, "Forbidden", f"{principal.username} may do this for tenant {principal.tenant} only.")
+
+
+async def in_thread(context: AppContext, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Change users or tokens in a thread, because it touches the disk; a refusal is raised."""
+    answer = await context.yard.lanes.access.run(work, *arguments)
+    if isinstance(answer, Refusal):
+        raise Refused(answer)
+    return answer

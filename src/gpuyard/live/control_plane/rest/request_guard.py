@@ -1,0 +1,68 @@
+"""Checks every request before its route is used: is it addressed to this server, and who sent it?
+
+The uid behind a loopback connection is looked up once per connection. The connection of a request is recognized by the
+identity of the address object in its scope: uvicorn makes one object when it accepts a connection and passes the same
+one with every request. Equal numbers alone would not do, because another process may get a port that was closed.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from starlette.types import Scope as AsgiScope
+
+from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
+from gpuyard.live.control_plane.access.authenticator import Authenticator
+from gpuyard.live.control_plane.access.principal import Denied, Principal
+from gpuyard.live.wire.loopback_peer import Connection
+
+MAX_CONNECTIONS = 10_000
+"""Connections that are remembered; a forgotten one is looked up again."""
+_LONGEST_CACHED = 300
+"""Characters of Host and Origin up to which the verdict is cached."""
+_NOWHERE = ("", 0)
+_TWO_HOSTS = Denied(400, "BadHost", "There must be one Host header and at most one Origin header.")
+
+
+class RequestGuard:
+    """Checks Host and Origin, and authenticates."""
+
+    def __init__(self, authenticator: Authenticator, allowed_hosts: AllowedHosts) -> None:
+        self._authenticator = authenticator
+        self._allowed_hosts = allowed_hosts
+        self._check = lru_cache(maxsize=1024)(allowed_hosts.check)
+        self._connections: dict[int, tuple[Any, Connection]] = {}
+
+    def check_host(self, headers: Iterable[tuple[bytes, bytes]]) -> Denied | None:
+        """Return what is wrong with the headers Host and Origin, if anything."""
+        host = origin = None
+        for name, value in headers:
+            if name == b"host":
+                if host is not None:
+                    return _TWO_HOSTS
+                host = value.decode("latin-1")
+            elif name == b"origin":
+                if origin is not None:
+                    return _TWO_HOSTS
+                origin = value.decode("latin-1")
+        if len(host or "") + len(origin or "") > _LONGEST_CACHED:
+            return self._allowed_hosts.check(host, origin)
+        return self._check(host, origin)
+
+    def authenticate(self, scope: AsgiScope) -> Principal | Denied:
+        """Return who sent the request."""
+        return self._authenticator.authenticate(scope["headers"], self.connection(scope))
+
+    def connection(self, scope: AsgiScope) -> Connection:
+        """Return the connection a request came over, always the same object for the same connection."""
+        client = scope.get("client") or _NOWHERE
+        known = self._connections.get(id(client))
+        if known is not None and known[0] is client:  # it is referenced here, so no other object can have its id
+            return known[1]
+        ours = scope.get("server") or _NOWHERE
+        connection = Connection((client[0], client[1] or 0), (ours[0], ours[1] or 0))
+        if client is not _NOWHERE:
+            self._connections[id(client)] = (client, connection)
+            if len(self._connections) > MAX_CONNECTIONS:
+                del self._connections[next(iter(self._connections))]
+        return connection

@@ -1,0 +1,127 @@
+"""Responses: Starlette's, with the headers that all of ours carry, and with JSON from msgspec.
+
+A stream ends when there is no more to send or its reader has gone. It is aborted when sending fails or when its reader
+has lost access, so that a part is never mistaken for the whole.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+import starlette.responses
+from starlette.types import Receive, Scope, Send
+
+from gpuyard.live.control_plane.time_slices import Turns
+
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+HANG_UP = "gpuyard.hang_up"
+"""Among the extensions of an ASGI scope: a function that aborts the connection (serving.py provides it)."""
+
+CHUNK_BYTES = 256 * 1024
+ACCESS_CHECK_SECONDS = 1.0
+"""How often it is checked whether the reader of a stream still has access."""
+_ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+"""Responses hold tenants' data: caches must not keep them, and browsers must not guess their type."""
+
+encode = msgspec.json.Encoder().encode
+
+
+class Response(starlette.responses.Response):
+    """A whole response; JSON unless it says otherwise."""
+
+    media_type = "application/json"
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Add the headers that every response carries."""
+        super().init_headers(headers)
+        self.raw_headers += _ALWAYS
+
+
+class LargeResponse(Response):
+    """A whole response in many parts, sent chunk by chunk so that a large one does not block the event loop."""
+
+    def __init__(self, parts: list[bytes], status_code: int = 200) -> None:
+        super().__init__(None, status_code, {"content-length": str(sum(map(len, parts)))})
+        self.parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        parts, size = list[bytes](), 0
+        for part in self.parts:
+            parts.append(part)
+            size += len(part)
+            if size >= CHUNK_BYTES:
+                await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
+                await asyncio.sleep(0)
+                parts, size = [], 0
+        await send({"type": "http.response.body", "body": b"".join(parts)})
+
+
+class AccessLost(Exception):
+    """The reader of a stream has lost access to it."""
+
+
+class StreamingResponse(Response, starlette.responses.StreamingResponse):
+    """A response of unknown length, sent as fast as the client reads.
+
+    Starlette runs the sender in a cancel scope, which cancels every `await` of a generator's clean-up again. The
+    generators here must tell agents and the journal that nobody reads any more, so plain tasks are used instead.
+    """
+
+    body_iterator: AsyncGenerator[bytes, None]
+
+    def __init__(self, chunks: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+        starlette.responses.StreamingResponse.__init__(self, chunks, headers=headers)
+        self.has_access: Callable[[], bool] = lambda: True
+        """Whether its reader may still read it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it until it ends or the client goes. Failures are raised, as is `AccessLost`."""
+        if scope["method"] == "HEAD":
+            await self.body_iterator.aclose()
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        sending = asyncio.create_task(self.stream_response(send))
+        leaving = asyncio.create_task(self.listen_for_disconnect(receive))
+        losing_access = asyncio.create_task(self._wait_until_access_is_lost())
+        try:
+            await asyncio.wait((sending, leaving, losing_access), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+            elif losing_access.done():
+                raise AccessLost
+        finally:
+            for task in (sending, leaving, losing_access):
+                task.cancel()
+                with suppress(BaseException):
+                    await task
+            await self.body_iterator.aclose()
+
+    async def _wait_until_access_is_lost(self) -> None:
+        while self.has_access():
+            await asyncio.sleep(ACCESS_CHECK_SECONDS)
+
+
+def json_response(value: object, status_code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Encode a value as JSON."""
+    return Response(encode(value), status_code, headers)
+
+
+async def encoded(values: Iterable[object]) -> list[bytes]:
+    """Encode each value as JSON. Values are computed and encoded in slices, so that a long list does not block the loop."""
+    answers, turns = list[bytes](), Turns()
+    for value in values:
+        answers.append(encode(value))
+        if turns.due():
+            await turns.give()
+    return answers
+
+
+def separated(answers: Sequence[bytes]) -> list[bytes]:
+    """Put commas between the items of a JSON list."""
+    return [part for answer in answers for part in (b",", answer)][1:]

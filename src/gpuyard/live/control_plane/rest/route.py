@@ -1,0 +1,59 @@
+"""One line of the route table: dispatch, the OpenAPI document and the documentation page are made from it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Role, Scope
+from gpuyard.live.control_plane.rest.context import AppContext
+from gpuyard.live.control_plane.rest.query import Parameter
+from gpuyard.live.control_plane.rest.request import Request
+from gpuyard.live.control_plane.rest.responses import Response
+
+Handler: TypeAlias = Callable[[AppContext, Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One method on one path."""
+
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    path: str
+    """With parameters in braces."""
+    handle: Handler
+    action: Action | None
+    """What the caller must be allowed to do; None: no login is needed."""
+    summary: str
+    request: Any = None
+    """The type of the JSON body."""
+    answer: Any = None
+    """The type of the JSON response; None: it is what `media` says."""
+    status: int = 200
+    query: tuple[Parameter, ...] = ()
+    errors: tuple[int, ...] = ()
+    """Error statuses beside those that every route can have."""
+    section: str = ""
+    """The heading it stands under."""
+    media: str = "application/json"
+    """The media type of a response without a type."""
+    idempotent: bool = False
+    """Whether it takes the header Idempotency-Key."""
+    example: Mapping[str, Any] | None = None
+    """A body that works."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that may use it; empty: no login is needed."""
+        if self.action is None:
+            return ()
+        return tuple(role for role, scope in ROLE_SCOPES[self.action].items() if scope is not Scope.NONE)
+
+    @property
+    def all_errors(self) -> list[int]:
+        """Every error status it can answer with."""
+        errors = {*self.errors, 400, 403}  # Host, Origin and query are checked everywhere
+        if self.request is not None:
+            errors |= {413, 415}
+        if self.action is not None:
+            errors |= {401, 503}
+        return sorted(errors)
