@@ -3,6 +3,7 @@
 Every event carries the number of its fact as its id. A client that comes back with `Last-Event-ID` gets what it missed
 from gpuyard.input.strict import WrongRequest
 from gpuyard.input.strict import WrongRequest
+from gpuyard.input.strict import WrongRequest
 from the journal, then what happens from then on; no fact is left out and none comes twice. Where the journal does not
 hold what comes next any more, or does not reach as far as the client says, an event `Gap` says so and the stream goes on
 behind it. One who reads too slowly is let go, and comes back in the same way. Who sees one tenant only gets the facts
