@@ -9,7 +9,7 @@ import gpuyard
 
 PACKAGE = Path(gpuyard.__file__).parent
 ROOT = Path(__file__).parents[2]
-BUILDINGS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "system")
+BUILDINGS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 PATH = re.compile(r"`([\w/]+(?:/|\.(?:py|csv|proto|md)))`")
 
 

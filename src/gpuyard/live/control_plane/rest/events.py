@@ -1,9 +1,6 @@
 """Facts as they become durable, as server-sent events: one stream, which can be taken up again where it broke off.
 
 Every event carries the number of its fact as its id. A client that comes back with `Last-Event-ID` gets what it missed
-from gpuyard.input.strict import WrongRequest
-from gpuyard.input.strict import WrongRequest
-from gpuyard.input.strict import WrongRequest
 from the journal, then what happens from then on; no fact is left out and none comes twice. Where the journal does not
 hold what comes next any more, or does not reach as far as the client says, an event `Gap` says so and the stream goes on
 behind it. One who reads too slowly is let go, and comes back in the same way. Who sees one tenant only gets the facts
@@ -21,6 +18,7 @@ from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import FactsRetired
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.journal.records import Record
+from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Principal, may
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
