@@ -221,7 +221,10 @@ def test_what_is_written_never_takes_the_place_of_what_is_read(
         (("solve", "--strategy", "exact"), "exact plans at most 60 calls, and this problem has 100"),
         (("run", "--strategy", "exact"), "exact plans at most 60 calls, and this problem has 100"),
         (("compare", "--strategies", "batch,exact"), "exact plans at most 60 calls, and this problem has 100"),
-        (("solve", "--slower", 0.1), "--slower chooses among power levels, and the file has no GPU with several"),
+        (
+            ("solve", "--max-slowdown", 0.1),
+            "--max-slowdown chooses among power levels, and the file has no GPU with several",
+        ),
     ],
 )
 def test_what_a_problem_does_not_allow_is_said_before_anything_is_made_ready(

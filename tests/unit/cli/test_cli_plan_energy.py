@@ -14,7 +14,7 @@ def test_drawn_problems_may_have_power_levels_and_a_slower_plan_needs_less(
     file, out = tmp_path / "chain.json", tmp_path / "plan.json"
     assert plan("generate", "chain", 60, 3, "--levels", "--out", file) == 0
     figures = []
-    for more in ((), ("--slower", 0), ("--slower", 0.05)):
+    for more in ((), ("--max-slowdown", 0), ("--max-slowdown", 0.05)):
         assert plan("solve", file, "--strategy", "dynamic", "--json", "--out", out, *more) == 0
         figures.append(json.loads(capsys.readouterr().out))
     assert plan("check", file, out) == 0
@@ -26,9 +26,9 @@ def test_drawn_problems_may_have_power_levels_and_a_slower_plan_needs_less(
 
 
 def test_without_power_levels_there_is_nothing_to_choose(plan: Plan, chain: Path, capsys: Said) -> None:
-    assert plan("solve", chain, "--strategy", "dynamic", "--slower", 0.05) == 2
+    assert plan("solve", chain, "--strategy", "dynamic", "--max-slowdown", 0.05) == 2
     assert capsys.readouterr().err == (
-        "gpuyard: --slower chooses among power levels, and the file has no GPU with several (gpus[].levels).\n"
+        "gpuyard: --max-slowdown chooses among power levels, and the file has no GPU with several (gpus[].levels).\n"
     )
 
 

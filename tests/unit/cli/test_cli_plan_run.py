@@ -50,10 +50,10 @@ def test_gpus_may_hold_many_models_if_that_is_asked_for(plan: Plan, tmp_path: Pa
     file = tmp_path / "small.json"
     file.write_bytes(write_instance(instance(*nodes, gpus=1)))
     switches = {}
-    for residents in ("one", "many"):
-        assert plan("run", file, "--strategy", "dynamic", "--speed-up", 100, "--json", "--residents", residents) == 0
-        switches[residents] = json.loads(capsys.readouterr().out)["planned_switches"]
-    assert switches == {"one": 3, "many": 1}
+    for how_many in ("--single-model", "--multi-model"):
+        assert plan("run", file, "--strategy", "dynamic", "--speed-up", 100, "--json", how_many) == 0
+        switches[how_many] = json.loads(capsys.readouterr().out)["planned_switches"]
+    assert switches == {"--single-model": 3, "--multi-model": 1}
 
 
 def test_after_failures_there_is_no_gap_and_one_reason_is_told_once(plan: Plan, tmp_path: Path, capsys: Said) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, HowMany, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, open_problem
 
 SHOWN = 10
 """So many faults are said in words."""
@@ -16,14 +16,14 @@ def check(
     file: File,
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan for it, as `solve --out` writes it.")],
     gpus: Gpus = None,
-    residents: HowMany = None,
+    multi_model: MultiModel = None,
     as_json: Annotated[bool, json_option("Print one JSON object: valid, faults, makespan_s.")] = False,
 ) -> None:
     """Check that a plan keeps every rule. Exit code 1 where it does not."""
     from gpuyard.cli.printing import print_json
     from gpuyard.plan import planner
 
-    problem = open_problem(file, gpus, residents)
+    problem = open_problem(file, gpus, multi_model)
     read = planner.read_plan(plan, problem)
     faults = planner.check(read, problem, at_most=SHOWN)
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
 from gpuyard.core.domain.errors import WrongInput
@@ -24,7 +24,7 @@ def compare(
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
-    residents: HowMany = None,
+    multi_model: MultiModel = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
@@ -42,7 +42,7 @@ def compare(
     if gantt is not None:
         gantt_ending(gantt)
     can_be_written(gantt, beside=[file])
-    problem = open_problem(file, gpus, residents)
+    problem = open_problem(file, gpus, multi_model)
     for name in names or STRATEGIES:
         with suppress(WrongInput):
             ready(name, problem)

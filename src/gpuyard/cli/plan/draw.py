@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.plan.files import File, Gpus, HowMany, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import draw_gantt, gantt_ending
 
 
@@ -14,13 +14,13 @@ def draw(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plans for it, or what `run --out` wrote: drawn below each other.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture: .html, .png or .svg.")],
     gpus: Gpus = None,
-    residents: HowMany = None,
+    multi_model: MultiModel = None,
 ) -> None:  # fmt: skip
     """Draw plans below each other on one axis of time: which model runs where and when."""
     from gpuyard.plan.planner import read_plan
 
     gantt_ending(out)
     can_be_written(out, beside=[file, *plans])
-    problem = open_problem(file, gpus, residents)
+    problem = open_problem(file, gpus, multi_model)
     draw_gantt(out, problem, [(plan.name, read_plan(plan, problem, or_actual=True).plan) for plan in plans])
     print(f"{out} shows {' and '.join(plan.name for plan in plans)}.")

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,17 +22,11 @@ Gpus = Annotated[
 ]
 
 
-class Residents(StrEnum):
-    """How many models a GPU may hold."""
-
-    ONE = "one"
-    MANY = "many"
-
-
-HowMany = Annotated[
-    Residents | None,
+MultiModel = Annotated[
+    bool | None,
     typer.Option(
-        "--residents", help="A GPU holds one model, or many while its memory lasts (default: as the file says)."
+        "--multi-model/--single-model",
+        help="A GPU holds several models while its memory lasts, or one (default: as the file says).",
     ),
 ]
 
@@ -42,11 +35,11 @@ class WrongFile(WrongInput):
     """The file can not be used."""
 
 
-def open_problem(path: Path, gpus: int | None = None, residents: Residents | None = None) -> "Problem":
+def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None = None) -> "Problem":
     """The problem in a file, with the options that change it."""
     from gpuyard.plan.planner import read
 
-    return read(path, gpus=gpus, many_residents=None if residents is None else residents is Residents.MANY)
+    return read(path, gpus=gpus, many_residents=multi_model)
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:

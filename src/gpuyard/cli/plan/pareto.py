@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.options import finite, json_option
-from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, WrongFile, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, WrongFile, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import saved
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready
 
@@ -23,7 +23,7 @@ def pareto(
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
-    residents: HowMany = None,
+    multi_model: MultiModel = None,
     idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the front to this file, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the front: .png or .svg.")] = None,
@@ -42,7 +42,7 @@ def pareto(
     if plans is not None:
         _can_be_a_folder(plans)
     can_be_written(out, picture, beside=[file])
-    problem = open_problem(file, gpus, residents)
+    problem = open_problem(file, gpus, multi_model)
     ready(NAME, problem)
     began = perf_counter()
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None

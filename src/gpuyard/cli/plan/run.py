@@ -10,7 +10,7 @@ import typer
 
 from gpuyard.cli.options import Server, Token, finite, json_option
 from gpuyard.cli.plan.ending import Ending
-from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
 from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
 from gpuyard.cli.progress import Progress as TaskProgress
@@ -37,7 +37,7 @@ def run(
     retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="A call that fails is run again so often.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, min=0.001, help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
     gpus: Gpus = None,
-    residents: HowMany = None,
+    multi_model: MultiModel = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,
     results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, a line of JSON each.")] = None,
     yard: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
@@ -50,7 +50,7 @@ def run(
     from gpuyard.plan.planner.api import valid_plan
     from gpuyard.plan.workers.running import RunWatch, run_plan, runtimes_of
 
-    problem = open_problem(file, gpus, residents)
+    problem = open_problem(file, gpus, multi_model)
     how = runtimes_of(problem, runtimes, here=on is On.LOCAL)
     can_be_written(out, results, beside=[file, plan, runtimes])
     given = None if plan is None else valid_plan(plan, problem)

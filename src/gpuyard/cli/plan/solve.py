@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.options import finite, json_option
-from gpuyard.cli.plan.files import File, Gpus, HowMany, Seed, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
 
@@ -22,8 +22,8 @@ def solve(
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
-    residents: HowMany = None,
-    slower: Annotated[float | None, typer.Option("--slower", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
+    multi_model: MultiModel = None,
+    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
@@ -37,10 +37,16 @@ def solve(
     if gantt is not None:
         gantt_ending(gantt)
     can_be_written(out, gantt, beside=[file])
-    problem = open_problem(file, gpus, residents)
+    problem = open_problem(file, gpus, multi_model)
     ready(strategy, problem)
     made = planner.solve(
-        problem, strategy=strategy, seconds=seconds, rounds=rounds, seed=seed, max_slowdown=slower, watching=watched
+        problem,
+        strategy=strategy,
+        seconds=seconds,
+        rounds=rounds,
+        seed=seed,
+        max_slowdown=max_slowdown,
+        watching=watched,
     )
     if made.faults:
         print("\n".join([f"The plan of {strategy} breaks rules; this is a bug in gpuyard:", *made.faults]), file=sys.stderr)  # fmt: skip

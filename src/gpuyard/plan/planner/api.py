@@ -229,7 +229,9 @@ def _power_with_levels(problem: Problem) -> "Power":
 
     power = power_of(problem)
     if power is None or power.watts.shape[1] == 1:
-        raise WrongInput("--slower chooses among power levels, and the file has no GPU with several (gpus[].levels).")
+        raise WrongInput(
+            "--max-slowdown chooses among power levels, and the file has no GPU with several (gpus[].levels)."
+        )
     return power
 
 

@@ -44,5 +44,5 @@ class Clocks:
 
     def _advice(self, error: Any) -> str:
         if isinstance(error, self._nvml.NVMLError_NoPermission):
-            return " NVIDIA's driver lets only root do that: run as root, or plan without --slower."
+            return " NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
         return ""

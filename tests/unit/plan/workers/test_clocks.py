@@ -54,7 +54,7 @@ def test_a_clock_is_locked_and_set_free_when_it_is_over(card: str) -> None:
 def test_who_may_not_lock_a_clock_is_told_what_would_help() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-b", 1200) == (
         "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
-        "NVIDIA's driver lets only root do that: run as root, or plan without --slower."
+        "NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
     )
 
 

@@ -1,4 +1,4 @@
-"""`gpuyard plan --residents`: how many models a GPU holds."""
+"""`gpuyard plan --multi-model`: how many models a GPU holds."""
 
 import json
 from pathlib import Path
@@ -12,10 +12,10 @@ def test_plans_are_made_and_checked_for_gpus_that_hold_several_models(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said
 ) -> None:
     out, switches = tmp_path / "plan.json", []
-    for how_many in ("one", "many"):
-        words = ("--strategy", "dynamic", "--residents", how_many, "--out", out, "--json")
+    for how_many in ("--single-model", "--multi-model"):
+        words = ("--strategy", "dynamic", how_many, "--out", out, "--json")
         assert plan("solve", chain, *words) == 0
         switches.append(json.loads(capsys.readouterr().out)["switches"])
     assert switches[1] < switches[0]
-    assert plan("check", chain, out, "--residents", "many") == 0
+    assert plan("check", chain, out, "--multi-model") == 0
     assert plan("check", chain, out) == 1
