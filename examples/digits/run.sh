@@ -1,8 +1,5 @@
 #!/bin/bash
 # Three models of handwritten digits, trained with different seeds, judged together. Needs PyTorch; takes a minute on two cores.
-#
-#   gpuyard analyze examples/digits                     what is in here, and what could run at once
-#   gpuyard analyze examples/digits --submit            the same as tasks of the yard
 set -e
 OUT=work
 python prepare.py --out $OUT/digits.npz

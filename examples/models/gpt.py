@@ -1,6 +1,6 @@
 """A language model of the shape that most have, to be divided over GPUs.
 
-gpuyard analyze examples/models/gpt.py --model medium --input 32x1024:int64 --gpus 8 --gpu H100
+gpuyard partition examples/models/gpt.py medium --input 32x1024:int64 --gpus 8 --gpu H100
 """
 
 import torch

@@ -9,9 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuyard.learn.analysis.graph import Graph
-from gpuyard.learn.analysis.script import Script, script_graph
-from gpuyard.learn.analysis.sources import Project
+from gpuyard.learn.analysis import Graph, analyze
 
 FUNCTIONS = """
 SEEN = []
@@ -110,11 +108,10 @@ def lines(draw: st.DrawFn) -> list[str]:
     return made
 
 
-def analysed(folder: Path, program: str) -> Graph:
+def analyzed(folder: Path, program: str) -> Graph:
     path = folder / "program.py"
     path.write_text(program)
-    project = Project(path)
-    return script_graph(Script(project, project.module(path)))
+    return analyze(path)
 
 
 def outcome(ordered: list[str]) -> dict[str, str]:
@@ -130,7 +127,7 @@ def outcome(ordered: list[str]) -> dict[str, str]:
 def test_any_order_that_the_needs_allow_does_what_the_program_does(
     tmp_path: Path, program: list[str], seed: int
 ) -> None:
-    graph = analysed(tmp_path, FUNCTIONS + "\n".join(program))
+    graph = analyzed(tmp_path, FUNCTIONS + "\n".join(program))
     first = len(FUNCTIONS.splitlines()) + 1
     assert [task.line - first for task in graph.tasks] == list(range(len(program)))
     chance = random.Random(seed)
@@ -181,7 +178,7 @@ def bodies(draw: st.DrawFn, depth: int = 0) -> list[str]:
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(bodies())
 def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, body: list[str]) -> None:
-    graph = analysed(tmp_path, FUNCTIONS + "a = b = c = d = fresh(0)\n" + "\n".join(body))
+    graph = analyzed(tmp_path, FUNCTIONS + "a = b = c = d = fresh(0)\n" + "\n".join(body))
     level = {name: number for number, names in enumerate(graph.levels) for name in names}
     assert sorted(level) == sorted(task.id for task in graph.tasks)
     for task in graph.tasks:
@@ -196,7 +193,7 @@ def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, bo
 def test_the_width_is_the_largest_set_of_which_none_needs_another(drawn: list[set[int]]) -> None:
     from itertools import combinations
 
-    from gpuyard.learn.analysis.graph import levels, width
+    from gpuyard.learn.analysis.graph import width
 
     before = {str(n): sorted(str(m) for m in needs if m < n) for n, needs in enumerate(drawn)}
     reach: dict[str, set[str]] = {}
@@ -208,4 +205,4 @@ def test_the_width_is_the_largest_set_of_which_none_needs_another(drawn: list[se
         for group in combinations(before, size)
         if not any(one in reach[other] or other in reach[one] for one, other in combinations(group, 2))
     ]
-    assert width(dict.fromkeys(before, 1), before, levels(before)) == max(map(len, apart))
+    assert width(dict.fromkeys(before, 1), before) == max(map(len, apart))

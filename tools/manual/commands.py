@@ -9,7 +9,7 @@ GROUPS = {
     "a yard": ("up", "down", "server", "agent"),
     "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
     "the yard's own": ("gpus", "nodes", "quota", "predictions", "tenants", "users", "tokens", "login"),
-    "without a yard": ("plan", "analyze", "profile", "train", "predict", "simulate"),
+    "without a yard": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate"),
 }
 
 

@@ -45,6 +45,7 @@ VERBS = {
     "plan": "plan:app",
     "train": "train:app",
     "predict": "predict:predict",
+    "partition": "partition:partition",
     "analyze": "analyze:analyze",
     "simulate": "simulate:simulate",
     "profile": "profile:app",

@@ -1,108 +1,164 @@
-"""What a step is: the words that tell work from glue, the loops and conditions a step stands in, and the files two steps share."""
+"""Divide a script into units, one for each statement, and tell which of them are steps.
+
+A *step* is a statement that works: it calls a function of the project or one that is not known, or a library call that takes
+time. A loop is one step, whatever is in it. Everything else is *setup*: options, constants, building a model. Setup is not
+shown, but dependencies pass through it. Where one call does all the work (`main()`), its body is divided instead.
+"""
 
 import ast
 import re
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
 
-from gpuyard.learn.analysis.signs import CALLS
-from gpuyard.learn.analysis.sources import Found, Module
-from gpuyard.learn.analysis.survey import Seen
-from gpuyard.learn.analysis.texts import meet, unmarked
+from gpuyard.learn.analysis.effects import Analysis, Effects, Walker
+from gpuyard.learn.analysis.paths import Scope, Text, options_of, text
+from gpuyard.learn.analysis.source import Found, Function, Module, Project, dotted_name, resolved
 
-KNOWN: Final = {name.split(".")[0] for name in CALLS} | set(sys.stdlib_module_names) | {
-    "absl", "attr", "click", "einops", "fire", "hydra", "matplotlib", "ml_collections", "msgspec", "numpy", "omegaconf",
-    "pydantic", "rich", "seaborn", "tensorboard", "tensorboardX", "tensorflow", "timm", "torch", "torchmetrics", "torchvision",
-    "tqdm", "transformers", "typer", "wandb", "yaml",
-}  # fmt: skip
-"""Libraries whose functions are no tasks unless a sign says so."""
 QUICK = re.compile(
     r"^_?((parse|get|read|load|make|build|create|set|setup|init)_?)?(args?|arguments|opts?|options|config|cfg|conf|settings|parser|"
     r"logger|logging|log|seeds?|random_seed|rng|device|env|environment|paths?|dirs?|rank|world_size|lr|learning_rate)$"
-    r"|^_?seed_everything$|^_?is_\w+$|^_?(setup|cleanup|usage|print\w*|log\w*|adjust_\w+|main_process_first|display\w*)$"
+    r"|^_?seed_everything$|^_?is_\w+$|^_?(setup|cleanup|usage|print\w*|log\w*|adjust_\w+|display\w*)$"
 )
-"""Functions that are glue by their name, whatever they do."""
+"""Functions that are setup by their name."""
 BUILDERS = re.compile(
-    r"^_?(get|make|build|create|init|define|new)_?\w*(weights|model|net|network|optimizers?|optim|schedulers?|criterion|loss|loss_fn|transforms?)$"
-    r"|^_?weights?_init$"
+    r"^__init__$|^_?(get|make|build|create|init|define|new)_?\w*(weights|model|net|network|optimizers?|optim|schedulers?|criterion|loss|loss_fn|transforms?)$"
 )
-"""Functions that are glue by their name, unless they work."""
-PLAIN = {
-    "range", "int", "float", "str", "bool", "len", "min", "max", "sum", "round", "abs", "time.time",
-    "time.perf_counter", "torch.device",
-}  # fmt: skip
-PLAIN_METHODS = {"parse_args", "parse_known_args", "item", "get_rank", "get_world_size"}
-"""Calls that give numbers, texts and options."""
+"""Functions that are setup by their name, unless they work."""
+TRIVIAL = set(
+    "print append add update extend items keys values range enumerate zip len str int float format join setattr write "  # noqa: SIM905
+    "info debug sorted list dict set tuple".split()
+)
+"""Calls that do not make a loop a step."""
+ITERATION = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "list", "reversed", "sorted"}
+"""Calls around what a loop goes through that do not change the number of rounds."""
 
 
 @dataclass(eq=False)
-class Loop:
-    """A loop that was walked into."""
-
-    text: str
-    rounds: int | None
-    mark: str
-    """Stands in paths for what changes from round to round; see `texts.MARK`."""
-    carried: set[str] = field(default_factory=set)
-    """What goes from one round to the next, and why that matters."""
-
-
-class When(NamedTuple):
-    """A condition, and on which side of it."""
-
-    condition: int
-    side: int
-    text: str
-
-
-@dataclass(eq=False)
-class Step:
-    """A part of the work."""
+class Unit:
+    """A statement of the script, or of the function that does its work."""
 
     number: int
-    node: ast.stmt | ast.expr
+    node: ast.stmt
+    effects: Effects
+    is_step: bool
+    walker: Walker
+
+    @property
+    def rounds(self) -> int | None:
+        """How often a loop goes round, where the code says so."""
+        return _rounds(self.node.iter, self.walker.scope) if isinstance(self.node, ast.For) else None
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script that was read, in units."""
+
     module: Module
-    top: ast.stmt
-    """The statement of the walked body that it belongs to."""
-    found: Found | None
-    name: str
-    loops: tuple[Loop, ...]
-    whens: tuple[When, ...]
-    seen: Seen
+    units: list[Unit]
 
 
-def shared_files(earlier: Seen, later: Seen, *, only_results: bool = False) -> Iterator[str]:
-    """Why one has to be before the other, because of files."""
-    for wrote in sorted(earlier.writes):
-        for read in sorted(later.reads):
-            if meet(wrote, read):
-                yield f"file {read if '*' in unmarked(wrote) and '*' not in unmarked(read) else unmarked(wrote)}"
-    if only_results:
-        return
-    for read in sorted(earlier.reads):
-        for wrote in sorted(later.writes):
-            if meet(read, wrote):
-                yield f"file {unmarked(wrote)}, before it changes"
+def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
+    """Read a script as it would run when called with these arguments."""
+    project = Project(path)
+    module = project.module(path)
+    scope = Scope(module, {}, options_of(module, arguments), tuple(arguments))
+    guarded = [node.body if _is_main_guard(node) else [node] for node in module.tree.body]
+    walker = Walker(Analysis(project, scope), module, scope)
+    units = _units(walker, [node for body in guarded for node in body])
+    for _ in range(5):  # main() may call run(), and that another one
+        working = [unit for unit in units if unit.is_step]
+        entry = _entry(working[0].node) if len(working) == 1 else None
+        found = walker.function(entry.func) if entry is not None else None
+        if entry is None or found is None:
+            break
+        walker, binding = walker.enter(found, entry)
+        inner = _units(walker, found.function.body)
+        if not any(unit.is_step for unit in inner):
+            break
+        at = working[0].number
+        given = Unit(at, working[0].node, binding, is_step=False, walker=working[0].walker)
+        units = [*units[:at], given, *inner, *units[at + 1 :]]
+        for number, unit in enumerate(units):
+            unit.number = number
+    return Script(module, units)
 
 
-def unseen_effects(earlier: Seen, later: Seen) -> Iterator[str]:
-    """Why one has to be before the other, because nobody can see what code that is made at run time, or a program, does."""
-    if "runs text" in earlier.effects | later.effects:
-        yield "text that is run as code"
-    if ("starts programs" in earlier.effects and later.touches_files) or (
-        "starts programs" in later.effects and earlier.touches_files and earlier.effects | earlier.writes
-    ):
-        yield "a program is started"
+def _units(walker: Walker, body: Sequence[ast.stmt]) -> list[Unit]:
+    found: list[Unit] = []
+    for node in body:
+        if isinstance(node, Function | ast.Import | ast.ImportFrom | ast.Pass | ast.Global | ast.Nonlocal):
+            continue
+        effects = walker.unit([node])
+        found.append(Unit(len(found), node, effects, _is_step(node, effects), walker))
+    return found
 
 
-def exclusive(one: Step, other: Step) -> bool:
-    """Whether they stand on different sides of a condition."""
-    return exclusive_sides(one.whens, other.whens)
+def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" and not node.orelse
 
 
-def exclusive_sides(one: tuple[When, ...], other: tuple[When, ...]) -> bool:
-    """Whether two places can not both be reached."""
-    sides = {when.condition: when.side for when in one}
-    return any(sides.get(when.condition, when.side) != when.side for when in other)
+def _entry(node: ast.stmt) -> ast.Call | None:
+    """The call of a statement that is nothing but a call, such as `main()` or `sys.exit(main())`."""
+    call = node.value if isinstance(node, ast.Expr) else node.exc if isinstance(node, ast.Raise) else None
+    if isinstance(call, ast.Call) and dotted_name(call.func) in {"sys.exit", "exit", "asyncio.run", "SystemExit"}:
+        call = call.args[0] if call.args else None
+    return call if isinstance(call, ast.Call) else None
+
+
+def is_quick(found: Found, effects: Effects) -> bool:
+    """Whether a function of the project is setup."""
+    name = found.name.rpartition(".")[2]
+    return bool(QUICK.match(name)) or (bool(BUILDERS.match(name)) and not effects.clues.is_work)
+
+
+def _is_step(node: ast.stmt, effects: Effects) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return False
+    if effects.clues.is_work or any(not is_quick(found, effects) for found in effects.calls):
+        return True
+    if any(name.islower() and not QUICK.match(name.rpartition(".")[2]) for name in effects.unknown_calls):
+        return True
+    if not isinstance(node, ast.For | ast.While | ast.AsyncFor):
+        return False
+    calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+    names = {func.attr if isinstance(func, ast.Attribute) else dotted_name(func) or "" for func in calls}
+    loops = sum(isinstance(part, ast.For | ast.While) for part in ast.walk(node))
+    return loops > 1 or not names <= TRIVIAL
+
+
+def step_name(unit: Unit) -> str:
+    """What a reader would call a step: the function of the project that it calls, else the library call, else its class."""
+    called = [found for found in unit.effects.calls if not is_quick(found, unit.effects)]
+    if unit.effects.clues.trains:  # what trains gives the name
+        training = [found for found in called if unit.walker.analysis.summary(found, {}).clues.trains]
+        called = training or ([] if isinstance(unit.node, ast.For | ast.While | ast.AsyncFor) else called)
+    if called:
+        owner, _, last = called[0].name.rpartition(".")
+        return owner if last == "__init__" else last
+    kind = unit.effects.clues.kind()
+    if isinstance(unit.node, ast.For | ast.While | ast.AsyncFor) and kind != "other":
+        return kind
+    clues = sorted(unit.effects.clues.seen.values(), key=lambda clue: -clue.pattern.weight)
+    seen = re.match(r"[\w.]*?(\w+)\(", clues[0].evidence.seen) if clues else None
+    names = [seen[1]] if seen else [name.rpartition(".")[2] for name in unit.effects.unknown_calls]
+    return names[0] if names else f"line_{unit.node.lineno}" if kind == "other" else kind
+
+
+def _rounds(source: ast.expr, scope: Scope) -> int | None:
+    """How many elements there are, where that is written down."""
+    while isinstance(source, ast.Call) and source.args and resolved(source.func, scope.module) in ITERATION:
+        source = source.args[0]
+    match source:
+        case ast.List() | ast.Tuple() | ast.Set():
+            return len(source.elts)
+        case ast.Call(func=ast.Name(id="range"), args=args) if args:
+            numbers = [_whole(text(arg, scope)) for arg in args]
+            whole = [number for number in numbers if number is not None]
+            return len(range(*whole)) if len(whole) == len(args) and whole[2:] != [0] else None
+    return None
+
+
+def _whole(found: Text | None) -> int | None:
+    return int(found.pattern) if found is not None and re.fullmatch(r"\d{1,9}", found.pattern) else None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.learn.analysis.reading import script
+from tests.unit.learn.analysis.scripts import script
 
 TASKS = {
     ("training", "compute"): """
@@ -141,25 +141,3 @@ def test_a_trainer_that_is_asked_to_judge_infers_and_what_it_saves_is_data(tmp_p
         """,
     )
     assert [(task.kind, task.gpus) for task in read.graph.tasks] == [("training", 1), ("inference", 1), ("data", 0)]
-
-
-def test_a_communicator_is_no_task_and_what_it_does_is_communication(tmp_path: Path) -> None:
-    read = script(
-        tmp_path,
-        """
-        from mpi4py import MPI
-        comm = MPI.COMM_WORLD
-        def exchange(u): comm.Sendrecv(u[1], dest=0, recvbuf=u[-1])
-        def sweep(u):
-            new = u.copy()
-            new[1:-1] = 0.25 * (u[:-2] + u[2:])
-            return new
-        exchange(u)
-        v = sweep(u)
-        parts = comm.gather(v)
-        """,
-    )
-    told = {name: (task.kind, task.bound) for name, task in read.tasks.items()}
-    assert told == {
-        "exchange": ("hpc", "communication"), "sweep": ("hpc", "memory"), "parts": ("hpc", "communication"),
-    }  # fmt: skip

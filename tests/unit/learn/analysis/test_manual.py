@@ -1,4 +1,4 @@
-"""The examples of the page are what the verb prints today, and its pictures are what it draws."""
+"""The examples of the manual pages are what the commands print today."""
 
 import re
 import sys
@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
-from gpuyard.learn.analysis.drawing import svg
-from gpuyard.learn.analysis.reading import analyze
+from gpuyard.learn.analysis import analyze
+from gpuyard.learn.analysis.mermaid import mermaid
 
 ROOT = Path(__file__).parents[4]
-PAGE = ROOT / "docs" / "manual" / "analysis.md"
-SHOWN = re.compile(r"^```\n\$ gpuyard (analyze [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MANUAL = ROOT / "docs" / "manual"
+PAGE = (MANUAL / "analysis.md").read_text(encoding="utf-8")
+SHOWN = re.compile(r"^```\n\$ gpuyard ((?:analyze|partition) [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("words", "shown"), SHOWN.findall(PAGE.read_text(encoding="utf-8")))
-def test_an_example_of_the_page_is_what_the_verb_prints(
+@pytest.mark.parametrize(
+    ("words", "shown"), SHOWN.findall(PAGE + (MANUAL / "partition.md").read_text(encoding="utf-8"))
+)
+def test_an_example_of_the_page_is_what_the_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, shown: str
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -26,10 +29,5 @@ def test_an_example_of_the_page_is_what_the_verb_prints(
     assert printed.endswith(shown.removeprefix("…\n"))
 
 
-@pytest.mark.parametrize(("source", "picture"), [("imagenet/train.py", "imagenet"), ("digits", "digits")])
-def test_a_picture_of_the_page_is_what_the_verb_draws(
-    monkeypatch: pytest.MonkeyPatch, source: str, picture: str
-) -> None:
-    monkeypatch.chdir(ROOT)
-    drawn = svg(analyze(Path("examples") / source)[0])
-    assert drawn == PAGE.with_name(f"analysis_{picture}.svg").read_text(encoding="utf-8")
+def test_the_diagram_of_the_page_is_what_the_command_writes() -> None:
+    assert f"```mermaid\n{mermaid(analyze(ROOT / 'examples/imagenet/train.py'))}```" in PAGE

@@ -4,13 +4,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-from gpuyard.learn.analysis.reading import analyze
-from gpuyard.learn.analysis.submission import Request
-from tests.unit.learn.analysis.test_programs import PREPARE, TRAIN
+from gpuyard.learn.analysis import Request, analyze
 
 PIPELINE = """
 import json
@@ -44,7 +41,7 @@ if __name__ == "__main__":
 
 
 def requests_of(path: Path, *words: str) -> dict[str, Request]:
-    return {request.name: request for request in analyze(path, words, python=sys.executable)[1]}
+    return {request.name: request for request in analyze(path, words, python=sys.executable).requests}
 
 
 def test_steps_that_hand_values_on_are_one_process(tmp_path: Path) -> None:
@@ -161,41 +158,6 @@ def test_other_loops_are_no_array(tmp_path: Path, old: str, new: str) -> None:
     before, _, after = SWEEP.rpartition(old)
     path.write_text(before + new + after)
     assert all(request.array is None for request in requests_of(path).values())
-
-
-def test_programs_are_asked_for_by_their_class(tmp_path: Path) -> None:
-    (tmp_path / "prepare.py").write_text(PREPARE)
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "run.sh").write_text("python prepare.py\ntorchrun --nproc-per-node=2 train.py\n")
-    made = requests_of(tmp_path)
-    assert [(r.name, r.gpus, r.after, r.command) for r in made.values()] == [
-        ("prepare", 0, (), "python prepare.py"),
-        ("train", 2, ("prepare",), "torchrun --nproc-per-node=2 train.py"),
-    ]
-
-
-def test_a_shell_script_with_a_loop_nobody_can_count_is_asked_for_as_a_whole(tmp_path: Path) -> None:
-    (tmp_path / "prepare.py").write_text(PREPARE)
-    (tmp_path / "run.sh").write_text("for i in *.csv; do\n  python prepare.py --out $i.npz\ndone\n")
-    [request] = requests_of(tmp_path).values()
-    assert request.command == ("bash", "run.sh")
-
-
-def test_targets_of_make_are_made_one_by_one(tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text(
-        dedent("""
-        .PHONY: first
-        first:
-        \techo 1 >> count
-        second: first
-        \tsort count > second
-        """)
-    )
-    made = requests_of(tmp_path)
-    assert made["second"].after == ("first",)
-    for request in made.values():
-        subprocess.run(request.command, cwd=tmp_path, check=True, capture_output=True)
-    assert (tmp_path / "second").read_text() == "1\n"  # what second needs was not made again
 
 
 def test_a_library_has_nothing_to_run(tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""`gpuyard analyze`: print the steps of a script, their dependencies and classes, and submit it."""
+
+import re
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.cli.options import Server, Token, client, json_option
+from gpuyard.core.domain.errors import WrongInput
+
+if TYPE_CHECKING:
+    from gpuyard.learn.analysis import Graph, Request
+    from gpuyard.live.sdk import Client
+
+
+def analyze(
+    source: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="A Python script.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The arguments that the script is called with.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.mmd", help="Write the task graph as a Mermaid diagram.")] = None,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Print what each class and dependency rests on, with file and line.")] = False,
+    takes: Annotated[list[str] | None, typer.Option("--takes", metavar="TASK=SECONDS", help="Duration of a task; when all are given, the critical path is in seconds.")] = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Show what would be submitted, then submit it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --submit: only show it.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="With --submit: do not ask for confirmation.")] = False,
+    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that runs the script (default: this one).")] = None,
+    as_json: Annotated[bool, json_option("Print everything as one JSON object.")] = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:  # fmt: skip
+    """Read the steps of a Python script and their dependencies without running it."""
+    from msgspec import to_builtins
+
+    from gpuyard.cli.printing import print_json
+    from gpuyard.learn.analysis import analyze as read
+
+    if dry_run and not submit:
+        raise WrongInput("--dry-run goes with --submit.")
+    if out is not None and out.suffix != ".mmd":
+        raise WrongInput(f"{out}: the diagram is written as Mermaid; name the file .mmd.")
+    graph = read(source, arguments or (), seconds=_seconds(takes or []), python=python or sys.executable)
+    if out is not None:
+        from gpuyard.learn.analysis.mermaid import mermaid
+
+        try:
+            out.write_text(mermaid(graph), encoding="utf-8")
+        except OSError as error:
+            raise WrongInput(f"{out} can not be written: {error.strerror}.") from None
+    if not as_json:
+        _show(graph, evidence=evidence)
+    if submit and not as_json:
+        _show_requests(graph.requests)
+    ids: list[str] | None = None
+    confirmed = yes or as_json or not sys.stdin.isatty()
+    if submit and not dry_run and graph.requests and (confirmed or typer.confirm("Submit?")):
+        ids = submit_all(client(server, token), graph.requests)
+        if not as_json:
+            typer.echo("\n".join(ids))
+    if as_json:
+        print_json(to_builtins(graph) | ({"submitted": ids} if ids is not None else {}))
+
+
+def _seconds(takes: list[str]) -> dict[str, float]:
+    found = {}
+    for text in takes:
+        name, _, value = text.rpartition("=")
+        if not name or not re.fullmatch(r"\d+(\.\d+)?", value):
+            raise typer.BadParameter(f"{text!r} is not of the form TASK=SECONDS", param_hint="'--takes'")
+        found[name] = float(value)
+    return found
+
+
+def _show(graph: "Graph", *, evidence: bool) -> None:
+    from gpuyard.cli.printing import print_table
+
+    if graph.tasks:
+        rounds = {task.id: f"{task.rounds or ''}{', independent' if task.independent else ''}" for task in graph.tasks}
+        rows = [
+            (
+                task.level, f"{task.id}{'*' if task.id in graph.critical_path else ''}", task.kind, task.bound,
+                task.gpus, rounds[task.id], f"{task.file}:{task.line}", [need.task for need in task.needs],
+            )
+            for task in sorted(graph.tasks, key=lambda task: task.level)
+        ]  # fmt: skip
+        heads = ("LEVEL", "TASK", "CLASS", "BOUND BY", "GPUS", "ROUNDS", "WHERE", "NEEDS")
+        print_table(heads, rows, right=("LEVEL", "GPUS"))
+    for task in graph.tasks if evidence else ():
+        typer.echo(f"\n{task.id}: {task.kind}, {task.bound}")
+        for seen in task.evidence:
+            typer.echo(f"  {seen.file}:{seen.line}  {seen.seen}  ({seen.says})")
+        for need in task.needs:
+            typer.echo(f"  needs {need.task}: {need.why}")
+    unit = " s" if graph.in_seconds else ""
+    typer.echo(
+        f"{chr(10) if graph.tasks else ''}{graph.source}: {len(graph.tasks)} tasks in "
+        f"{len(graph.levels)} levels; critical path {graph.critical_length:g}{unit} of {graph.total_length:g}{unit}; "
+        f"at most {graph.width} at once; speed-up at most {graph.speedup:.2f}."
+    )
+    if graph.critical_path:
+        typer.echo(f"Critical path: {' → '.join(graph.critical_path)}.")
+    for note in graph.notes:
+        typer.echo(note)
+
+
+def _show_requests(requests: "tuple[Request, ...]") -> None:
+    import shlex
+
+    from gpuyard.cli.printing import print_table
+
+    if not requests:
+        typer.echo("\nThere is nothing to submit.")
+        return
+    is_one = len(requests) == 1 and requests[0].array is None
+    typer.echo("\nWould be submitted, as one process:" if is_one else "\nWould be submitted:")
+    rows = [(r.name, r.array or 1, r.gpus, list(r.after), shlex.join(r.command)) for r in requests]
+    print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))
+
+
+def submit_all(yard: "Client", requests: "tuple[Request, ...]") -> list[str]:
+    """Submit all requests, those that others wait for first. If one is refused, those before it are cancelled."""
+    ids: dict[str, list[str]] = {}
+    try:
+        for request in requests:
+            tasks = yard.submit_all(
+                list(request.command),
+                name=request.name,
+                work_dir=request.work_dir,
+                gpu_count=request.gpus,
+                cpu_count=None if request.gpus else 1,
+                depends_on=[needed for name in request.after for needed in ids[name]] or None,
+                estimated_seconds=request.seconds,
+                array=request.array,
+            )
+            ids[request.name] = [task.id for task in tasks]
+    except BaseException:
+        for made in chain.from_iterable(reversed(ids.values())):
+            yard.cancel(made)
+        raise
+    return list(chain.from_iterable(ids.values()))

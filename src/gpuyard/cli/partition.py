@@ -1,0 +1,84 @@
+"""`gpuyard partition`: divide a PyTorch model over GPUs and predict the step time of every way to do so."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.train.files import PeaksFile, SpecsFile
+
+if TYPE_CHECKING:
+    from gpuyard.learn.performance.partition import Partitioning
+
+SHOWN = 6
+"""Ways that the table lists; --json has all of them."""
+
+
+def partition(
+    source: Annotated[Path, typer.Argument(metavar="PATH", help="The Python file that defines the model, or the folder it is in.")],
+    model: Annotated[str, typer.Argument(metavar="[MODULE:]NAME", help="The model: a class or function without required arguments. It is imported and run in a process of its own.")],
+    inputs: Annotated[list[str], typer.Option("--input", metavar="SHAPE", help="Shape of an input, batch first: 32x3x224x224 or 8x1024:int64. Repeat for several inputs.")],
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=1024, help="Number of GPUs.")] = 4,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="GPU model.")] = "H100",
+    precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16|amp|…", help="Precision of the arithmetic; amp is autocast to bf16.")] = "amp",
+    micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", min=1, help="Number of micro-batches (default: the fastest number).")] = None,
+    inference: Annotated[bool, typer.Option("--inference", help="Count the forward pass only.")] = False,
+    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="Bandwidth one way between two GPUs (default: as the data sheet says).")] = None,
+    limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", min=1.0, help="Time limit for counting the model.")] = 120.0,
+    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that has PyTorch and counts the model (default: this one).")] = None,
+    specs: SpecsFile = None,
+    calibration: PeaksFile = None,
+    as_json: Annotated[bool, json_option("Print every plan as one JSON object.")] = False,
+) -> None:  # fmt: skip
+    """Divide a PyTorch model over GPUs: pipeline stages, replicas, and the predicted time of a step."""
+    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.train.files import read_specs
+    from gpuyard.learn.performance.partition import partition as divide
+
+    found = divide(
+        source, model, inputs, gpu=gpu, gpus=gpus, precision=precision, training=not inference, micro_batches=micro_batches,
+        link_gbs=link, specs=read_specs(specs, calibration), python=python or sys.executable, limit_seconds=limit,
+    )  # fmt: skip
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def _show(found: "Partitioning") -> None:
+    from gpuyard.cli.printing import print_table
+
+    does = "training" if found.training else "inference"
+    typer.echo(
+        f"{found.model}: {found.parameters / 1e6:.1f} M parameters, {found.flops / 1e12:.3g} TFLOP a step; {does} "
+        f"with a batch of {found.batch} in {found.precision} on {found.gpus} {found.gpu}.\n"
+    )
+    rows = [
+        (
+            len(plan.stages), plan.replicas, plan.micro_batches, f"{plan.seconds * 1e3:.2f}", f"{plan.speedup:.2f}",
+            f"{plan.bubble:.0%}", f"{plan.communication:.0%}", f"{plan.memory_bytes / 1e9:.1f}", "yes" if plan.fits else "no",
+        )
+        for plan in found.plans[:SHOWN]
+    ]  # fmt: skip
+    names = ("STAGES", "REPLICAS", "MICRO-BATCHES", "STEP MS", "SPEED-UP", "BUBBLE", "COMMUNICATION", "MEMORY GB", "FITS")  # fmt: skip
+    print_table(names, rows, right=names)
+    best = found.best_pipeline
+    if best is None:
+        return
+    typer.echo(f"\nThe best pipeline, {len(best.stages)} stages:")
+    slowest = max(stage.seconds for stage in best.stages)
+    stages = [
+        (
+            number, stage.first, stage.last, f"{stage.seconds * 1e3:.3f}", f"{stage.seconds / slowest:.0%}",
+            f"{stage.parameter_bytes / 4e6:.1f}", f"{stage.crossing_bytes / 1e6:.1f}", f"{stage.memory_bytes / 1e9:.1f}",
+        )
+        for number, stage in enumerate(best.stages, 1)
+    ]  # fmt: skip
+    columns = ("STAGE", "FROM", "TO", "MS A MICRO-BATCH", "OF SLOWEST", "M PARAMETERS", "MB IN", "MEMORY GB")
+    print_table(columns, stages, right=("STAGE", *columns[3:]))
+    for one, other in found.shared:
+        typer.echo(
+            f"{one} and {other} use the same parameters: on different stages both need a copy, and add up its gradients."
+        )

@@ -1,0 +1,142 @@
+"""What is known of library calls: the kind of work they belong to, the files they use, and what they change.
+
+The tables are in `library_calls.toml`; a new library is a line there. A call that is in none of them may change anything outside
+of the program: files, random numbers, the state of any library (`OUTSIDE`). Functions are found by dotted name, the longest
+known beginning wins. Methods are found by their last name, whatever object they are called on.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from gpuyard.learn.analysis.graph import Bound, Kind
+
+T = TypeVar("T")
+RANDOM: Final = "random numbers"
+OUTSIDE: Final = "unknown effects"
+EXITS: Final = "the end of the script"
+
+
+class Pattern(NamedTuple):
+    """What one call says about the work it belongs to."""
+
+    kind: Kind | None
+    bound: Bound | None
+    weight: float
+    says: str
+    gpu: bool = False
+    """Whether it runs on a GPU where there is one."""
+    is_work: bool = True
+    """Whether it takes time itself, or only prepares the work of others."""
+
+
+class FileUse(NamedTuple):
+    """Which file a call uses."""
+
+    how: Literal["read", "write", "mode"]
+    """`mode`: as the argument after the file says, as for `open`."""
+    place: int
+    """Number of the argument; -1 is the object of a method, -2 the path that the call returns."""
+
+
+class Effect(NamedTuple):
+    """What a call changes besides its result."""
+
+    changes: tuple[int, ...] = ()
+    """Arguments that it changes; -1 is the object of a method."""
+    state: str = ""
+    """The hidden state that it uses and changes."""
+    is_plain: bool = False
+    """The result is a number, a text or the like: it refers to no argument."""
+    iterates: bool = False
+    """It goes through its arguments, which uses up iterators."""
+
+
+NOTHING: Final = Effect()
+PLAIN: Final = Effect(is_plain=True)
+CHANGES_OBJECT: Final = Effect(changes=(-1,))
+INFERENCE: Final = Pattern("inference", "compute", 5, "runs a model without gradients", gpu=True)
+TRAIN: Final = Pattern("training", "compute", 8, "trains", gpu=True)
+TRAINING_STEP: Final = Pattern("training", None, 2, "a training step", gpu=True, is_work=False)
+TRAINING_MODE: Final = Pattern("training", None, 1, "a model in training mode", gpu=True)
+COMMUNICATOR: Final = Pattern("hpc", "communication", 5, "uses MPI")
+
+
+def _pattern(kind: str, bound: str, weight: float, says: str, flags: str) -> Pattern:
+    return Pattern(kind or None, bound or None, weight, says, "gpu" in flags, "setup" not in flags)  # type: ignore[arg-type]
+
+
+def _files(uses: str) -> tuple[FileUse, ...]:
+    parts = (use.split() for use in uses.split(", "))
+    return tuple(FileUse(how, int(place)) for how, place in parts)  # type: ignore[arg-type]
+
+
+def _effect(changes: list[int], state: str, flags: str) -> Effect:
+    return Effect(tuple(changes), state, "plain" in flags, "iterates" in flags)
+
+
+_TABLES: Final[dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("library_calls.toml").read_text(encoding="utf-8")
+)
+
+
+def _table(name: str, made: Callable[..., T]) -> dict[str, T]:
+    return {call: made(*columns) for *columns, calls in _TABLES[name] for call in calls.split()}
+
+
+_PATTERNS, _METHOD_PATTERNS = _table("function_patterns", _pattern), _table("method_patterns", _pattern)
+_FILES, _METHOD_FILES = _table("function_files", _files), _table("method_files", _files)
+_EFFECTS, _METHOD_EFFECTS = _table("function_effects", _effect), _table("method_effects", _effect)
+_CONTAINERS, _ITERATORS = tuple(_TABLES["containers"].split()), tuple(_TABLES["iterators"].split())
+CONTAINER_METHODS: Final = frozenset(_TABLES["container_methods"].split())
+WRAPPERS: Final = frozenset(_TABLES["wrappers"].split())
+FILE_KEYWORDS: Final = frozenset(_TABLES["file_keywords"].split())
+MPI_METHODS: Final = frozenset(_TABLES["mpi_methods"].split())
+STEPPERS: Final = frozenset(_TABLES["steppers"].split())
+
+
+def _longest(table: Mapping[str, T], dotted: str) -> T | None:
+    """The entry of the longest beginning: whole words, or letters where an entry ends in _ or a capitalized word."""
+    for end in range(len(dotted), 0, -1):
+        head = dotted[:end]
+        if head in table:
+            whole = end == len(dotted) or dotted[end] == "."
+            capital = head.rpartition(".")[2][:1].isupper() and "." in head
+            if whole or capital or head.endswith(("_", ".conv", ".rand")):
+                return table[head]
+    return None
+
+
+@lru_cache(maxsize=65536)
+def pattern_of(dotted: str, method: str) -> Pattern | None:
+    """What a call says about its work, by its dotted name or else by the name of the method."""
+    return _longest(_PATTERNS, dotted) or _METHOD_PATTERNS.get(method)
+
+
+@lru_cache(maxsize=65536)
+def files_of(dotted: str, method: str) -> tuple[FileUse, ...]:
+    """The files that a call uses, by its dotted name or else by the name of the method."""
+    return _longest(_FILES, dotted) or _METHOD_FILES.get(method, ())
+
+
+@lru_cache(maxsize=65536)
+def function_effect(dotted: str) -> Effect | None:
+    """What a function changes; None if it is not known."""
+    return Effect(changes=(0,)) if _is_in_place(dotted) else _longest(_EFFECTS, dotted)
+
+
+def method_effect(name: str) -> Effect | None:
+    """What a method changes; None if it is not known."""
+    return CHANGES_OBJECT if _is_in_place(name) else _METHOD_EFFECTS.get(name)
+
+
+def _is_in_place(name: str) -> bool:
+    """PyTorch marks functions that change their first argument with an underscore at the end."""
+    return name.endswith("_") and not name.endswith("__")
+
+
+def is_container(dotted: str) -> bool:
+    """Whether the function returns something that can be gone through any number of times."""
+    return any(f"{dotted}.".startswith(f"{name}.") for name in _CONTAINERS) and not dotted.startswith(_ITERATORS)

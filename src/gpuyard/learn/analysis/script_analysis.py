@@ -1,0 +1,111 @@
+"""The front door: a script in, its tasks, their dependencies and what could be submitted out. The script is not run."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.analysis import rounds
+from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
+from gpuyard.learn.analysis.graph import Graph, Need, Task, graph_of, reduced
+from gpuyard.learn.analysis.source import one_line
+from gpuyard.learn.analysis.steps import Script, Unit, read_script, step_name
+from gpuyard.learn.analysis.submission import requests_of
+
+DEEP = 20_000
+"""Recursion limit while reading: code may be nested deeply."""
+
+
+def analyze(
+    path: Path | str,
+    arguments: Sequence[str] = (),
+    *,
+    seconds: Mapping[str, float] | None = None,
+    python: str = sys.executable,
+) -> Graph:
+    """Read a Python script as it would run with these arguments.
+
+    `seconds` are durations by the id of the task; when every task has one, the critical path counts seconds. `python` is the
+    program that the requests of the result would be run with.
+    """
+    path = Path(path)
+    if not path.is_file():
+        what = "this is a folder; name one Python script in it" if path.is_dir() else "no such file"
+        raise WrongInput(f"{path}: {what}.")
+    if path.suffix in {".sh", ".bash", ".mk"} or path.name == "Makefile":
+        raise WrongInput(f"{path}: this is not a Python script.")
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(max(limit, DEEP))
+        script = read_script(path, arguments)
+        edges = dependencies(script.units)
+        tasks = _tasks(script, edges, seconds or {})
+    except RecursionError:
+        raise WrongInput(f"{path}: it is nested too deeply to be read.") from None
+    finally:
+        sys.setrecursionlimit(limit)
+    _check_names(path, [task.id for task in tasks.values()], seconds or {})
+    notes = () if tasks else (f"{script.module.shown} does no work when it is run.",)
+    requests = requests_of(script, edges, tasks, path, arguments, python)
+    return graph_of(script.module.shown, list(tasks.values()), notes, requests)
+
+
+def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[int, Task]:
+    """The steps as tasks, by the number of their unit."""
+    steps = [unit for unit in script.units if unit.is_step]
+    names = _names(steps)
+    needs = _needs(script.units, edges)
+    kept = reduced({str(unit.number): [str(other) for other in needs[unit.number]] for unit in steps})
+    tasks = {}
+    for unit in steps:
+        clues, files = unit.effects.clues, unit.effects.files
+        name = names[unit.number]
+        why = {int(other): needs[unit.number][int(other)] for other in kept[str(unit.number)]}
+        tasks[unit.number] = Task(
+            id=name,
+            does=one_line(unit.node),
+            file=unit.walker.module.shown,
+            line=unit.node.lineno,
+            end_line=unit.node.end_lineno or unit.node.lineno,
+            kind=clues.kind(),
+            bound=clues.bound(),
+            needs=tuple(Need(names[other], "; ".join(sorted(map(str, reasons)))) for other, reasons in why.items()),
+            rounds=unit.rounds,
+            independent=rounds.are_independent(unit, script),
+            reads=tuple(sorted({file.path.pattern for file in files if not file.writes})),
+            writes=tuple(sorted({file.path.pattern for file in files if file.writes})),
+            gpus=clues.processes if clues.uses_gpu and clues.kind() != "data" else 0,
+            seconds=seconds.get(name),
+            evidence=clues.evidence(),
+        )
+    return tasks
+
+
+def _names(steps: Sequence[Unit]) -> dict[int, str]:
+    """A name for each step; the second `load` is `load-2`."""
+    used: dict[str, int] = {}
+    names = {}
+    for unit in steps:
+        name = step_name(unit)
+        used[name] = used.get(name, 0) + 1
+        names[unit.number] = name if used[name] == 1 else f"{name}-{used[name]}"
+    return names
+
+
+def _needs(units: Sequence[Unit], edges: Edges) -> dict[int, dict[int, set[Reason]]]:
+    """For each unit the steps that it needs, directly or through setup, with the reasons."""
+    needs: dict[int, dict[int, set[Reason]]] = {unit.number: {} for unit in units}
+    for (earlier, later), reasons in sorted(edges.items(), key=lambda edge: (edge[0][1], edge[0][0])):
+        through = {earlier: reasons} if units[earlier].is_step else needs[earlier]
+        for step, why in through.items():
+            needs[later].setdefault(step, set()).update(why)
+    return needs
+
+
+def _check_names(path: Path, known: Sequence[str], seconds: Mapping[str, float]) -> None:
+    for name in seconds:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise WrongInput(f"There is no task {name!r} in {path.name}.{meant}")

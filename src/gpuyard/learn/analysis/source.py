@@ -1,0 +1,263 @@
+"""Read Python files without running them: functions, classes, imports, and which file of the project a name leads to.
+
+A name is *resolved* to a dotted name: `F.relu` is `torch.nn.functional.relu` where the file says
+`import torch.nn.functional as F`. A dotted name may lead to a function or class in another file beside the script.
+"""
+
+import ast
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuyard.core.domain.errors import WrongInput
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+DEEPEST_PACKAGE = 20
+
+
+@dataclass
+class Module:
+    """One Python file."""
+
+    path: Path
+    shown: str
+    """Its name in messages."""
+    tree: ast.Module
+    functions: dict[str, Function] = field(default_factory=dict)
+    """Functions by name, methods as Class.name."""
+    classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    imports: dict[str, str] = field(default_factory=dict)
+    """What an imported name stands for, dotted."""
+    variables: set[str] = field(default_factory=set)
+    """Names that the file assigns outside of functions."""
+    shared: set[str] = field(default_factory=set)
+    """Those that functions assign as well."""
+    constants: dict[str, Any] | None = None
+    """Those that are assigned one text only; `paths.constants` fills it."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A function of the project, and the file it is in."""
+
+    module: Module
+    function: Function
+    name: str
+    """In its file; Class.name for a method."""
+
+    @property
+    def is_method(self) -> bool:
+        """Whether its first parameter is the object itself."""
+        decorators = {node.id for node in self.function.decorator_list if isinstance(node, ast.Name)}
+        return "." in self.name and "staticmethod" not in decorators
+
+
+class Project:
+    """The script and the files beside it that it imports, directly or through others."""
+
+    def __init__(self, script: Path) -> None:
+        self.script_path = script
+        self._modules: dict[Path, Module] = {}
+        self._targets: dict[tuple[Path, str], tuple[Module | None, str]] = {}
+        self._methods: dict[str, list[Found]] = {}
+
+    def module(self, path: Path) -> Module:
+        """A file of the project, read once, with all files that it imports."""
+        path = Path(os.path.normpath(path))
+        known = self._modules.get(path)
+        if known is None:
+            shown = path.name if path == self.script_path else os.path.relpath(path, self.script_path.parent)
+            known = self._modules[path] = read_module(path, shown)
+            for name, function in known.functions.items():
+                if "." in name:
+                    self._methods.setdefault(name.partition(".")[2], []).append(Found(known, function, name))
+            for dotted in known.imports.values():
+                self.target(known, dotted)
+        return known
+
+    def function(self, module: Module, dotted: str) -> Found | None:
+        """The function that a dotted name stands for, as seen from a file."""
+        there, name = self._definition(module, dotted)
+        return Found(there, there.functions[name], name) if name in there.functions else None
+
+    def find_class(self, module: Module, dotted: str) -> tuple[Module, str] | None:
+        """The class that a dotted name stands for, and its file."""
+        there, name = self._definition(module, dotted)
+        return (there, name) if name in there.classes else None
+
+    def variable(self, module: Module, dotted: str) -> tuple[Module, str] | None:
+        """The module-level variable of another file that a dotted name stands for."""
+        there, name = self._definition(module, dotted)
+        first = name.partition(".")[0]
+        return (there, first) if there is not module and first in there.variables else None
+
+    def _definition(self, module: Module, dotted: str) -> tuple[Module, str]:
+        """The file that a name comes from, through what other files import, and its name there."""
+        for _ in range(DEEPEST_PACKAGE):
+            first = dotted.partition(".")[0]
+            there, rest = (None, "") if first in {*module.functions, *module.classes} else self.target(module, dotted)
+            if there is None or there is module or not rest:
+                break
+            module, first = there, rest.partition(".")[0]
+            dotted = module.imports.get(first, first) + rest[len(first) :]
+        return module, dotted
+
+    def method(self, owner: tuple[Module, str], name: str) -> Found | None:
+        """A method of a class, its own or inherited from a class of the project."""
+        seen: set[tuple[str, str]] = set()
+        waiting = [owner]
+        while waiting:
+            module, called = waiting.pop(0)
+            if (module.shown, called) in seen:
+                continue
+            seen.add((module.shown, called))
+            if f"{called}.{name}" in module.functions:
+                return Found(module, module.functions[f"{called}.{name}"], f"{called}.{name}")
+            for base in module.classes[called].bases:
+                above = self.find_class(module, resolved(base, module) or "")
+                if above is not None:
+                    waiting.append(above)
+        return None
+
+    def methods_named(self, name: str) -> list[Found]:
+        """Methods of that name of any class: those that a call on an unknown object may reach."""
+        return self._methods.get(name, [])
+
+    def modules(self) -> list[Module]:
+        """All files that were read."""
+        return list(self._modules.values())
+
+    def target(self, module: Module, dotted: str) -> tuple[Module | None, str]:
+        """The file that the longest beginning of a dotted name leads to, and the rest of the name."""
+        key = (module.path.parent, dotted)
+        if key not in self._targets:
+            self._targets[key] = self._target(module, dotted)
+        return self._targets[key]
+
+    def _target(self, module: Module, dotted: str) -> tuple[Module | None, str]:
+        dots = len(dotted) - len(dotted.lstrip("."))
+        parts = dotted.lstrip(".").split(".")
+        folder = module.path.parent
+        folders = [folder, self.script_path.parent]
+        if dots:
+            for _ in range(dots - 1):
+                folder = folder.parent
+            folders = [folder]
+        for length in range(len(parts), 0, -1):
+            for start in folders:
+                place = start.joinpath(*parts[:length])
+                files = [place.with_name(f"{place.name}.py")] if parts[0] else []
+                for path in (*files, place / "__init__.py"):
+                    if path.is_file():
+                        with suppress(WrongInput):
+                            return self.module(path), ".".join(parts[length:])
+        return None, ""
+
+
+def read_module(path: Path, shown: str) -> Module:
+    """One file and the meaning of its names. An error names the file and the line."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WrongInput(f"{shown}: {error.strerror}.") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(content, filename=shown)
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno else ""
+        raise WrongInput(f"{shown}{line}: this is not valid Python: {error.msg}.") from None
+    except ValueError as error:
+        raise WrongInput(f"{shown}: this is not valid Python: {error}.") from None
+    except (RecursionError, MemoryError):
+        raise WrongInput(f"{shown}: it is nested too deeply to be read.") from None
+    module = Module(path, shown, tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module.imports |= _imported(node)
+        elif isinstance(node, ast.Global):
+            module.shared |= set(node.names)
+    _collect(module, tree.body, "")
+    return module
+
+
+def _collect(module: Module, body: list[ast.stmt], owner: str) -> None:
+    for node in statements(body):
+        if isinstance(node, Function):
+            module.functions[f"{owner}{node.name}"] = node
+        elif isinstance(node, ast.ClassDef) and not owner:
+            module.classes[node.name] = node
+            _collect(module, node.body, f"{node.name}.")
+        elif not owner:
+            module.variables |= assigned(node)
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """These statements and those inside of loops and conditions; not those inside of functions and classes."""
+    for node in body:
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            for part in ("body", "orelse", "finalbody"):
+                yield from statements(getattr(node, part, []))
+            for inner in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+                yield from statements(inner.body)
+
+
+def assigned(node: ast.stmt) -> set[str]:
+    """Names that this statement alone assigns, with those that are bound inside of its expressions."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [] if isinstance(node, Function | ast.ClassDef) else [node]
+    while waiting:
+        part = waiting.pop()
+        match part:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                found.add(name)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                found.add(name)
+        waiting += [inner for inner in ast.iter_child_nodes(part) if not isinstance(inner, ast.stmt)]
+    return found
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    if isinstance(node, ast.Import):
+        return {
+            one.asname or one.name.split(".")[0]: one.name if one.asname else one.name.split(".")[0]
+            for one in node.names
+        }
+    origin = "." * node.level + (node.module or "")
+    joint = "" if origin.endswith(".") else "."
+    return {one.asname or one.name: f"{origin}{joint}{one.name}" for one in node.names if one.name != "*"}
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """`a.b.c` as it stands in the code; None where it is no such chain."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+def resolved(node: ast.expr, module: Module) -> str | None:
+    """The same with the first part replaced by what it was imported as."""
+    name = dotted_name(node)
+    if name is None:
+        return None
+    first, _, rest = name.partition(".")
+    origin = module.imports.get(first, first)
+    return f"{origin}.{rest}" if rest else origin
+
+
+def one_line(node: ast.AST, most: int = 60) -> str:
+    """The code on one line, cut where it is long. Of a compound statement, its first line."""
+    text = ast.unparse(node)
+    if isinstance(node, ast.stmt):
+        text = text.split("\n")[0].removesuffix(":")
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,96 @@
+"""`python -m gpuyard.learn.performance.partition.count_model`: count a step of somebody's model. The only place that runs user code.
+
+The model is made on torch's meta device, where tensors have shapes and no contents: no GPU is needed, and no memory. It is
+counted as `predictor.flops` does, and of every operation the module it belongs to, the storages it reads and writes, and
+what autograd keeps are noted. Twice, for a batch and for two of them: what grows belongs to a sample, what stays to the model.
+
+What is asked comes as JSON on standard input. The answer goes to the file that is named there, since a model may print
+what it likes.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class Refused(Exception):
+    """A sentence for whoever asked."""
+
+
+def main() -> None:
+    """Answer one question."""
+    asked = json.load(sys.stdin)
+    try:
+        answer = count(asked)
+    except Refused as refused:
+        answer = {"error": str(refused)}
+    Path(asked["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def count(asked: dict[str, Any]) -> dict[str, Any]:
+    """`Counts` for the batch, and for twice as large a one."""
+    try:
+        import torch
+    except ImportError:
+        raise Refused(
+            "dividing a model needs PyTorch, which this Python does not have; name one with --python."
+        ) from None
+    from gpuyard.learn.performance.partition.module_counter import Counter
+
+    made = _maker(asked["folder"], asked["module"], asked["name"])
+    with torch.device("meta"):
+        try:
+            model = made() if not isinstance(made, torch.nn.Module) else made.to("meta")
+        except Exception as error:
+            raise Refused(f"{asked['name']} can not be made without arguments: {_line(error)}") from None
+    if not isinstance(model, torch.nn.Module):
+        raise Refused(f"{asked['name']} gives a {type(model).__name__}, not a torch.nn.Module.")
+    model.train(asked["training"])
+    found = []
+    for times, spoken in ((1, "inputs"), (2, "a batch twice as large as in")):
+        inputs = [
+            torch.zeros((times * batch, *shape), dtype=getattr(torch, dtype), device="meta")
+            for (batch, *shape), dtype in asked["inputs"]
+        ]
+        model.zero_grad()  # else the second step would add to the gradients of the first
+        counter = Counter(model)
+        try:
+            with torch.device("meta"):
+                counter.step(inputs, training=asked["training"])
+        except Exception as error:
+            raise Refused(f"{asked['name']} can not run with {spoken} {asked['spoken']}: {_line(error)}") from None
+        if counter.saw_nothing:
+            raise Refused(f"{asked['name']} does nothing with its inputs.")
+        found.append(counter.answer())
+    return {"few": found[0], "many": found[1]}
+
+
+def _maker(folder: str, module: str, name: str) -> Any:
+    from importlib import import_module
+
+    sys.path.insert(0, folder)
+    sys.argv = [module]
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        raise Refused(
+            f"{module} can not be imported: there is no module {error.name!r}; is a package missing?"
+        ) from None
+    except BaseException as error:
+        raise Refused(f"{module} can not be imported: {_line(error)}") from None
+    if not hasattr(found, name):
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [one for one in vars(found) if not one.startswith("_")], 1)
+        raise Refused(f"there is no {name} in {module}{f'; did you mean {near[0]}?' if near else '.'}")
+    return getattr(found, name)
+
+
+def _line(error: BaseException) -> str:
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words[:300]}"
+
+
+if __name__ == "__main__":
+    main()

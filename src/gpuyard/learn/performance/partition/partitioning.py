@@ -1,0 +1,95 @@
+"""The front door: count a model, predict the time of its parts, and rank every way to divide it."""
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.workload import Work
+from gpuyard.learn.performance import gpu_specs as gpu_table
+from gpuyard.learn.performance.operation_profile import Anatomy
+from gpuyard.learn.performance.partition.counting import counted
+from gpuyard.learn.performance.partition.plans import Plan, Setting, plans
+from gpuyard.learn.performance.query import PRECISIONS
+
+
+class Partitioning(Struct, frozen=True, kw_only=True):
+    """A counted model and every way to divide it over the GPUs."""
+
+    model: str
+    batch: int
+    gpu: str
+    gpus: int
+    precision: str
+    training: bool
+    flops: float
+    """Of one step with the whole batch."""
+    parameters: float
+    shared: tuple[tuple[str, str], ...]
+    """Blocks that use the same parameters."""
+    plans: tuple[Plan, ...]
+    """The fastest that fits first; those that do not fit in memory last."""
+
+    @property
+    def best_pipeline(self) -> Plan | None:
+        """The first plan with more than one stage."""
+        return next((plan for plan in self.plans if len(plan.stages) > 1), None)
+
+
+def partition(
+    path: Path | str,
+    model: str,
+    inputs: Sequence[str],
+    *,
+    gpu: str = "H100",
+    gpus: int = 4,
+    precision: str = "amp",
+    training: bool = True,
+    micro_batches: int | None = None,
+    link_gbs: float | None = None,
+    specs: gpu_table.Specs | None = None,
+    python: str = sys.executable,
+    limit_seconds: float = 120.0,
+) -> Partitioning:
+    """Divide `model` of the file `path` over `gpus` GPUs; `inputs` are shapes such as `32x3x224x224` or `8x1024:int64`.
+
+    The file is imported and one step of the model is run on torch's meta device, by `python`, in a process of its own.
+    """
+    if find_spec("lightgbm") is None:
+        raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
+    from gpuyard.learn.performance.model import SHIPPED, load
+    from gpuyard.learn.performance.query import steps_ms
+
+    if precision not in PRECISIONS:
+        raise WrongInput(f"{precision!r} is no precision; known: {', '.join(PRECISIONS)}.")
+    known = gpu_table.shipped() if specs is None else specs
+    card = known.find(gpu)
+    counts = counted(Path(path), model, inputs, training=training, python=python, limit_seconds=limit_seconds)
+    predictor = load(SHIPPED)
+    work = Work(model=counts.name, mode="train" if training else "infer", precision=precision)
+
+    def cost(steps: Sequence[tuple[Anatomy, int]]) -> list[float]:
+        return [ms / 1e3 for ms in steps_ms(predictor, work, steps, card.gpu, known)]
+
+    setting = Setting(card, gpus, training, precision, micro_batches, link_gbs)
+    found = plans(counts.parts, counts.batch, cost, setting)
+    if not found:
+        raise WrongInput(
+            f"A batch of {counts.batch} cannot be divided over {gpus} GPUs with {micro_batches or 'any number of'} "
+            "micro-batches; choose a batch that both divide."
+        )
+    return Partitioning(
+        model=counts.name,
+        batch=counts.batch,
+        gpu=card.gpu,
+        gpus=gpus,
+        precision=precision,
+        training=training,
+        flops=sum(float(part.anatomy.groups[:, 2].sum()) for part in counts.parts) * counts.batch,
+        parameters=sum(part.anatomy.parameter_bytes for part in counts.parts) / 4,
+        shared=counts.shared,
+        plans=tuple(found),
+    )

@@ -1,0 +1,285 @@
+"""Stages and replicas for a counted model: every way to use some GPUs, and how long a step takes.
+
+**Time** of a part of a model, for some samples, is what a `Cost` says: the model of `predictor` as it ships. What it was taught
+is a whole step, so the optimizer's part is taken out and counted once, however many micro-batches there are. Nor is a sample
+believed to take less time among few than among all.
+
+**A pipeline** cuts the model into stages, the batch into micro-batches. A stage works on one micro-batch after the other,
+forward and backward. Micro-batches are alike, so the line takes what one needs for all stages, and then, for each other one, what
+the slowest stage needs:
+
+    step = Σ stage + (micro-batches − 1) × slowest stage            bubble = 1 − micro-batches × Σ stage / (stages × step)
+
+A stage's time is that of its operations, and of sending what crosses into it, forward and (as gradients) back. Cuts are
+chosen so that the slowest stage is as fast as can be: by dynamic programming over the places where a model can be cut, exact where
+times add up. Predicted ones nearly do (a unit's is that of a model made of nothing else, divided by how many it has); so the
+stages that were found are predicted, each as a whole, their units set right by the difference, and it is done again.
+
+**Replicas** each take a part of the batch and add up gradients in a ring, 2 (n − 1) / n of their bytes, while the last backward
+pass runs; what takes longer than that is waited for.
+
+**Memory** of a stage in training is four times its parameters (weights, gradients, both moments of Adam) and what the backward
+pass needs of each micro-batch that is under way there: as many as there are stages from here on.
+
+A backward pass takes twice as long as the forward pass: two products for each one. Predicted is one step, without loading data.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+
+from msgspec import Struct
+
+from gpuyard.learn.performance.gpu_specs import Gpu
+from gpuyard.learn.performance.operation_profile import Anatomy
+from gpuyard.learn.performance.partition.counts import Part, together
+from gpuyard.learn.performance.query import CONTEXT_MIB, MIB_OF_GB
+
+Cost = Callable[[Sequence[tuple[Anatomy, int]]], Sequence[float]]
+"""Seconds of a step of each of these, with so many samples."""
+BACKWARD = 2.0
+COPIES = 4.0
+"""Of the weights in training: weights, gradients and two moments."""
+UPDATE_ACCESSES, LEAST_ACCESSES = 7.0, 3.0
+"""Of the bytes of the weights: four read and three written by Adam; read forward and back and written as gradients besides."""
+OF_LINK = 0.8
+LINK_SECONDS = 1e-5
+"""Before the first byte of a message arrives."""
+ROUNDS = 4
+"""How often stages are set right."""
+MIB = 2.0**20
+HALF = {"bf16", "fp16", "amp", "amp_bf16", "amp_fp16"}
+"""Precisions in which activations have 16 bits; without `amp` weights have, too."""
+
+
+class Stage(Struct, frozen=True):
+    """A part of the model on one GPU."""
+
+    first: str
+    last: str
+    seconds: float
+    """Of one micro-batch, forward and backward, with sending."""
+    parameter_bytes: float
+    memory_bytes: float
+    crossing_bytes: float
+    """That come in from the stage before, for one micro-batch."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A way to run one step."""
+
+    stages: tuple[Stage, ...]
+    replicas: int
+    micro_batches: int
+    seconds: float
+    speedup: float
+    """Against one GPU with the whole batch."""
+    bubble: float
+    communication: float
+    """Part of the step in which GPUs wait for bytes."""
+    memory_bytes: float
+    """Of the fullest GPU."""
+    fits: bool
+
+    @property
+    def gpus(self) -> int:
+        """All together."""
+        return len(self.stages) * self.replicas
+
+
+class Setting(Struct, frozen=True):
+    """What a model is divided for."""
+
+    gpu: Gpu
+    gpus: int
+    training: bool = True
+    precision: str = "amp"
+    micro_batches: int | None = None
+    """The best number unless it is said."""
+    link_gbs: float | None = None
+
+
+def plans(parts: Sequence[Part], batch: int, cost: Cost, setting: Setting) -> list[Plan]:
+    """Every way to use the GPUs, the fastest that fits first."""
+    model = _Model(parts, batch, cost, setting)
+    alone = model.step_alone()
+    found = []
+    for stages in range(1, setting.gpus + 1):
+        if setting.gpus % stages or stages > len(parts):
+            continue
+        replicas = setting.gpus // stages
+        if batch % replicas:
+            continue
+        each = batch // replicas
+        options = [model.plan(stages, replicas, micro, each // micro, alone) for micro in _micro(each, stages, setting)]
+        if options:
+            found.append(min(options, key=lambda plan: (not plan.fits, plan.seconds)))
+    return sorted(found, key=lambda plan: (not plan.fits, plan.seconds))
+
+
+def _micro(batch: int, stages: int, setting: Setting) -> Iterator[int]:
+    """Numbers of micro-batches that divide the batch."""
+    if setting.micro_batches is not None:
+        if batch % setting.micro_batches == 0:
+            yield setting.micro_batches
+        return
+    for number in range(1, min(batch, 16 * stages) + 1):
+        if batch % number == 0:
+            yield number
+
+
+class _Model:
+    """A counted model on GPUs of one sort, with sums over its parts."""
+
+    def __init__(self, parts: Sequence[Part], batch: int, cost: Cost, setting: Setting) -> None:
+        self.parts, self.batch, self.cost, self.setting = parts, batch, cost, setting
+        narrow = 0.5 if setting.precision in HALF else 1.0
+        stored = narrow if setting.precision in {"bf16", "fp16"} else 1.0
+        self.narrow = narrow
+        self.owned = _sums([part.anatomy.parameter_bytes * stored for part in parts])
+        self.kept = _sums([part.anatomy.kept_bytes * narrow for part in parts])
+        self.link = (setting.link_gbs or setting.gpu.link_gbs) * 1e9 * OF_LINK
+        self._weights: dict[int, list[float]] = {}
+        self._spans: dict[tuple[int, int, int], float] = {}
+        self._cuts: dict[tuple[int, int], list[int]] = {}
+
+    def passes(self, spans: Sequence[tuple[int, int]], samples: int) -> list[float]:
+        """Predicted seconds of each of these stages for so many samples, forward and backward."""
+        new = [span for span in spans if (*span, samples) not in self._spans]
+        if new:
+            stages = [together(self.parts[first:last]) for first, last in new]
+            said = self.cost([(stage, many) for many in (samples, self.batch) for stage in stages])
+            for span, few, all_ in zip(new, said[: len(new)], said[len(new) :], strict=True):
+                least = self._without_update(all_, span) * samples / self.batch
+                self._spans[*span, samples] = max(self._without_update(few, span), least)
+        return [self._spans[*span, samples] for span in spans]
+
+    def _without_update(self, step: float, span: tuple[int, int]) -> float:
+        if not self.setting.training:
+            return step
+        return max(step - self.update(*span), step * LEAST_ACCESSES / (LEAST_ACCESSES + UPDATE_ACCESSES))
+
+    def update(self, first: int, last: int) -> float:
+        """Seconds the optimizer needs for the parameters of these parts."""
+        if not self.setting.training:
+            return 0.0
+        return (self.owned[last] - self.owned[first]) * UPDATE_ACCESSES / (self.setting.gpu.mem_bw_gbs * 1e9)
+
+    def step_alone(self) -> float:
+        """One GPU, whether it fits or not."""
+        return self.passes([(0, len(self.parts))], self.batch)[0] + self.update(0, len(self.parts))
+
+    def crossing(self, place: int, samples: int) -> float:
+        """Bytes that come into the part that begins here from those before."""
+        return self.parts[place].crossing(samples) * self.narrow if 0 < place < len(self.parts) else 0.0
+
+    def sends(self, place: int, samples: int) -> float:
+        """Seconds to send what crosses here, there and back."""
+        if place in {0, len(self.parts)}:
+            return 0.0
+        ways = 2 if self.setting.training else 1
+        return ways * (self.crossing(place, samples) / self.link + LINK_SECONDS)
+
+    def plan(self, stages: int, replicas: int, micro: int, samples: int, alone: float) -> Plan:
+        """This one way."""
+        spans = list(pairwise(self.cuts(stages, samples)))
+        work = self.passes(spans, samples)
+        each = [seconds + self.sends(first, samples) for seconds, (first, _) in zip(work, spans, strict=True)]
+        line = sum(each) + (micro - 1) * max(each)
+        waits = max(
+            self._exposed(first, last, replicas, seconds) for seconds, (first, last) in zip(work, spans, strict=True)
+        )
+        seconds = line + waits + max(self.update(first, last) for first, last in spans)
+        made = tuple(
+            self._stage(first, last, each[number], samples, min(micro, stages - number))
+            for number, (first, last) in enumerate(spans)
+        )
+        memory = max(stage.memory_bytes for stage in made)
+        sending = sum(self.sends(first, samples) for first, _ in spans)
+        return Plan(
+            stages=made,
+            replicas=replicas,
+            micro_batches=micro,
+            seconds=seconds,
+            speedup=alone / seconds,
+            bubble=1 - micro * sum(each) / (stages * line),
+            communication=(micro * sending / stages + waits) / seconds,
+            memory_bytes=memory,
+            fits=memory <= self.setting.gpu.memory_gb * MIB_OF_GB * MIB,
+        )
+
+    def _exposed(self, first: int, last: int, replicas: int, work: float) -> float:
+        """Seconds of adding up gradients that the last backward pass does not hide."""
+        if replicas == 1 or not self.setting.training:
+            return 0.0
+        behind = work * BACKWARD / (1 + BACKWARD)
+        size = self.owned[last] - self.owned[first]
+        ring = 2 * (replicas - 1) / replicas * size / self.link + 2 * (replicas - 1) * LINK_SECONDS
+        return max(0.0, ring - behind)
+
+    def _stage(self, first: int, last: int, seconds: float, samples: int, under_way: int) -> Stage:
+        owned = self.owned[last] - self.owned[first]
+        kept = (self.kept[last] - self.kept[first]) * samples
+        largest = max(part.anatomy.largest_bytes for part in self.parts[first:last]) * samples * self.narrow
+        memory = CONTEXT_MIB * MIB + largest + (owned * COPIES + kept * under_way if self.setting.training else owned)
+        crossing = self.crossing(first, samples)
+        return Stage(self.parts[first].block, self.parts[last - 1].block, seconds, owned, memory, crossing)
+
+    def cuts(self, stages: int, samples: int) -> list[int]:
+        """Where to cut, from 0 to the end, so that the slowest stage is as fast as can be."""
+        if (stages, samples) not in self._cuts:
+            self._cuts[stages, samples] = self._balanced(stages, samples)
+        return self._cuts[stages, samples]
+
+    def _balanced(self, stages: int, samples: int) -> list[int]:
+        sends = [self.sends(place, samples) for place in range(len(self.parts) + 1)]
+        weights, found, slowest = list(self.weights(samples)), [0, len(self.parts)], float("inf")
+        for _ in range(ROUNDS if stages > 1 else 0):
+            cuts = best_cuts(_sums(weights), sends, stages)
+            spans = list(pairwise(cuts))
+            times = self.passes(spans, samples)
+            now = max(seconds + sends[first] for seconds, (first, _) in zip(times, spans, strict=True))
+            if now < slowest:
+                found, slowest = cuts, now
+            for seconds, (first, last) in zip(times, spans, strict=True):
+                right = seconds / sum(weights[first:last])
+                weights[first:last] = [weight * right for weight in weights[first:last]]
+        return found
+
+    def weights(self, samples: int) -> list[float]:
+        """Seconds of each part, as that of a whole model made of nothing else."""
+        if samples not in self._weights:
+            count = len(self.parts)
+            asked = [(part.anatomy.times(count), samples) for part in self.parts]
+            self._weights[samples] = [seconds / count for seconds in self.cost(asked)]
+        return self._weights[samples]
+
+
+def best_cuts(times: Sequence[float], sends: Sequence[float], stages: int) -> list[int]:
+    """The places of the cuts. `times` are sums up to each place, `sends` what a stage that begins there pays for it.
+
+    `best[j]` is the slowest stage when the first j units are divided into so many; a stage that begins at i adds
+    `times[j] - times[i] + sends[i]`. Going back from j, a stage only grows: whoever is slower than the best so far ends the search.
+    """
+    places = len(times)
+    best = [times[place] + sends[0] for place in range(places)]
+    chosen: list[list[int]] = []
+    for count in range(2, stages + 1):
+        now, origin = [float("inf")] * places, [0] * places
+        for last in range(count, places):
+            for first in range(last - 1, count - 2, -1):
+                alone = times[last] - times[first]
+                if alone >= now[last]:
+                    break
+                slowest = max(best[first], alone + sends[first])
+                if slowest < now[last]:
+                    now[last], origin[last] = slowest, first
+        best = now
+        chosen.append(origin)
+    cuts = [places - 1]
+    for origin in reversed(chosen):
+        cuts.append(origin[cuts[-1]])
+    return [0, *reversed(cuts)]
+
+
+def _sums(values: Sequence[float]) -> list[float]:
+    return list(accumulate(values, initial=0.0))
