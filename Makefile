@@ -1,6 +1,7 @@
 # Every target makes the environment it needs; nothing else has to be installed first.
 #   make run     a yard on this machine: scheduler and agent, real GPUs if there are any, else virtual ones
-#   make test    set-up, checks and all tests: what has to pass before anything lands
+#   make test    set-up, checks and all tests: what has to pass before anything is merged
+#   make quick   style, types, unit tests and stories without the slow ones: while you work, in less than 90 seconds
 #   make check   style, types, import rules
 #   make bench   the benchmarks of engine and journal, as JSON, into build/
 #   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
@@ -12,21 +13,34 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-WORKERS ?= 2
+# Python keeps what it has compiled, whatever the environment says: tests start some thousand processes.
+unexport PYTHONDONTWRITEBYTECODE
+# One more than there are cores, and 8 at most: a test that waits for a process leaves its core idle.
+WORKERS ?= $(shell n=$$(nproc); [ $$n -gt 7 ] && echo 8 || expr $$n + 1)
 
-.PHONY: run test check bench proto docs site clean
+.PHONY: run test quick check style bench proto docs site clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
 	@$(BIN)/gpuyard up
 
-test: check
-	@$(BIN)/pytest -n $(WORKERS)
+# mypy uses one core for a minute when it has no cache, so the tests run beside it.
+test: style
+	@mkdir -p build
+	@$(BIN)/mypy > build/mypy.log 2>&1 & types=$$!; \
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal; tests=$$?; \
+	wait $$types; types=$$?; cat build/mypy.log; [ $$tests = 0 ] && [ $$types = 0 ]
 
-check: $(VENV)/.dev
+quick: style
+	@$(BIN)/mypy
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -p no:schemathesis -m 'not slow' tests/unit tests/simulation
+
+check: style
+	@$(BIN)/mypy
+
+style: $(VENV)/.dev
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/mypy
 
 bench: $(VENV)/.core
 	@mkdir -p build

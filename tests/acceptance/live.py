@@ -192,14 +192,12 @@ class Cluster:
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
-        for _ in range(5):
-            left = self._processes_of(str(self.folder))
+        give_up_at = time.monotonic() + 5
+        while (left := self._processes_of(str(self.folder))) and time.monotonic() < give_up_at:
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            if not left:
-                return
-            time.sleep(0.1)
+            time.sleep(0.02)
 
     def logs(self) -> str:
         """The ends of all logs, for a test that failed."""

@@ -33,13 +33,16 @@ def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_use
 def test_tasks_go_on_when_their_agent_is_killed_and_are_taken_up_by_the_next_one(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=2) as yard:
         client = yard.client()
-        long = client.submit("echo begun; sleep 6; echo done; exit 7", gpu_count=1)
-        short = client.submit("sleep 1; exit 5", gpu_count=1)
+        go, over = tmp_path / "go", tmp_path / "over"
+        long = client.submit(f"echo begun; {waits_for(tmp_path / 'end')}; echo done; exit 7", gpu_count=1)
+        short = client.submit(f"{waits_for(go)}; touch {over}; exit 5", gpu_count=1)
         until(lambda: all(client.task(task.id).status == "running" for task in (long, short)))
         yard.kill(yard.agents["node-1"])
-        time.sleep(2)  # the short one ends while nobody is there to hear of it
+        go.touch()
+        until(over.exists, what="the end of the short one, while nobody is there to hear of it")
         yard.start_agent("node-1", 2)
         assert client.wait(short, timeout=30).exit_code == 5
+        (tmp_path / "end").touch()
         ended = client.wait(long, timeout=30)
         assert (ended.exit_code, ended.attempts) == (7, 1)
         assert b"".join(client.logs(long)) == b"begun\ndone\n"
@@ -48,14 +51,18 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_taken_up_by_the_next_one
 def test_tasks_go_on_when_the_scheduler_is_killed_and_their_ends_are_not_lost(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=4) as yard:
         client = yard.client()
-        tasks = [client.submit(f"sleep {seconds}; exit {code}", gpu_count=1) for seconds, code in ((1, 3), (4, 4))]
+        first, second, over = (tmp_path / name for name in ("first", "second", "over"))
+        lines = (f"{waits_for(first)}; touch {over}; exit 3", f"{waits_for(second)}; exit 4")
+        tasks = [client.submit(line, gpu_count=1) for line in lines]
         waiting = client.submit("exit 0", gpu_count=4)
         until(lambda: all(client.task(task.id).status == "running" for task in tasks))
         assert yard.server is not None
         yard.kill(yard.server)
-        time.sleep(2)
+        first.touch()
+        until(over.exists, what="the end of the first one, while there is no scheduler")
         yard.start_server()
         yard.ready(1)
+        second.touch()
         client = yard.client()
         assert [client.wait(task, timeout=30).exit_code for task in tasks] == [3, 4]
         assert client.wait(waiting, timeout=30).status == "success"
@@ -120,6 +127,11 @@ def test_two_agents_with_one_id_and_an_agent_without_a_token_are_turned_away(tmp
         assert [node.id for node in yard.client().nodes().nodes] == ["node-1"]
         twin.end()
         stranger.end()
+
+
+def waits_for(path: Path) -> str:
+    """A line of shell that ends when there is such a file."""
+    return f"while [ ! -e {path} ]; do sleep 0.05; done"
 
 
 def _node_of(yard: Cluster, task: str) -> str:

@@ -15,11 +15,13 @@ from gpuyard.core.journal.records import GENESIS, Entry, Position, Record, Snaps
 from gpuyard.core.journal.stores import wal
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.testing.full_journal import FullJournal
 
 MakeJournal = Callable[[Path], Journal]
 STORES: dict[str, MakeJournal] = {
     "memory": lambda _: MemoryJournal(),
     "sqlite": SqliteJournal.open,
+    "sqlite, on a disk that has room now": FullJournal.open,
     "sqlite, a segment a batch": lambda folder: SqliteJournal.open(folder, segment_facts=1),
 }
 

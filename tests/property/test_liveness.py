@@ -29,11 +29,14 @@ def test_a_stream_of_small_tasks_starves_nobody(
         gang("gang", members=2, gpus_each=2, runs_for=30, estimate=estimate, priority=0, tenant="gang"),
         task("humble", runs_for=30, estimate=estimate, priority=0, tenant="humble"),
     )
+    waiting = {"large", "gang", "humble"}
     for place in range(400):
         cluster.submits(task(f"small-{place}", runs_for=50.0, estimate=estimate, priority=100, online=place % 2 == 0))
         cluster.passes(4)
-    started = set(cluster.placements())
-    assert {"large", "gang", "humble"} <= started
+        waiting.difference_update(cluster.placements())
+        if not waiting:  # nothing that comes later can take it back
+            return
+    pytest.fail(f"{sorted(waiting)} did not start while small tasks came")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))

@@ -109,6 +109,7 @@ def sentences(outcome: Outcome, faults: int, only: tuple[str, ...] = ()) -> str:
     return "\n".join([f"{again} --trace", *(f"{it.kind} {it.token}: {it.sentence}" for it in outcome.wrongs[:10])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("it", [pytest.param(it, id=it.name) for it in RECORDED])
 def test_what_failed_once_does_not_fail_again(it: Recorded) -> None:
     outcome = live(it.seed, it.faults, it.only)
@@ -125,6 +126,7 @@ def test_another_seed_is_another_life() -> None:
     assert live(1, 3).digest != live(2, 3).digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 def test_this_kind_of_fault_costs_nothing(kind: str) -> None:
     outcome = live(1, 8, (kind,))
@@ -132,11 +134,13 @@ def test_this_kind_of_fault_costs_nothing(kind: str) -> None:
     assert outcome.faults[kind] >= 8
 
 
+@pytest.mark.slow
 def test_all_kinds_of_faults_together_cost_nothing() -> None:
     failed = [outcome for seed in range(LIVES) if (outcome := live(seed, FAULTS_A_LIFE)).wrongs]
     assert not failed, "\n".join(sentences(outcome, FAULTS_A_LIFE) for outcome in failed)
 
 
+@pytest.mark.slow
 def test_every_kind_of_fault_is_drawn() -> None:
     drawn: set[str] = set()
     for seed in range(12):

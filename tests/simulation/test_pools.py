@@ -23,6 +23,7 @@ def drawn(name: str, chance: Random) -> TaskBuilder:
             return share(name, fraction=0.3, runs_for=runs_for)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "greedy"])
 @pytest.mark.parametrize("seed", range(5))
 def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:

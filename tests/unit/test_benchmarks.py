@@ -9,6 +9,7 @@ import pytest
 FILES = [file for file in sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py")) if file.stem != "__init__"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_benchmark_says_how_it_is_used(file: Path) -> None:
     said = subprocess.run([sys.executable, file, "--help"], capture_output=True, text=True, timeout=120, check=False)

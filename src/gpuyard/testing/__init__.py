@@ -15,10 +15,12 @@ from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.live.pool.memory import MemoryProvider
 from gpuyard.simulator.world import Run, World
 from gpuyard.testing.builders import TaskBuilder, cpu_task, gang, node, share, task
+from gpuyard.testing.full_journal import FullJournal
 from gpuyard.testing.story import ClusterStory
 
 __all__ = [
     "ClusterStory",
+    "FullJournal",
     "MemoryJournal",
     "MemoryProvider",
     "Run",

@@ -124,6 +124,7 @@ def test_only_a_python_script_is_analyzed(
     assert json.loads(capsys.readouterr().err)["error"]["message"].endswith(sentence)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_nested_very_deeply_is_read_or_refused_in_a_sentence(
     analyze: Analyze, source: Path, capsys: Said
 ) -> None:

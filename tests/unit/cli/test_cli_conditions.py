@@ -53,6 +53,7 @@ def test_the_same_seed_gives_the_same_failures(
     assert {"node_failures", "attempts_lost", "gpu_hours_lost"} <= failing(7).keys()
 
 
+@pytest.mark.slow
 def test_the_page_shows_nodes_power_and_cost_over_time(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

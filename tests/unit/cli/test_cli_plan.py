@@ -68,6 +68,7 @@ def test_a_plan_that_breaks_a_rule_is_said_to_and_the_exit_code_is_1(
     assert capsys.readouterr().out.splitlines()[-1] == "And 25 more."
 
 
+@pytest.mark.slow
 def test_strategies_are_compared_and_those_that_can_not_are_left_out(plan: Plan, tmp_path: Path, capsys: Said) -> None:
     file = tmp_path / "many.json"
     plan("generate", "chain", 100, 2, "--out", file)

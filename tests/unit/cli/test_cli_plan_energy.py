@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
 
 __all__ = ["chain", "plan"]
 
 
+@pytest.mark.slow
 def test_drawn_problems_may_have_power_levels_and_a_slower_plan_needs_less(
     plan: Plan, tmp_path: Path, capsys: Said
 ) -> None:

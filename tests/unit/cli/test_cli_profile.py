@@ -38,6 +38,7 @@ def test_peaks_are_written_as_predictions_read_them(profile: Profile, tmp_path: 
     assert {"fp32_tflops", "copy_gb_s", "launch_us"} <= read_peaks(out)["cpu"].keys()
 
 
+@pytest.mark.slow
 def test_a_run_adds_rows_and_does_not_measure_them_again(profile: Profile, tmp_path: Path, capsys: Said) -> None:
     out = tmp_path / "rows.csv"
     assert profile("run", *SMALL, "--out", out, "--json") == 0

@@ -94,6 +94,7 @@ def test_jobs_that_share_a_gpu_are_as_fast_as_the_file_says(
     assert found == [125.0, 200.0]
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_table_and_all_pictures(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ def test_the_page_holds_the_table_and_all_pictures(
     assert "Written: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_how_right_predictions_were_is_said_where_there_were_any(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +196,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
     return found
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures_and_another_gives_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,6 +334,7 @@ def test_tasks_that_come_too_late_for_their_node_are_counted(
     assert capsys.readouterr().err == "Under fifo 1 tasks never end: the nodes that they need are gone.\n"
 
 
+@pytest.mark.slow
 def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = yard / "page.html"
     assert simulated(monkeypatch, "--journal", yard / "journal", "--policy", "priority", "--report", page) == 0

@@ -46,6 +46,7 @@ def fast(tmp_path: Path) -> Path:
     return write(tmp_path / "fast.csv", COLUMNS, products([FAST], 120, seed=2))
 
 
+@pytest.mark.slow
 def test_files_to_learn_from_may_follow_one_option_or_have_one_each(
     gpuyard: Gpuyard, slow: Path, fast: Path, specs: Path, tmp_path: Path, capsys: Said
 ) -> None:
@@ -182,6 +183,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
@@ -210,6 +212,7 @@ def test_specs_that_are_no_text_are_answered_with_a_sentence(
     assert "specs.csv is not text in UTF-8" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("required", [False, True])
 def test_a_script_finds_its_name_and_no_arguments(
     required: bool, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
@@ -239,11 +242,13 @@ def test_a_list_of_no_gpus_is_answered_with_a_sentence(gpuyard: Gpuyard, tmp_pat
     assert "--gpu names no GPU" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_size_of_images_is_one_that_goes_through_the_model(gpuyard: Gpuyard, capsys: Said) -> None:
     assert gpuyard("predict", "--script", "examples/digits/train.py", "--gpu", "H200", "--json") == 0
     assert json.loads(capsys.readouterr().out)["work"]["size"] == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -264,6 +269,7 @@ def test_a_script_that_makes_nothing_is_answered_with_a_sentence(
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ended_tasks_of_a_yard_are_learnt_from_but_for_the_newest(
     gpuyard: Gpuyard, tmp_path: Path, capsys: Said
 ) -> None:

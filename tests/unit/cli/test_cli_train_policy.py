@@ -20,6 +20,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
     return code, capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_written_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def test_run_times_have_a_long_tail() -> None:
     assert max(seconds) <= 864_000.0
 
 
+@pytest.mark.slow
 def test_users_do_what_they_did_before() -> None:
     last: dict[str, Job] = {}
     alike = 0
@@ -85,6 +86,7 @@ def test_light_jobs_ask_for_a_part_of_one_gpu() -> None:
     assert 0.3 < sum(job.fraction_milli < 1000 for job in alone) / len(alone) < 0.7
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_jobs_that_were_walked_through() -> None:
     tracemalloc.start()
     for _ in jobs(20_000):

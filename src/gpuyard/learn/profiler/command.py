@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Sequence
+from resource import RUSAGE_CHILDREN, getrusage
 
 import msgspec
 import psutil
@@ -26,10 +27,15 @@ class Behaviour(msgspec.Struct, frozen=True):
     energy_j: float | None
 
 
+FIRST_LOOK_S = 0.005
+"""A command may be over soon, so it is looked at often in the beginning and less often with every look."""
+
+
 def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) -> Behaviour:
     """Run it to its end. Its output goes where ours goes."""
     watch = Watch(gpu) if gpu is not None else None
-    began = time.monotonic()
+    before, began = _ended_cpu_s(), time.monotonic()
+    pause_s = min(FIRST_LOOK_S, every_s)
     if watch:
         watch.__enter__()
     process = subprocess.Popen(list(argv))  # noqa: S603
@@ -37,15 +43,17 @@ def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) ->
     known = {process.pid: psutil.Process(process.pid)}
     while True:
         try:
-            code = process.wait(every_s)
+            code = process.wait(pause_s)
             break
         except subprocess.TimeoutExpired:
+            pause_s = min(2 * pause_s, every_s)
             family = _family(known[process.pid])
             host_mib = max(host_mib, sum(memory for memory, _ in family.values()))
             cpu_s = max(cpu_s, sum(cpu for _, cpu in family.values()))
             if watch:
                 gpu_mib = max(gpu_mib, watch.memory_of(set(family)))
     seconds = time.monotonic() - began
+    cpu_s = max(cpu_s, _ended_cpu_s() - before)
     if watch:
         watch.__exit__(None, None, None)
     seen = watch.seen if watch else None
@@ -54,6 +62,12 @@ def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) ->
         seen.utilisation if seen else None, seen.power_w if seen else None,
         seen.power_w * seconds if seen and seen.power_w else None,
     )  # fmt: skip
+
+
+def _ended_cpu_s() -> float:
+    """Processor seconds of all processes that have ended below this one, as far as somebody waited for them."""
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _family(process: psutil.Process) -> dict[int, tuple[float, float]]:

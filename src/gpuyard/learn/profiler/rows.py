@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterable
 from io import StringIO
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -100,33 +101,35 @@ def append(path: Path, row: Row) -> None:
 def read(path: Path) -> list[Row]:
     """All rows of a file; a row that is not whole is named."""
     try:
-        reader = csv.DictReader(StringIO(path.read_text(encoding="utf-8")))
+        reader = csv.DictReader(StringIO(path.read_bytes().decode("utf-8"), newline=""))
+        has, rows = reader.fieldnames or (), [(reader.line_num, said) for said in reader]
     except UnicodeDecodeError:
         raise WrongInput(f"{path} is no file of profiles: it is not text in UTF-8") from None
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    except csv.Error as error:
+        raise WrongInput(f"{path} is no file of profiles: {error}") from None
+    missing = [name for name in COLUMNS if name not in has]
     if missing:
         raise WrongInput(
             f"{path} is no file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
         )
-    return [_row(path, number, said) for number, said in enumerate(reader, start=2)]
+    return [_row(path, line, said) for line, said in rows]
 
 
 def _row(path: Path, line: int, said: dict[str, Any]) -> Row:
     values = {name: None if said[name] == "" and name in _PERHAPS else said[name] for name in COLUMNS}
-    try:
+    name = next((name for name, kind in _KINDS.items() if not _can_be(values[name], kind)), None)
+    if name is None:
         return msgspec.convert(values, Row, strict=False)
-    except msgspec.ValidationError:
-        name = next(name for name, kind in _KINDS.items() if not _can_be(values[name], kind))
     wrong = "is missing" if said[name] is None else f"can not be {said[name]!r}"
     raise WrongInput(f"{path}, line {line}: {name} {wrong}")
 
 
 def _can_be(value: object, kind: Any) -> bool:
     try:
-        msgspec.convert(value, kind, strict=False)
+        read = msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError:
         return False
-    return True
+    return not isinstance(read, float) or isfinite(read)
 
 
 def _shown(value: object) -> str:

@@ -20,11 +20,12 @@ def configurations(
     compiled: bool = False,
 ) -> list[Configuration]:
     """Ordered so that the model changes its type of numbers once, and the largest batch comes last."""
+    modes, batches = tuple(modes), tuple(batches or subject.batches)
     every = [
         Configuration(subject.name, mode, batch, precision, compiled)
         for precision in sorted(precisions, key=lambda p: p == "bf16")
         for mode in modes
-        for batch in batches or subject.batches
+        for batch in sorted(batches)
     ]
     return [one for one in every if _lot(one) < part]
 

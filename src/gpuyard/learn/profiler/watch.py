@@ -30,12 +30,14 @@ class Seen:
 class Watch:
     """`with Watch(0) as watch: …` and then `watch.seen`."""
 
-    def __init__(self, gpu: int) -> None:
-        import pynvml  # type: ignore[import-untyped]
+    def __init__(self, gpu: int, nvml: Any = None) -> None:
+        if nvml is None:
+            import pynvml  # type: ignore[import-untyped]
 
-        self._nvml: Any = pynvml
-        pynvml.nvmlInit()
-        self._gpu = pynvml.nvmlDeviceGetHandleByIndex(gpu)
+            nvml = pynvml
+        self._nvml: Any = nvml
+        nvml.nvmlInit()
+        self._gpu = nvml.nvmlDeviceGetHandleByIndex(gpu)
         self._began = 0.0
         self.seen: Seen | None = None
 

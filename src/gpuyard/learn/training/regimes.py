@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from random import Random
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.placement.speeds import Speeds
 from gpuyard.simulator.clusters import Cluster, equal_nodes
 from gpuyard.simulator.workloads.generated import GeneratedJobs
@@ -46,6 +47,8 @@ class Regime:
         cluster = equal_nodes(self.nodes)
         if self.trace:
             jobs = _stretch(traces[self.trace], self.jobs, cluster, self.load, Random(f"{self.name}/{seed}"))  # noqa: S311
+            if not jobs:
+                raise WrongInput(f"No job of the trace {self.trace} fits onto the nodes {self.nodes} of this regime.")
         else:
             jobs = list(GeneratedJobs(self.jobs, cluster, lambda: Random(seed).random, self.load))  # noqa: S311
         if self.speeds:
@@ -87,6 +90,8 @@ def _stretch(trace: Sequence[Job], count: int, cluster: Cluster, load: float, dr
     """Some of a stretch of a trace, in order, at the wanted load; users and names stay."""
     most = max(cluster.sizes(""))
     fitting = [job._replace(pool="") for job in trace if job.gpus <= most and fits(job._replace(pool=""), cluster)]
+    if not fitting:
+        return []
     among = min(len(fitting), LONGEST_STRETCH * count)
     begins = draw.randrange(len(fitting) - among + 1)
     chosen = sorted(draw.sample(range(begins, begins + among), min(count, among)))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.advice import FEATURES
 from gpuyard.learn.policy_network import Advantage, Layer, Model
 from gpuyard.learn.training.dqn import Learner, Memory, Transition, transitions
@@ -176,6 +177,8 @@ def _played(order: Order, regimes: Sequence[Regime], traces: Traces, at_once: At
             tell(f"Episode {done:,} of {order.episodes:,}: {questions:,} questions, {len(found):,} remembered")
         if order.minutes is not None and monotonic() - began > order.minutes * 60:
             break
+    if not found:
+        raise WrongInput("No episode had a question to learn from; play more episodes, or more jobs in each.")
     return Memory(found), questions
 
 

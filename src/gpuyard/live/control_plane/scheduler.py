@@ -38,7 +38,7 @@ from gpuyard.live.control_plane.access.principal import Principal, Via
 from gpuyard.live.control_plane.clock import EngineClock, read_note, write_note
 from gpuyard.live.control_plane.lifecycle_log import Chronicle
 from gpuyard.live.control_plane.loop import HEAVY, Facts, Loop
-from gpuyard.live.control_plane.nodes.agents import Agents
+from gpuyard.live.control_plane.nodes.agents import CHECK_SECONDS, Agents
 from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller, cards_of
 from gpuyard.live.control_plane.prediction.runtime_estimator import Forecaster
 from gpuyard.live.control_plane.stores.archive import Archive, Filters, Row, SubmitKey
@@ -135,6 +135,7 @@ class Yard:
         system_users: SystemUsers | None = None,
         heartbeat_seconds: float = 5.0,
         offline_after_seconds: float = 15.0,
+        check_seconds: float = CHECK_SECONDS,
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
@@ -187,6 +188,7 @@ class Yard:
             run_as=self.account_of,
             heartbeat_seconds=heartbeat_seconds,
             offline_after_seconds=offline_after_seconds,
+            check_seconds=check_seconds,
             yard_key=yard_key,
             take_over=take_over,
             draw_origin=_drawn_origin,

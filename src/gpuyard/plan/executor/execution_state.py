@@ -2,7 +2,7 @@
 
 A call stands in the queues of all GPUs of its group. All queues follow one order in which nothing comes before what it
 waits for (calls that were put first are ready), so the first of them can always go on: no two groups wait for each other.
-A call that no queue has is an unassigned: its GPU is gone, or the plan knew no place for it. Who is idle takes it.
+A call that no queue has is unassigned: its GPU is gone, or the plan knew no place for it. Who is idle takes it.
 """
 
 from dataclasses import dataclass, field

@@ -340,7 +340,10 @@ class Executor:
                 execution.unassign(call)
         columns = zip(assignment.call, assignment.gpu, assignment.start_s, assignment.end_s, strict=True)
         for call, first, start_s, end_s in columns:
-            if execution.status[call] is CallStatus.WAITS and execution.allowed(self._work.model[call], first):
+            waits = (
+                execution.status[call] is CallStatus.WAITS and execution.home[call] == NOWHERE
+            )  # it may be named twice
+            if waits and execution.allowed(self._work.model[call], first):
                 execution.enqueue(call, first)
                 execution.due_start[call], execution.due_end[call] = start_s, end_s
         self._restless.update(range(len(execution.gpus)))
@@ -539,6 +542,7 @@ class Executor:
         """A call will not be done, nor will any that waits for it."""
         execution = self.execution
         waiting = [call]
+        needed = set[int]()
         while waiting:
             one = waiting.pop()
             if execution.status[one] is CallStatus.GIVEN_UP:
@@ -551,7 +555,8 @@ class Executor:
             self._open -= 1
             self.given_up[one] = why if one == call else f"it waited for a call that failed: {why}"
             waiting.extend(self._work.after[one])
-        for earlier in self._work.before[call]:
+            needed.update(self._work.before[one])
+        for earlier in sorted(needed):
             self._forget_result_of(earlier)
         self._restless.update(gpu for gpu, state in enumerate(execution.gpus) if state.idle)
 

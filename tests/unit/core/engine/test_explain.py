@@ -275,6 +275,7 @@ def ahead_by_hand(cluster: ClusterStory, number: TaskId) -> list[TaskId]:
     return [other.id for other in sorted(found, key=lambda other: standing(state, other, at))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["default", "fair_share", "priority", "small_first"])
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_ahead_is_the_same_as_by_a_look_at_all_tasks(policy: str, seed: int) -> None:

@@ -103,6 +103,7 @@ def test_the_untouched_journal_is_whole(folder: Path) -> None:
     assert outcome(folder, files) == records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [DATABASE, LOG, "head", OLDER, NEWER])
 def test_a_changed_byte_anywhere_is_noticed_or_does_not_matter(folder: Path, name: str) -> None:
     files, records = written_journal(folder)
@@ -120,6 +121,7 @@ def test_a_changed_byte_anywhere_is_noticed_or_does_not_matter(folder: Path, nam
     assert (refused > 0) == (name in {DATABASE, LOG}), f"{refused} refused"
 
 
+@pytest.mark.slow
 def test_damage_deep_in_a_larger_tree_is_noticed_too(folder: Path) -> None:
     """Pages within pages and facts longer than a page; every thirteenth byte, which hits every kind of place."""
     batch = [Entry(float(at), YardFounded("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
@@ -153,6 +155,7 @@ def test_a_header_that_would_spoil_what_is_written_next_is_refused(folder: Path)
         assert "does not begin like" in str(outcome(folder, files | {DATABASE: bytes(changed)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [DATABASE, LOG, "head", NEWER])
 def test_a_file_cut_anywhere_is_noticed_or_does_not_matter(folder: Path, name: str) -> None:
     files, records = written_journal(folder)
@@ -174,6 +177,7 @@ def test_a_missing_file_is_noticed_or_does_not_matter(folder: Path, name: str) -
     assert found == records if name in {OLDER, NEWER} else isinstance(found, str)
 
 
+@pytest.mark.slow
 def test_what_nobody_was_told_of_may_be_lost_but_only_from_the_end(folder: Path) -> None:
     """The same, with a head file from before the last commit: the writer was killed between the two."""
     files, records = written_journal(folder)

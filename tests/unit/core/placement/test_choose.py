@@ -115,6 +115,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", sorted(SCORES))
 @settings(max_examples=300, deadline=None)
 @given(sizes=specs, life=steps)

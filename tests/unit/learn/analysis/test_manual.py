@@ -16,6 +16,7 @@ PAGE = (MANUAL / "analysis.md").read_text(encoding="utf-8")
 SHOWN = re.compile(r"^```\n\$ gpuyard ((?:analyze|partition) [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "shown"), SHOWN.findall(PAGE + (MANUAL / "partition.md").read_text(encoding="utf-8"))
 )

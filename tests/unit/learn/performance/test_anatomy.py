@@ -18,6 +18,7 @@ def counted(build: Callable[[], nn.Module], *shape: int, training: bool = False)
     return Anatomy.counted(of(2), of(4), 2, 4)
 
 
+@pytest.mark.slow
 def test_what_grows_with_the_batch_belongs_to_a_sample_and_the_rest_to_the_model() -> None:
     made = counted(lambda: nn.Linear(64, 32), 64)
     (kind, kernels, flops, moved, fixed) = made.groups[0].tolist()

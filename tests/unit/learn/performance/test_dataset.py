@@ -50,6 +50,7 @@ def test_every_source_has_an_example() -> None:
     assert EXAMPLES.keys() == SOURCES.keys() - PUBLISHED_SOURCES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", EXAMPLES)
 def test_a_file_is_known_by_its_columns_and_its_rows_have_features(source: str, tmp_path: Path) -> None:
     parts = read(file_of(source, tmp_path))

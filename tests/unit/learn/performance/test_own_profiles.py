@@ -21,6 +21,7 @@ def rows() -> dict[str, Rows]:
     return dataset.together(dataset.read(PROFILES / "h200.csv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOUNDS)
 def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, Rows]) -> None:
     new = np.isin(rows[kind].family, NEW)

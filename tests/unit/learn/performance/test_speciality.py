@@ -33,6 +33,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Performance:
     return Performance.learnt({rows.kind: rows}, SPECS)
 
 
+@pytest.mark.slow
 def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(learnt: Performance, tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 150, seed=2)
     told = accuracy(rows.measured, learnt.predict(rows))
@@ -41,6 +42,7 @@ def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(learnt
     assert set(learnt.predict(rows).head.tolist()) == {"known"}
 
 
+@pytest.mark.slow
 def test_a_gpu_that_nobody_has_measured_is_foreseen_by_its_sheet(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 400), measured(tmp_path, [MIDDLE], 150, seed=2)
     said = Performance.learnt({train.kind: train}, SPECS).predict(test)
@@ -48,6 +50,7 @@ def test_a_gpu_that_nobody_has_measured_is_foreseen_by_its_sheet(tmp_path: Path)
     assert accuracy(test.measured, said)["mape"] < 0.15
 
 
+@pytest.mark.slow
 def test_a_few_rows_measured_on_a_gpu_put_its_predictions_right(tmp_path: Path) -> None:
     train = measured(tmp_path, [SLOW, FAST], 400)
     few = measured(tmp_path, [MIDDLE], 30, seed=2, slower=1.6)
@@ -64,6 +67,7 @@ def test_a_band_is_around_its_middle(learnt: Performance, tmp_path: Path) -> Non
     assert (said.middle <= said.high).all()
 
 
+@pytest.mark.slow
 def test_the_same_rows_teach_the_same(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 100)
     first, second = (Performance.learnt({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
@@ -131,6 +135,7 @@ def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
     assert figures.keys() >= {"mape", "median_ape", "within_20", "band_coverage", "by_gpu", "by_kind"}
 
 
+@pytest.mark.slow
 def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tmp_path: Path) -> None:
     board = msgspec.structs.replace(MIDDLE, compute_capability="9.0")
     other = msgspec.structs.replace(board, gpu="middle-2", mem_bw_gbs=900.0, sm_count=75)
@@ -144,6 +149,7 @@ def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tm
     assert accuracy(test.measured, said)["mape"] < 0.12
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: Path) -> None:
     def noisy(count: int, seed: int) -> list[tuple[object, ...]]:
         luck = Random(seed)
@@ -158,6 +164,7 @@ def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: P
     assert 0.72 < accuracy(test.measured, said)["band_coverage"] < 0.93
 
 
+@pytest.mark.slow
 def test_where_not_all_rows_are_used_a_gpu_with_few_keeps_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from gpuyard.learn.profiler.zoo import subjects
 SMALL = "own/mlp-512x4"
 
 
+@pytest.mark.slow
 def test_each_configuration_of_a_model_becomes_a_row() -> None:
     subject = subjects()[SMALL]
     wanted = configurations(subject, precisions=["fp32"], batches=[1, 4])

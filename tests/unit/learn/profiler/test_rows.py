@@ -2,6 +2,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.profiler.rows import Configuration, Row, already, append, read
@@ -54,3 +56,59 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: it is not text in UTF-8"):
         read(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "", "fast", "1,5"])
+def test_a_time_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None:
+    append(tmp_path / "rows.csv", ROW)
+    whole = (tmp_path / "rows.csv").read_text()
+    (tmp_path / "rows.csv").write_text(whole.replace(",1.5,", f',"{value}",'))
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: step_ms can not be"):
+        read(tmp_path / "rows.csv")
+
+
+def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
+    append(tmp_path / "rows.csv", ROW)
+    whole = (tmp_path / "rows.csv").read_text()
+    (tmp_path / "rows.csv").write_text(whole + "\n\nown/mlp,mlp,vec\n")
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 5: size is missing"):
+        read(tmp_path / "rows.csv")
+
+
+def test_columns_that_others_have_added_are_left_alone(tmp_path: Path) -> None:
+    append(tmp_path / "rows.csv", ROW)
+    head, row = (tmp_path / "rows.csv").read_text().splitlines()
+    (tmp_path / "rows.csv").write_text(f"note,{head}\nmine,{row}\n")
+    assert read(tmp_path / "rows.csv") == [ROW]
+
+
+def test_a_field_that_is_too_long_for_any_table_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("model,family\n" + "x" * 200_000 + ",mlp\n")
+    with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: field larger than"):
+        read(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\n\n\n"])
+def test_an_empty_file_has_no_columns(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(WrongInput, match="has no column model, family, kind …"):
+        read(tmp_path / "rows.csv")
+
+
+NUMBERS = st.floats(0.0, 1e12, allow_nan=False).map(lambda number: float(f"{number:.6g}"))
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30), NUMBERS,
+    st.none() | NUMBERS, st.integers(1, 10**9), st.booleans(),
+)  # fmt: skip
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_row_is_read_as_it_was_written(
+    tmp_path: Path, name: str, step_ms: float, power_w: float | None, batch: int, compiled: bool
+) -> None:
+    row = msgspec.structs.replace(ROW, model=name, step_ms=step_ms, power_w=power_w, batch=batch, compiled=compiled)
+    path = tmp_path / "rows.csv"
+    path.unlink(missing_ok=True)
+    append(path, ROW)
+    append(path, row)
+    assert read(path) == [ROW, row]

@@ -1,5 +1,6 @@
 """The yard as an environment: the engine's own questions, and rewards that add up to what is measured."""
 
+import threading
 from math import exp, inf
 
 import numpy as np
@@ -75,3 +76,79 @@ def test_an_episode_can_be_given_up() -> None:
     first = env.reset(seed=4)[0]
     env.close()
     assert np.array_equal(first["candidates"], env_of().reset(seed=4)[0]["candidates"])
+
+
+def test_a_step_before_a_beginning_is_a_mistake_that_is_named() -> None:
+    with pytest.raises(AssertionError, match="reset comes before step"):
+        env_of().step(0)
+
+
+def test_closing_twice_or_before_anything_began_is_harmless() -> None:
+    env = env_of()
+    env.close()
+    env.reset(seed=1)
+    env.close()
+    env.close()
+
+
+@pytest.mark.parametrize("action", [-1, MOST, 10_000])
+def test_a_candidate_that_is_not_there_can_not_be_chosen_and_the_episode_goes_on(action: int) -> None:
+    env = env_of()
+    seen, _ = env.reset(seed=3)
+    with pytest.raises(ValueError, match=f"there is no candidate {action}"):
+        env.step(action)
+    again, *_ = env.step(0)
+    assert not np.array_equal(seen["candidates"], again["candidates"])
+    env.close()
+
+
+def test_a_fault_in_the_world_is_told_to_whoever_steps() -> None:
+    class Broken(Exception):
+        pass
+
+    class BreaksLater:
+        """The rule, until its third question."""
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def pick(self, _rows: object) -> int:
+            self.asked += 1
+            if self.asked > 2:
+                raise Broken
+            return 0
+
+    env = YardEnv(lambda seed: DESK.workload(seed, {}), reference=BreaksLater())
+    with pytest.raises(Broken):
+        env.reset(seed=3)
+
+
+def test_without_a_seed_one_is_drawn_which_a_seed_before_decides() -> None:
+    def second_episode() -> np.ndarray:
+        env = env_of()
+        env.reset(seed=3)
+        rows = env.reset()[0]["candidates"]
+        env.close()
+        return rows
+
+    assert np.array_equal(second_episode(), second_episode())
+
+
+def test_whoever_waits_always_is_behind_the_reference() -> None:
+    env = env_of()
+    seen, info = env.reset(seed=3)
+    behind, over = [info["behind"]], False
+    while not over:
+        seen, _, over, _, info = env.step(last(seen["mask"]))
+        behind.append(info["behind"])
+    assert behind[-1] == 0.0, "at the end nobody waits"
+    assert max(behind) > 0.0
+
+
+def test_no_thread_is_left_of_an_episode() -> None:
+    before = threading.active_count()
+    env = env_of()
+    env.reset(seed=3)
+    assert threading.active_count() == before + 1
+    env.close()
+    assert threading.active_count() == before

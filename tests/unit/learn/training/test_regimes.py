@@ -1,8 +1,12 @@
 """Workloads that advisers learn from."""
 
+from dataclasses import replace
 from random import Random
 
-from gpuyard.learn.training.regimes import GAVEL, GAVEL_NODES, TRAINED, Regime
+import pytest
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.training.regimes import GAVEL, GAVEL_NODES, TRAINED, Regime, of_trace
 from gpuyard.simulator.workloads.job import Job
 
 DRAW = Random(1)
@@ -34,3 +38,46 @@ def test_a_program_is_equally_fast_whenever_it_runs() -> None:
         for model, speed in job.speeds:
             assert GAVEL[model][0] <= speed <= GAVEL[model][1]
     assert {len(each) for each in speeds.values()} == {1}
+
+
+def test_a_trace_of_which_no_job_fits_is_said_to_be_of_no_use() -> None:
+    large = [Job(60.0 * place, 100.0, 64, "u") for place in range(20)]
+    with pytest.raises(WrongInput, match="No job of the trace recorded fits onto the nodes 2x4:v100"):
+        of_trace("recorded").workload(1, {"recorded": large})
+
+
+def test_a_trace_of_one_job_is_a_workload() -> None:
+    (job,) = of_trace("recorded").workload(1, {"recorded": [Job(50.0, 100.0, 1, "u")]}).jobs
+    assert (job.submit, job.seconds) == (0.0, 100.0)
+
+
+def test_a_trace_that_is_shorter_than_wanted_is_used_as_a_whole() -> None:
+    regime = replace(of_trace("recorded"), jobs=5_000)
+    assert len(jobs_of(regime, 1)) == sum(job.gpus <= 4 for job in TRACE)
+
+
+def test_jobs_of_a_trace_that_took_no_time_run_for_a_second() -> None:
+    instant = [Job(10.0 * place, 0.0, 1, "u") for place in range(20)]
+    jobs = of_trace("recorded").workload(1, {"recorded": instant}).jobs
+    assert {job.seconds for job in jobs} == {1.0}
+
+
+@pytest.mark.parametrize("load", [0.2, 0.9])
+def test_a_regime_asks_for_as_much_as_its_load_says(load: float) -> None:
+    regime = Regime("even", "2x4", load, jobs=600)
+    jobs = jobs_of(regime, 3)
+    assert sum(job.gpus * job.seconds for job in jobs) / (8 * jobs[-1].submit) == pytest.approx(load, rel=0.35)
+
+
+def test_where_all_gpus_are_alike_jobs_have_no_speeds() -> None:
+    assert {job.speeds for job in jobs_of(Regime("even", "2x4", 0.5, jobs=20), 1)} == {()}
+
+
+@pytest.mark.parametrize("stoppable", [False, True])
+def test_jobs_may_be_stopped_where_the_regime_says_so(stoppable: bool) -> None:
+    workload = Regime("even", "2x4", 0.5, jobs=5, stoppable=stoppable).workload(1, {})
+    assert workload.stoppable is stoppable
+
+
+def test_names_of_regimes_are_unique() -> None:
+    assert len({regime.name for regime in TRAINED}) == len(TRAINED)

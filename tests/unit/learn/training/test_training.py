@@ -3,16 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.advice import FEATURES
 from gpuyard.learn.policy_network import Advantage, load, save
 from gpuyard.learn.training.model_card import draw_curves, written
 from gpuyard.learn.training.regimes import Regime
-from gpuyard.learn.training.train import NEVER, Guard, Order, Trained, choose, train
+from gpuyard.learn.training.train import GUARDS, NEVER, Guard, Order, Trained, choose, train
 from gpuyard.simulator.confidence import Mean
 from gpuyard.simulator.policy_variants import contender
 from gpuyard.simulator.run import play
+
+pytestmark = pytest.mark.slow  # nets are trained
 
 DESK = Regime("desk", "1x2:new+1x2:old", 0.7, {"new": (1.0, 1.0), "old": (0.2, 0.6)}, jobs=40)
 SMALL = Order(seed=3, episodes=4, lessons=60, members=2, choosing=2, regimes=(DESK,))
@@ -67,3 +71,63 @@ def test_a_guard_that_loses_anywhere_is_not_chosen() -> None:
 def test_where_every_guard_loses_somewhere_the_heuristic_decides() -> None:
     assert choose({Guard(0.0, 0.0, 1.0): {"desk": Mean(-0.3, 0.01), "lab": Mean(0.02, 0.05)}}).margin == NEVER
     assert choose({Guard(0.0, 0.0, 1.0): {"desk": Mean(0.0, 0.0)}}).margin == NEVER
+
+
+def test_of_guards_that_gain_as_much_the_first_one_is_chosen() -> None:
+    one, two = Guard(0.0, 0.0, 1.0), Guard(0.1, 0.0, 1.0)
+    gains = {"desk": Mean(-0.1, 0.5)}
+    assert choose({two: gains, one: gains}) == one
+
+
+def test_without_any_guard_the_heuristic_decides() -> None:
+    assert choose({}).margin == NEVER
+
+
+def test_every_guard_that_is_tried_differs_and_none_doubts_what_it_does_not_trust() -> None:
+    assert len(set(GUARDS)) == len(GUARDS)
+    assert all(guard.trust or not guard.doubt for guard in GUARDS)
+
+
+def test_without_trust_only_the_rule_of_thumb_is_left(trained: Trained) -> None:
+    rows = np.random.default_rng(1).normal(size=(5, len(FEATURES))).astype(np.float32)
+    untrusted = Advantage(Guard(0.0, 0.0, 0.0).on(trained.model))
+    by_rule = rows[:, FEATURES.index("rule")]
+    assert untrusted.advantages(rows) == pytest.approx(np.tile(by_rule - by_rule[0], (2, 1)), abs=1e-5)
+
+
+def test_half_trust_halves_what_the_nets_say(trained: Trained) -> None:
+    rows = np.random.default_rng(1).normal(size=(5, len(FEATURES))).astype(np.float32)
+    none, half, whole = (Advantage(Guard(0.0, 0.0, trust).on(trained.model)).advantages(rows) for trust in (0, 0.5, 1))
+    assert half - none == pytest.approx((whole - none) / 2, abs=1e-4)
+
+
+def test_what_is_told_of_a_training_is_what_was_asked_for(trained: Trained) -> None:
+    about = trained.model.about
+    assert (about["seed"], about["episodes"], about["lessons"], about["members"]) == (3, 4, 60, 2)
+    assert about["regimes"] == ["desk"]
+    assert about["remembered"] <= about["questions"]
+    assert set(about["won"]) <= set(about["regimes"])
+    assert len(trained.members) == 2
+    for member in trained.members:
+        assert member.checks[0][0] == 0
+        assert [lesson for lesson, _ in member.checks] == sorted(lesson for lesson, _ in member.checks)
+
+
+def test_progress_is_told_in_sentences() -> None:
+    said: list[str] = []
+    order = replace(SMALL, episodes=20, lessons=10, members=1, jobs=15)
+    trained = train(order, {}, said.append)
+    assert said[0].startswith("Episode 20 of 20: ")
+    assert said[-1] == "The guard was tried on: desk"
+    assert trained.model.about["episodes"] == 20
+
+
+def test_episodes_are_played_no_longer_than_the_minutes_allow() -> None:
+    order = replace(SMALL, episodes=1_000, minutes=0.0, lessons=10, members=1, regimes=(replace(DESK, jobs=30),))
+    assert train(order, {}, lambda _: None).model.about["questions"] > 0
+
+
+def test_where_nothing_is_ever_asked_nothing_can_be_learnt_and_that_is_said() -> None:
+    alike = Regime("all alike", "2x4", 0.5, jobs=10)
+    with pytest.raises(WrongInput, match="No episode had a question to learn from"):
+        train(replace(SMALL, regimes=(alike,)), {}, lambda _: None)

@@ -190,6 +190,7 @@ def test_a_supervisor_without_a_keeper_works_on_while_the_interpreter_is_away(
     assert upgraded.end_of(key).exit_code == 7
 
 
+@pytest.mark.slow
 def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: Path) -> None:
     """With the agent's own line: launches go on while keepers are killed, and then the supervisor."""
 
@@ -294,6 +295,7 @@ async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
     return ends, launched
 
 
+@pytest.mark.slow
 def test_twenty_kills_under_short_tasks_make_no_finished_task_run_again(folder: Path) -> None:
     ends, launched = asyncio.run(live(folder))
     assert len(ends) == launched

@@ -167,6 +167,7 @@ def test_another_timeout_that_was_not_heard_is_sent_again(folder: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_hundreds_of_launches_with_huge_environments_are_heard(folder: Path) -> None:
     env = ENV | {f"LONG_{number}": "x" * 100_000 for number in range(9)}
 

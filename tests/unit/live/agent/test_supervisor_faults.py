@@ -15,6 +15,8 @@ from gpuyard.live.agent.supervisor.messages import Ended, Ending, Holding, Key, 
 from tests.unit.live.agent.supervised import ENV, is_alive
 from tests.unit.live.agent.test_processes import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
+pytestmark = pytest.mark.slow  # supervisors are hurt at random instants
+
 TASKS = 120
 FAULTS = 6
 

@@ -23,6 +23,8 @@ from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.messages import Ending, Key, Launch, Phase
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
+pytestmark = pytest.mark.slow  # supervisors are started, killed and replaced
+
 # --- killed
 
 
@@ -91,13 +93,15 @@ def test_what_is_left_of_a_command_whose_start_was_not_noted_is_ended_too(superv
 def test_an_adopted_task_obeys_as_any_other(supervised: Supervised, how: str) -> None:
     key = supervised.runs("exec sleep 600", timeout_seconds=2.0 if how == "timeout" else 0.0)
     supervised.kill()
-    supervised.begin()
+    (held,) = supervised.begin().attempts
     match how:
         case "stop":
             supervised.send(said.Stop(key))
             assert supervised.end_of(key).ending == Ending.STOPPED
-        case "timeout":
-            assert supervised.end_of(key).ending == Ending.TIMED_OUT
+        case "timeout":  # on a busy machine it is over before the new supervisor is asked
+            end = held.end or supervised.end_of(key)
+            assert isinstance(end, said.Ended)
+            assert end.ending == Ending.TIMED_OUT
         case _:
             supervised.send(said.Suspend(key), said.Resume(key), said.Stop(key))
             supervised.hears(said.SuspendedNow, key)

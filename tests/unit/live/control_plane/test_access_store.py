@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
+from structlog.testing import capture_logs
 
 from gpuyard.core.domain.values import TenantId
 from gpuyard.live.control_plane import server
@@ -19,6 +20,7 @@ from gpuyard.live.control_plane.access.principal import Denied, Principal, Role,
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
+from tests.unit.live.control_plane.yards import until
 
 LAB = TenantId("lab")
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
@@ -354,15 +356,14 @@ def test_uses_that_can_not_be_written_now_are_written_later(yard: Yard, monkeypa
     made = yard.token()
 
     async def story() -> None:
-        noting = asyncio.create_task(server._note_uses(yard.store))
         yard.store._database.execute("PRAGMA query_only = ON")
         yard.store.find(made.secret, HERE)
-        await asyncio.sleep(0.1)
+        with capture_logs() as said:
+            noting = asyncio.create_task(server._note_uses(yard.store))
+            await until(lambda: [line["event"] for line in said].count("uses_not_written") > 1)
         assert yard.store._used
         yard.store._database.execute("PRAGMA query_only = OFF")
-        async with asyncio.timeout(10):
-            while yard.store._used:
-                await asyncio.sleep(0.01)
+        await until(lambda: not yard.store._used)
         noting.cancel()
 
     asyncio.run(story())

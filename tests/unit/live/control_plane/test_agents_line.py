@@ -2,6 +2,9 @@
 
 import asyncio
 import shutil
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,27 @@ from gpuyard.core.domain.refusals import StrayRuns
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.explain import why_waits
+from gpuyard.core.journal.records import Position
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.nodes.agents import TRIES, Deposed
 from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Yard
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing.played import enter
-from tests.unit.live.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
+from tests.unit.live.control_plane.test_clock import Machine
+from tests.unit.live.control_plane.yards import (
+    ADMIN,
+    TOKEN,
+    ended,
+    open_yard,
+    run,
+    settled,
+    silent_for,
+    spec,
+    status,
+    submit,
+    until,
+)
 
 KEY = b"the yard's own"
 N = NodeId("n")
@@ -153,7 +171,7 @@ def test_a_node_that_was_given_up_while_it_came_back_registers_again_at_its_next
 
 def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             (task,) = await submit(yard, spec())
@@ -165,7 +183,7 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_pa
             await hand.leaves()
             assert yard.views.nodes[N].status == "away"
             (waits,) = await submit(yard, spec())
-            await asyncio.sleep(2.5)
+            await silent_for(yard, 50.0)
             assert yard.views.tasks[task].status is TaskStatus.RUNNING
             back = Hand(address)
             await back.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING, gpus=[0])])
@@ -181,14 +199,15 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_pa
 
 def test_an_absence_that_lasts_longer_than_was_said_is_a_loss(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
             await hand.joins()
-            await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=0.5)))
+            await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-            await until(lambda: yard.views.nodes[N].lost)
+            await silent_for(yard, 61.0)
+            assert yard.views.nodes[N].lost
 
     run(story)
 
@@ -202,9 +221,11 @@ def test_the_absence_of_a_node_survives_a_restart_of_the_scheduler(tmp_path: Pat
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, _):
-            await asyncio.sleep(2.5)
+        async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, _):
+            await silent_for(yard, 500.0)
             assert not yard.views.nodes[N].lost
+            await silent_for(yard, 110.0)
+            assert yard.views.nodes[N].lost
 
     run(story)
 
@@ -217,7 +238,7 @@ def test_nothing_is_placed_on_a_node_before_it_has_registered_with_this_schedule
             await hand.leaves()
         async with open_yard(tmp_path) as (yard, address):
             (task,) = await submit(yard, spec())
-            await asyncio.sleep(0.2)
+            await settled(yard)
             assert yard.views.tasks[task].placement is None
             hand = Hand(address)
             await hand.joins()
@@ -248,7 +269,7 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
             has = pb.Attempt(task=old, attempt=1, origin=11, state=pb.Attempt.RUNNING, gpus=[0])
             await hand.joins(attempts=[has], highest_task=old)
             assert (await hand.is_told("stray")).origin == 11
-            await asyncio.sleep(0.3)
+            await settled(yard)
             view = yard.views.tasks[new]
             assert (view.status, view.placement) == (TaskStatus.PENDING, None), "its GPU is taken by the stray"
             await hand.says(old, 11, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=9))
@@ -399,16 +420,19 @@ def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes_it_would(tm
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=60.0) as (yard, address):
             await hand_in(address)
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
-            await asyncio.sleep(3.0)
+        async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
+            await silent_for(yard, 55.0)
             assert not yard.views.nodes[N].lost
+            await silent_for(yard, 10.0)
+            assert yard.views.nodes[N].lost
 
     run(story)
 
 
 def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_told(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        machine = Machine(time.time())
+        async with open_yard(tmp_path, clock=machine) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             (task,) = await submit(yard, spec(resources=Resources(gpus=1)))
@@ -416,10 +440,12 @@ def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_told(tmp_
             await hand.says(task, started=pb.Started())
             await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
             view = yard.views.tasks[task]
-            await asyncio.sleep(1.0)
-            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0), seconds_ago=0.9)
+            machine.passes(100.0)
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0), seconds_ago=90.0)
             await ended(yard, task)
-            assert 0.0 <= view.run_seconds < 0.6
+            assert view.run_seconds == pytest.approx(
+                10.0, abs=1.1
+            )  # the engine's clock is off by one in a hundred at most
             assert view.finished_at is not None
             assert view.started_at is not None
             assert view.finished_at - view.started_at == pytest.approx(view.run_seconds)
@@ -484,7 +510,7 @@ def test_a_gpu_is_not_given_out_while_something_unknown_runs_where_a_lost_attemp
             stray = pb.Attempt(task=77, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
             await back.joins(attempts=[stray])
             assert (await back.is_told("stray")).task == 77
-            await asyncio.sleep(0.3)
+            await settled(yard)
             view = yard.views.tasks[task]
             assert (view.status, view.attempts) == (TaskStatus.PENDING, 1), "its node has lost it, and its GPU is taken"
             await back.says(77, 99, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=1))
@@ -505,7 +531,7 @@ def test_a_task_does_not_start_beside_an_attempt_of_it_that_an_old_copy_does_not
         here, there = Hand(address), Hand(address)
         await here.joins(attempts=[stray])
         await there.joins(node=other, instance="m")
-        await asyncio.sleep(0.3)
+        await settled(yard)
         why = await yard.look(lambda state, now: why_waits(state, TaskId(1), now))
         assert why == StrayRuns(TaskId(1), N)
         assert yard.views.tasks[TaskId(1)].status is TaskStatus.PENDING
@@ -602,51 +628,66 @@ def test_a_part_of_a_gang_whose_start_was_lost_is_started_when_it_is_back(tmp_pa
 
 def test_a_registration_that_is_refused_is_no_sign_of_life(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             await hand.leaves()
-            while not yard.views.nodes[N].lost:
+            for _ in range(2):
+                assert not yard.views.nodes[N].lost
                 await refused(address, "FAILED_PRECONDITION", epoch=1000, epoch_proof=b"invented")
-                await asyncio.sleep(0.1)
+                await silent_for(yard, 8.0)
+            assert yard.views.nodes[N].lost
 
     run(story)
 
 
 def test_while_an_agent_is_away_on_purpose_no_other_one_takes_its_name(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (_, address):
+        async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-            await asyncio.sleep(2.0)
+            await silent_for(yard, 50.0)
             assert "another one" in await refused(address, "ALREADY_EXISTS", instance="twin")
             await hand_in(address, boot="after a reboot")
 
     run(story)
 
 
+class SlowJournal(SqliteJournal):
+    """A journal that writes when it may."""
+
+    def __init__(self, *more: Any) -> None:
+        self.may_write, self.writes = threading.Event(), threading.Event()
+        self.may_write.set()
+        super().__init__(*more)
+
+    def append_encoded(self, payloads: Sequence[bytes]) -> Position:
+        if not self.may_write.is_set():
+            self.writes.set()
+            assert self.may_write.wait(20.0)
+        return super().append_encoded(payloads)
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_path: Path, known: bool) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_yard(tmp_path, SlowJournal, check_seconds=60.0) as (yard, address):
             if known:
                 await hand_in(address)
                 yard.agents._last_heard[N] -= 120.0
-            append, slow = yard.journal.append_encoded, asyncio.get_running_loop()
-
-            def slowly(payloads: Any) -> Any:
-                asyncio.run_coroutine_threadsafe(asyncio.sleep(0.3), slow).result()
-                return append(payloads)
-
+            journal = yard.journal
+            assert isinstance(journal, SlowJournal)
             yard.loop._append_seconds = 1.0  # so that it is appended in a thread
-            yard.journal.append_encoded = slowly  # type: ignore[method-assign]
+            journal.may_write.clear()
             other = asyncio.create_task(submit(yard, spec()))
-            await asyncio.sleep(0.05)  # its commit is under way, and what comes now waits for it
-            both = (hand_in(address), hand_in(address, boot="a copy elsewhere"))
+            await until(journal.writes.is_set)  # what comes now waits for this commit
+            both = [asyncio.create_task(hand_in(address, **it)) for it in ({}, {"boot": "a copy elsewhere"})]
+            await until(lambda: len(yard.agents._registering.get(N, ())) == 1 and any(it.done() for it in both))
+            journal.may_write.set()
             answers = await asyncio.gather(*both, return_exceptions=True)
             assert sum(isinstance(answer, grpc.aio.AioRpcError) for answer in answers) == 1
             await other
@@ -660,12 +701,11 @@ def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Pat
         async with open_yard(tmp_path, offline_after_seconds=1.0) as (_, address):
             await hand_in(address)
             await hand_in(address, node=pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)]))
-        async with open_yard(tmp_path, offline_after_seconds=1.0, take_over=take_over) as (yard, address):
+        more: dict[str, Any] = {"offline_after_seconds": 1.0, "check_seconds": 0.05, "take_over": take_over}
+        async with open_yard(tmp_path, **more) as (yard, address):
             witness = Hand(address)
             await witness.joins(seq=0 if take_over else 1_000_000)
-            for _ in range(40):
-                await witness.beats()
-                await asyncio.sleep(0.1)
+            await silent_for(yard, 250.0)
             assert not yard.views.nodes[NodeId("m")].lost, "its planned stop may be among the facts that are missing"
             await witness.leaves()
 
@@ -732,11 +772,11 @@ def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -
 
 def test_a_scheduler_that_stood_still_lets_no_twin_in_because_it_was_quicker(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_yard(tmp_path, check_seconds=60.0) as (yard, address):
             await hand_in(address)
             agents = yard.agents
             agents._last_heard[N] -= 120.0
-            agents._checked_at -= 120.0  # as after SIGSTOP for two minutes, before it has looked again
+            agents._checked_at -= 60.0 + 120.0  # as after SIGSTOP for two minutes, before it has looked again
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="a copy elsewhere")
 
     run(story)

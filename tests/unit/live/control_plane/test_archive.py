@@ -157,6 +157,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[Row]]
     return archive, rows
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, database=None)
 @given(FILTERS, some.none() | some.integers(0, 402), some.integers(1, 400))
 def test_every_filter_gives_what_looking_at_each_row_gives(

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
@@ -34,10 +35,19 @@ def lives_on(open_tasks: int, at_least_every_seconds: float = 60.0) -> bool:
         seen = weakref.ref(old)
         del old
         assert seen() is not None
+        looks = count(1)
+        looked_often = asyncio.Event()
+
+        def asked() -> int:
+            if next(looks) > 5:
+                looked_often.set()
+            return open_tasks
+
         looking = asyncio.create_task(
-            collect_when_calm(lambda: open_tasks, every_seconds=0.01, at_least_every_seconds=at_least_every_seconds)
+            collect_when_calm(asked, every_seconds=0.01, at_least_every_seconds=at_least_every_seconds)
         )
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            await looked_often.wait()
         looking.cancel()
         return seen() is not None
 

@@ -13,7 +13,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.live.control_plane.loop import Broken
-from tests.unit.live.control_plane.yards import ADMIN, open_yard, run, spec, submit
+from tests.unit.live.control_plane.yards import ADMIN, open_yard, run, settled, spec, submit
 
 
 def _fails(*_: object) -> Any:
@@ -52,6 +52,7 @@ def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engi
     run(story)
 
 
+@pytest.mark.slow
 def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +111,7 @@ def test_a_request_that_is_refused_takes_no_secret_of_the_next_one(tmp_path: Pat
             )
             assert isinstance(refused, Refusal)
             assert not isinstance(accepted, Refusal)
-            await asyncio.sleep(0.05)
+            await settled(yard)
             assert yard.secrets.get(accepted[0].id) == {"B": "bob's"}
 
     run(story)

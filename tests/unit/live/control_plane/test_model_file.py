@@ -1,6 +1,5 @@
 """Which performance model is used: a new file is taken while the scheduler runs, unless it is worse or none."""
 
-import asyncio
 import os
 import zlib
 from dataclasses import replace
@@ -58,6 +57,7 @@ def twice_as_long(shipped: Performance) -> list[TaskView]:
     return ended(3 * ENOUGH, 2.0, shipped)
 
 
+@pytest.mark.slow
 def test_a_better_model_is_taken_and_says_by_how_much(
     tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView]
 ) -> None:
@@ -71,6 +71,7 @@ def test_a_better_model_is_taken_and_says_by_how_much(
     assert not models.renew(judging(twice_as_long)), "it was looked at before"
 
 
+@pytest.mark.slow
 def test_a_worse_one_is_not_and_a_later_better_one_is(
     tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView]
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_worse_one_is_not_and_a_later_better_one_is(
     assert models.renew(judging(twice_as_long))
 
 
+@pytest.mark.slow
 def test_it_is_judged_by_tasks_that_it_has_not_learnt_from_and_taken_where_there_are_too_few(
     tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView]
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_file_that_is_no_model_changes_nothing(tmp_path: Path, damage: str) ->
     assert models.current() is not None
 
 
+@pytest.mark.slow
 def test_a_running_yard_takes_a_new_model_and_answers_by_it_at_once(
     tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +138,7 @@ def test_a_running_yard_takes_a_new_model_and_answers_by_it_at_once(
             os.utime(file, (1, 1))
             await until(lambda: foreteller.models.standing.refused == 1)
             assert foreteller.tell(work, {"NVIDIA H200": 143_771}) == (after,)
-            await asyncio.sleep(0.1)
+            foreteller.models.renew(lambda _: [])
             assert foreteller.models.standing.refused == 1, "a file is judged once"
 
     run(story)

@@ -91,6 +91,7 @@ def document() -> Document:
     return openapi_document(ROUTES, version="1.2.3")
 
 
+@pytest.mark.slow
 def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: Document) -> None:
     loaded = schemathesis.openapi.from_dict(document)
     loaded.validate()

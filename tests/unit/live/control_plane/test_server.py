@@ -48,6 +48,7 @@ def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_
     assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("enabled", "runs"), [(True, 3), (False, None)])
 def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not_to_predict(
     tmp_path: Path, *, enabled: bool, runs: int | None
@@ -129,6 +130,7 @@ def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Pa
         run(lambda: serve(settings))
 
 
+@pytest.mark.slow
 def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "scheduler.yaml"
     file.write_text(
@@ -160,6 +162,7 @@ def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(t
     run(started)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["access.sqlite", "journal"])
 def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(tmp_path: Path, lost: str) -> None:
     """Users of the file live in access.sqlite, its tenants in the journal."""
@@ -199,6 +202,7 @@ def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> No
     assert list((tmp_path / "open").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that_would_make_them_so(
     tmp_path: Path,
 ) -> None:
@@ -260,6 +264,7 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
         run(lambda: serve(settings))
 
 
+@pytest.mark.slow
 def test_a_password_that_was_changed_stays_until_the_file_says_another_one(tmp_path: Path) -> None:
     def start(password: str) -> AccessStore:
         settings = ServerSettings(

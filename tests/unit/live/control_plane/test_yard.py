@@ -1,7 +1,6 @@
 """The scheduler's heart: what it accepts survives, what it tells is durable, and agents and clients may come and go."""
 
 import asyncio
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,43 @@ from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, Ta
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.stores.sqlite import read_folder
 from gpuyard.input.strict import WrongRequest
+from gpuyard.live.control_plane import loop
 from gpuyard.live.control_plane.lifecycle_log import GATHER_SECONDS
 from gpuyard.live.control_plane.rest.health import health_of
 from gpuyard.live.control_plane.rest.nodes import node_of
-from gpuyard.live.control_plane.scheduler import Submission
+from gpuyard.live.control_plane.scheduler import Submission, Yard
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
+from gpuyard.testing import FullJournal
 from gpuyard.testing.played import PlayedNode, enter
-from tests.unit.live.control_plane.yards import ADMIN, TOKEN, ended, open_yard, run, spec, status, submit, until
+from tests.unit.live.control_plane.yards import (
+    ADMIN,
+    TOKEN,
+    ended,
+    open_yard,
+    run,
+    silent_for,
+    spec,
+    status,
+    submit,
+    until,
+)
+
+RETRY_SECONDS = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without space the scheduler tries again every second; tests need not wait that long."""
+    monkeypatch.setattr(loop, "FULL_RETRY_SECONDS", RETRY_SECONDS)
+
+
+def full_journal_of(yard: Yard) -> FullJournal:
+    """The journal of a yard, on a disk that is full from now on."""
+    assert isinstance(yard.journal, FullJournal)
+    yard.journal.full = True
+    return yard.journal
 
 
 def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> None:
@@ -291,7 +318,7 @@ def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_where_the_first
                 report = pb.Report(number=2, task=task, attempt=1, started=pb.Started())
                 await call.write(pb.AgentMessage(reports=[report]))
                 if number == 0:
-                    await asyncio.sleep(0.05)
+                    await until(lambda: any(it.received == 2 for it in yard.agents.sessions.values()))
                     assert yard.views.tasks[task].status is TaskStatus.PENDING
             await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
 
@@ -308,52 +335,35 @@ async def _next(call: object, kind: str) -> pb.Command:
                 return found
 
 
-def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_yard(tmp_path, FullJournal) as (yard, _):
             (kept,) = await submit(yard, spec())
-            write, full = yard.journal.append_encoded, True
-
-            def append(batch):  # type: ignore[no-untyped-def]
-                if full:
-                    raise StorageFull from OSError(errno.ENOSPC, "No space left on device")
-                return write(batch)
-
-            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            journal = full_journal_of(yard)
             waiting = asyncio.create_task(submit(yard, spec()))
             await until(lambda: yard.loop.full)
             with pytest.raises(StorageFull):
                 await submit(yard, spec())
             assert yard.views.tasks[kept].status is TaskStatus.PENDING
             assert len(yard.views.tasks) == 1, "nobody sees what is not durable"
-            full = False
+            journal.full = False
             assert await waiting == [TaskId(2)]
             assert await submit(yard, spec())
 
     run(story)
 
 
-def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(tmp_path: Path) -> None:
     """Also one that was asked together with a write nobody can make durable: its answer must not know of it."""
 
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_yard(tmp_path, FullJournal) as (yard, _):
             (kept,) = await submit(yard, spec())
-            write, full = yard.journal.append_encoded, True
-
-            def append(batch):  # type: ignore[no-untyped-def]
-                if full:
-                    raise StorageFull
-                return write(batch)
+            journal = full_journal_of(yard)
 
             def tasks(state: State, now: float) -> list[TaskId]:  # noqa: ARG001
                 return list(state.tasks)
 
-            monkeypatch.setattr(yard.journal, "append_encoded", append)
             waiting = asyncio.create_task(submit(yard, spec()))
             asked_with_it = asyncio.create_task(yard.look(tasks))
             await until(lambda: yard.loop.full)
@@ -361,26 +371,17 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(
             assert await yard.look(tasks) == [kept]
             assert (await yard.explain(kept)).reason is not None
             assert (await yard.page(Filters(), None, 10)).total == 1
-            full = False
+            journal.full = False
             (new,) = await waiting
             assert await yard.look(tasks) == [kept, new]
 
     run(story)
 
 
-def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            write, full = yard.journal.append_encoded, True
-
-            def append(batch):  # type: ignore[no-untyped-def]
-                if full:
-                    raise StorageFull
-                return write(batch)
-
-            monkeypatch.setattr(yard.journal, "append_encoded", append)
+        async with open_yard(tmp_path, FullJournal) as (yard, _):
+            journal = full_journal_of(yard)
             with capture_logs() as said:
 
                 def told() -> list[tuple[str, str]]:
@@ -389,9 +390,9 @@ def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(
 
                 waiting = asyncio.create_task(submit(yard, spec(), spec()))
                 await until(lambda: yard.loop.full)
-                await asyncio.sleep(2 * GATHER_SECONDS)
+                await until(lambda: journal.refused > 2 + 2 * GATHER_SECONDS / RETRY_SECONDS)
                 assert told() == []
-                full = False
+                journal.full = False
                 await waiting
                 await until(told)
             assert told() == [
@@ -562,55 +563,47 @@ def test_a_supervisor_that_does_not_answer_is_logged_shown_and_given_nothing(tmp
     run(story)
 
 
-def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_yard(tmp_path, FullJournal) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
             await hand.joins()
             (task,) = await submit(yard, spec())
             await _next(hand.call, "launch")
-            write, full = yard.journal.append_encoded, True
-
-            def append(batch):  # type: ignore[no-untyped-def]
-                if full:
-                    raise StorageFull
-                return write(batch)
-
-            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            journal = full_journal_of(yard)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await until(lambda: yard.loop.full)
             await hand.says(task, prepared=pb.Prepared(port=1))
-            await asyncio.sleep(0.2)
+            await until(lambda: yard.agents.sessions[NodeId("n")].backlog)
             assert yard.agents.sessions[NodeId("n")].received == 0
-            full = False
+            journal.full = False
             await ended(yard, task)
             await until(lambda: yard.agents.sessions[NodeId("n")].received == 1)
 
     run(story)
 
 
-def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def beat_of(yard: Yard, node: NodeId) -> None:
+    """Wait for the next heartbeat of a node."""
+    before = yard.agents.telemetry[node]
+    await until(lambda: yard.agents.telemetry[node] is not before)
+
+
+def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_yard(tmp_path, FullJournal, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
             node = PlayedNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
             tasks = await submit(yard, spec(), spec())
             await until(lambda: all(yard.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
-            write, full = yard.journal.append_encoded, True
-
-            def append(batch):  # type: ignore[no-untyped-def]
-                if full:
-                    raise StorageFull
-                return write(batch)
-
-            monkeypatch.setattr(yard.journal, "append_encoded", append)
+            journal = full_journal_of(yard)
             waiting = asyncio.create_task(submit(yard, spec()))
             await until(lambda: yard.loop.full)
             node.end(AttemptRef(tasks[0], 1))
-            await asyncio.sleep(3.0)
-            full = False
+            for _ in range(4):  # together longer than it takes to be lost, if its heartbeats did not come through
+                await silent_for(yard, 0.8)
+                await beat_of(yard, NodeId("n"))
+            journal.full = False
             await ended(yard, tasks[0])
             await waiting
             assert yard.views.tasks[tasks[1]].status is TaskStatus.RUNNING

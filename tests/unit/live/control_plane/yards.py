@@ -14,6 +14,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import Principal, Role, Via
 from gpuyard.live.control_plane.scheduler import Submission, Yard
 from gpuyard.live.control_plane.stores.archive import Archive
@@ -26,9 +27,11 @@ TOKEN = "let-me-in"
 
 
 @asynccontextmanager
-async def open_yard(folder: Path, **more: Any) -> AsyncIterator[tuple[Yard, str]]:
-    """The yard, and where agents find it."""
-    journal = open_journal(folder / "journal")
+async def open_yard(
+    folder: Path, store: type[SqliteJournal] | None = None, **more: Any
+) -> AsyncIterator[tuple[Yard, str]]:
+    """The yard, and where agents find it. `store`: another kind of journal."""
+    journal = open_journal(folder / "journal") if store is None else store.open(folder / "journal")
     engine, views = recover(journal)
     found(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
@@ -60,6 +63,29 @@ async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.005)
+
+
+async def settled(yard: Yard) -> None:
+    """All that was asked before is decided and durable: what has not happened by now does not happen by itself."""
+    for _ in range(2):
+        await yard.look(lambda _state, now: now)
+
+
+async def silent_for(yard: Yard, seconds: float) -> None:
+    """Let time pass in which no node is heard of, and wait until the scheduler has looked for lost ones twice."""
+    agents = yard.agents
+    for instants in (agents._last_heard, agents._away_until):
+        for node in instants:
+            instants[node] -= seconds
+    agents._patient_until -= seconds
+    await _looked(yard)
+    await _looked(yard)  # by now the loop has been told what was found the first time
+    await settled(yard)
+
+
+async def _looked(yard: Yard) -> None:
+    before = yard.agents._checked_at
+    await until(lambda: yard.agents._checked_at != before)
 
 
 def spec(**more: Any) -> TaskSpec:

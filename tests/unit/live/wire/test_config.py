@@ -157,6 +157,7 @@ def test_an_ipv6_address_in_a_variable_is_not_read_as_yaml() -> None:
     assert load(Settings, None, {"GPUYARD_SERVER__HTTP_ADDRESS": "[::]:8080"}).server.http_address == "[::]:8080"
 
 
+@pytest.mark.slow
 def test_references_that_stand_for_billions_are_not_followed(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]

@@ -21,47 +21,9 @@ from gpuyard.plan.executor.messages import (
     Tick,
     Unload,
 )
-from gpuyard.plan.executor.work import Assignment, Work
+from gpuyard.plan.executor.work import Assignment
 from gpuyard.testing.rehearsal import rehearse
-
-STUBBORN = Rules(steals=False, plans_again=False)
-"""Follows the plan and nothing else."""
-
-
-def work(
-    calls: list[tuple[int, float, list[int]]],
-    gpus: int = 1,
-    width: tuple[int, ...] = (1, 1, 1),
-    earliest: list[float] | None = None,
-    host: list[int] | None = None,
-) -> Work:
-    """Calls as (model, seconds, those it waits for)."""
-    return Work(
-        model=[model for model, _, _ in calls],
-        seconds=[seconds for _, seconds, _ in calls],
-        earliest_s=earliest or [0.0] * len(calls),
-        before=[before for _, _, before in calls],
-        after=[[later for later, (_, _, before) in enumerate(calls) if call in before] for call in range(len(calls))],
-        kind=list(range(len(calls))),
-        width=width,
-        load_s=[10.0] * len(width),
-        unload_s=[1.0] * len(width),
-        memory_gb=[1.0] * len(width),
-        gpu_memory_gb=[1.0] * gpus,
-        speed=[1.0] * gpus,
-        host=host or [0] * gpus,
-    )
-
-
-def plan(*places: tuple[int, int], every_s: float = 100.0) -> Assignment:
-    """Calls and their first GPU, in the order in which they are to begin."""
-    count = len(places)
-    starts = [every_s * turn for turn in range(count)]
-    return Assignment([c for c, _ in places], [g for _, g in places], starts, [s + every_s for s in starts])
-
-
-def starts(executor: Executor) -> dict[int, float]:
-    return {run.call: run.start_s for run in executor.runs}
+from tests.unit.plan.executor.small_work import FOLLOWS_ONLY, plan, starts, work
 
 
 def only(commands: list[Command], kind: type) -> list[Command]:
@@ -69,7 +31,7 @@ def only(commands: list[Command], kind: type) -> list[Command]:
 
 
 def test_a_gpu_loads_calls_and_switches_in_the_order_of_the_plan() -> None:
-    executor = Executor(work([(0, 5, []), (1, 7, []), (1, 2, [])]), plan((0, 0), (2, 0), (1, 0)), STUBBORN)
+    executor = Executor(work([(0, 5, []), (1, 7, []), (1, 2, [])]), plan((0, 0), (2, 0), (1, 0)), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 5 + 1 + 10 + 2 + 7
     assert starts(executor) == {0: 10, 2: 26, 1: 28}
     assert executor.tally.switches == 1
@@ -77,24 +39,24 @@ def test_a_gpu_loads_calls_and_switches_in_the_order_of_the_plan() -> None:
 
 
 def test_the_next_model_is_loaded_while_its_call_still_waits() -> None:
-    executor = Executor(work([(0, 50, []), (1, 4, [0])], gpus=2), plan((0, 0), (1, 1)), STUBBORN)
+    executor = Executor(work([(0, 50, []), (1, 4, [0])], gpus=2), plan((0, 0), (1, 1)), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 50 + 4
 
 
 def test_a_group_begins_together_and_its_gpus_free_their_memory_before() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 5, []), (2, 3, [])]
-    executor = Executor(work(calls, gpus=2, width=(1, 1, 2)), plan((0, 1), (1, 0)), STUBBORN)
+    executor = Executor(work(calls, gpus=2, width=(1, 1, 2)), plan((0, 1), (1, 0)), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 5 + 1 + 10 + 3
 
 
 def test_a_request_that_comes_later_begins_when_it_has_come() -> None:
-    executor = Executor(work([(0, 5, [])], earliest=[60.0]), plan((0, 0)), STUBBORN)
+    executor = Executor(work([(0, 5, [])], earliest=[60.0]), plan((0, 0)), FOLLOWS_ONLY)
     assert rehearse(executor) == 65
 
 
 def test_a_call_of_the_same_model_fills_the_time_until_the_first_one_can_begin() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 100, []), (1, 5, [0]), (1, 20, [])]
-    executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 1), (2, 1)), STUBBORN)
+    executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 1), (2, 1)), FOLLOWS_ONLY)
     assert rehearse(executor) == 115
     assert starts(executor)[2] == 10
 

@@ -87,6 +87,7 @@ def test_with_many_residents_exact_gives_a_valid_plan_and_proves_nothing() -> No
     assert plan.proven_s == 0.0
 
 
+@pytest.mark.slow
 def test_the_same_rounds_give_the_same_plan() -> None:
     asked = drawn("agentic", 12, 3, seed=5)
     plans = [exact(asked, Budget(rounds=10)) for _ in range(2)]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CALLER = """
 from gpuyard.plan.planner.compiled.jit import compiled
 from callee import two
@@ -30,6 +32,7 @@ def said_in(folder: Path) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_a_function_is_compiled_anew_when_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
     (tmp_path / "caller.py").write_text(CALLER)
     for number in (2, 33):

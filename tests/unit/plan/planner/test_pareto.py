@@ -94,6 +94,7 @@ def test_the_same_seed_and_rounds_give_the_same_front() -> None:
     assert fronts[0] != fronts[2]
 
 
+@pytest.mark.slow
 def test_breeding_finds_plans_that_nobody_began_with() -> None:
     asked = drawn("switch_heavy", 80, 4, seed=9)
     little, more = (pareto_front(asked, Budget(rounds=rounds)) for rounds in (1, 40))
@@ -130,6 +131,7 @@ def test_a_front_is_written_with_its_weights_and_drawn_with_the_choice() -> None
     assert [axes.get_ylabel() for axes in drawing.axes] == ["GPUs: busiest - idlest (%)", "switches", "energy (kWh)"]
 
 
+@pytest.mark.slow
 def test_what_is_too_large_to_be_bred_is_refused_in_a_sentence() -> None:
     with pytest.raises(WrongInput, match="pareto plans at most 100,000 calls"):
         pareto(drawn("chain", MOST_CALLS["pareto"] + 1, 8), FEW)

@@ -12,6 +12,7 @@ from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, Budget, stra
 from tests.unit.plan.planner.small import drawn, instance, plan, problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_strategy_keeps_the_rules_where_gpus_hold_several_models(name: str, family: str) -> None:

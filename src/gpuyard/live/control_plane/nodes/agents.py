@@ -56,6 +56,7 @@ from gpuyard.live.wire.rpc import (
 )
 
 CHECK_SECONDS = 1.0
+"""How often the scheduler looks for nodes that were not heard of for too long."""
 HEARTBEAT_SECONDS = 5.0
 BEATS_TO_MISS = 3
 """So many heartbeats fit into the time after which a node is lost, whatever that is set to."""
@@ -105,6 +106,7 @@ class Agents:
         run_as: Callable[[TenantId, str], str] = lambda _tenant, _user: "",
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         offline_after_seconds: float = 15.0,
+        check_seconds: float = CHECK_SECONDS,
         yard_key: bytes = b"",
         take_over: bool = False,
         draw_origin: Callable[[], int],
@@ -122,6 +124,7 @@ class Agents:
         self._run_as = run_as
         self._heartbeat_seconds = min(heartbeat_seconds, offline_after_seconds / BEATS_TO_MISS)
         self._offline_after_seconds = offline_after_seconds
+        self._check_seconds = check_seconds
         self._yard_key = yard_key
         self._take_over = take_over
         self._draw_origin = draw_origin
@@ -356,7 +359,7 @@ class Agents:
 
     def _standing_still(self) -> float:
         """How long this process has stood still, if it goes on only now: whoever is quicker then was not less silent."""
-        late = _now() - self._checked_at - CHECK_SECONDS
+        late = _now() - self._checked_at - self._check_seconds
         return late if late > STALLED_SECONDS else 0.0
 
     async def _check_epoch(self, request: pb.Registration, context: Any) -> None:
@@ -690,15 +693,15 @@ class Agents:
         for node in self._views.nodes:
             self._last_heard.setdefault(node, before + longer)
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.sleep(self._check_seconds)
             now = self._checked_at = _now()
             self._refused.look(now)
-            stood_still = now - before - CHECK_SECONDS
+            stood_still = now - before - self._check_seconds
             before = now
             if stood_still > STALLED_SECONDS:
                 log.warning("stood_still", seconds=round(stood_still, 1))
             if self._loop.full:
-                stood_still += CHECK_SECONDS  # nobody can join or report meanwhile, so nobody is silent
+                stood_still += self._check_seconds  # nobody can join or report meanwhile, so nobody is silent
             if stood_still > STALLED_SECONDS or self._loop.full:
                 for node in self._last_heard:
                     self._last_heard[node] += stood_still

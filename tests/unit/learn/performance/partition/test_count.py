@@ -120,6 +120,7 @@ def flops(made: Counts, kind: str = "matmul") -> list[float]:
     return [sum(work for known, _, work, _ in unit.operations if known == kind) for unit in made.units]
 
 
+@pytest.mark.slow
 def test_arithmetic_of_both_ways_parameters_and_what_crosses_a_cut_are_counted(count: Count) -> None:
     made = count("Chain", "10x8")
     assert [unit.block for unit in made.units] == ["first", "middle.0", "middle.1", "Chain", "last"]
@@ -191,6 +192,7 @@ def test_a_model_that_does_nothing_is_refused(count: Count) -> None:
         count("Idle", "2x9", training=False)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_counts_and_may_print(models: Path) -> None:
     made = counted(models, "models:Chain", ["10x8"], training=True, python=sys.executable, limit_seconds=120)
     assert (made.name, made.batch) == ("Chain", 10)
@@ -198,6 +200,7 @@ def test_a_process_of_its_own_counts_and_may_print(models: Path) -> None:
     assert each == 2 * 16 * (2 * 8 + 3 * 16 + 3 * 4)
 
 
+@pytest.mark.slow
 def test_a_model_that_takes_too_long_or_dies_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "slow.py"
     path.write_text("import os\nif os.environ.get('DIE'): os._exit(3)\nimport time\ntime.sleep(60)\n")
