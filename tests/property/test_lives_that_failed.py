@@ -15,12 +15,18 @@ ONCE_FAILED = {
     3036: "a task waited behind one that its class may never have, because both were at their tenant's limit",
     3097: "a promise was given up in the middle of a pass, and who had waited behind it was not asked again",
     5873: "a task waited behind one that no open node could hold any more, because both were at their class's limit",
+    103606: "a task that a guarantee puts before a reservation joined a blocked line and was not tried",
+    103751: "a reserved start was moved to a later instant, and a task short enough to fit before it was not tried",
+    303947: "the same, where nobody knew the new start",
     8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
 }
 
 
 ROUGH_ONES = {
     406: "a share that its tenant's limit on a model allows on large cards only was parked as if it were allowed on none",
+    200046: "a task on reserved nodes was being stopped, and one that would fit beside the reservation was not tried",
+    202642: "the same, for a group that its tenant's limit on a GPU model kept to these nodes",
+    203894: "a preemptible task began to run where a task with a guarantee lacked CPUs, and that one was not tried",
     1208: "nobody could borrow any more, and those behind promises that had been made on borrowed GPUs were not asked",
 }
 

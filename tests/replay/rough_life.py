@@ -175,7 +175,7 @@ class RoughLife:
         """A node says something, rightly, too soon, or once more."""
         if (one := self._somebody(ACTIVE)) is None:
             return
-        nodes = one.phase.placement.nodes  # type: ignore[attr-defined]
+        nodes = one.active.placement.nodes
         if any(self.story.state.index.hosts[name].lost for name in nodes):
             return  # nobody hears it
         where = self.draw.choice((None, *nodes))
@@ -198,8 +198,8 @@ class RoughLife:
                 command.ReportNotSuspended(one.id, one.attempts, one.round, "It can not be moved.", None, one.origin)
             )
         if one := self._somebody((Resuming,)):
-            where = self.draw.choice((None, *one.phase.placement.nodes))  # type: ignore[attr-defined]
-            if not any(self.story.state.index.hosts[name].lost for name in one.phase.placement.nodes):  # type: ignore[attr-defined]
+            where = self.draw.choice((None, *one.active.placement.nodes))
+            if not any(self.story.state.index.hosts[name].lost for name in one.active.placement.nodes):
                 self._tells(command.ReportNotResumed(one.id, one.attempts, one.round, "It is gone.", where, one.origin))
 
     def repeats(self) -> None:

@@ -121,8 +121,8 @@ def test_twenty_thousand_tasks_leave_a_bounded_yard_and_journal(mode: QuotaMode,
     assert len(queue.lines) <= 300
     assert len(queue.by_number) == sum(map(len, queue.by_gpus.values())) == len(queue.lines)
     assert _in_heaps(state) <= 300
-    assert sum(map(len, queue.with_class)) <= 300
-    assert not queue.with_tenant
+    assert sum(map(len, queue.for_class)) <= 300
+    assert not queue.for_tenant
     assert len(state.timers) <= 300
     assert len(document(state)) < 20_000
 

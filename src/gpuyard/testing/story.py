@@ -275,6 +275,7 @@ class ClusterStory:
     def _check(self) -> None:
         invariants.check(self.state)
         invariants.check_nothing_stranded(self.state)
+        invariants.check_no_wakeup_missed(self.state)
         self._check_quotas()
         self._twin.now = self.state.now
         told, folded = snapshot.dump(self.state), snapshot.dump(self._twin)

@@ -32,6 +32,15 @@ class Why(StrEnum):
     AT_LIMIT = "at_limit"
     ROOM_LOST = "room_lost"
     NOT_SUSPENDED = "not_suspended"
+    QUEUED = "queued"
+    GPUS_FREED = "gpus_freed"
+    VICTIMS_GONE = "victims_gone"
+    PREEMPTIBLE_STARTED = "preemptible_started"
+    RESERVATION_ENDED = "reservation_ended"
+    RESERVATION_MOVED = "reservation_moved"
+    QUEUE_CHANGED = "queue_changed"
+    LIMITS_CHANGED = "limits_changed"
+    TIME_CAME = "time_came"
 
 
 _SENTENCES = {
@@ -59,6 +68,15 @@ _SENTENCES = {
     Why.ROOM_LOST: "The room that was made for it is gone again.",
     Why.NOT_SUSPENDED: "Task {task} could not be suspended for it.",
     Why.AT_LIMIT: "Its tenant or class is at a limit now.",
+    Why.QUEUED: "It joined the queue.",
+    Why.GPUS_FREED: "Task {task} released GPUs.",
+    Why.VICTIMS_GONE: "The tasks that were stopped for it have released their GPUs.",
+    Why.PREEMPTIBLE_STARTED: "Task {task}, which may be stopped for it, began to run.",
+    Why.RESERVATION_ENDED: "The reservation of task {task} ended.",
+    Why.RESERVATION_MOVED: "The reservation of task {task} was made again, with another start.",
+    Why.QUEUE_CHANGED: "Task {task} left the queue or moved in it.",
+    Why.LIMITS_CHANGED: "A limit of a tenant or class changed.",
+    Why.TIME_CAME: "The instant that it waited for was reached.",
 }
 
 

@@ -96,6 +96,8 @@ class TaskPlaced(Event, frozen=True):
     task: TaskId
     attempt: int
     placement: Placement
+    because: Cause | None = None
+    """What made the scheduler try the task just then."""
 
 
 class AttemptStarted(Event, frozen=True):
@@ -149,6 +151,8 @@ class AttemptResuming(Event, frozen=True):
     placement: Placement
     round: int
     """Of the suspension it comes back from."""
+    because: Cause | None = None
+    """What made the scheduler try the task just then."""
 
 
 class AttemptResumed(Event, frozen=True):
@@ -222,6 +226,8 @@ class ReservationMade(Event, frozen=True):
     """It was made while the task's class used more than its part: the other class need not respect it."""
     tenant_key: float = 0.0
     """The tenant's place in the order when it was made. A promise does not grow weaker because others used the yard since."""
+    because: Cause | None = None
+    """What made the scheduler try the task just then."""
 
 
 class ReservationDropped(Event, frozen=True):

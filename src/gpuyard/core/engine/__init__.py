@@ -4,7 +4,8 @@
     now     ──► Engine.decide ──► facts                 ─┴─► folds ──► the same State that a replay makes
 
 Read `phases` (the life of a task as a table), then `state` (the books) and `folds` (what each fact changes in them),
-then `engine` and `handlers` (what becomes of a command; `attempts` and `endings` are how things end), then `queue` and
-`schedule` (the pass that places what waits; `deeds` is what it can do, `short_ways` how it saves time). `backfill`,
-`preemption` and `quota` are the ideas it stands on; `explain` and `invariants` look at the result.
+then `engine` and `handlers` (what becomes of a command; `attempts` and `endings` are how things end). What waits: `wakeups`
+(what a blocked task waits for), `queue` (lines of waiting tasks, and the index of wake-ups), `attempt` (may this task start,
+and if not, why), `actions` (what is done for a task) and `schedule` (the pass that places what waits). `quota` (who may use
+how much), `backfill` (reservations) and `preemption` are the rules; `explain` and `invariants` look at the result.
 """

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.queue import Group, Line
+from gpuyard.core.engine.quota import verdict
 from gpuyard.core.engine.state import State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose
@@ -104,7 +105,7 @@ def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: B
     bays = state.index.bays_of(first.placement.nodes)
     for _, number, line, group in _next_in_line(ready, TASKS - 1):
         task = state.tasks.get(number)
-        if task is None or task.group is not group or not line.awake or line is first.line:
+        if task is None or task.group is not group or line.blocked is not None or line is first.line:
             continue
         if (other := _instead(state, task, line, group, bays)) is not None:
             found.append(other)
@@ -156,14 +157,13 @@ def _elsewhere(state: State, first: Candidate, closed: BaySet) -> Iterator[Candi
 
 def _instead(state: State, task: Task, line: Line, group: Group, bays: BaySet) -> Candidate | None:
     """Another task in the place of the first, if it would go there and nothing but its turn is missing."""
-    shape, tenant, need = line.shape, group.tenant, line.shape.need_milli
+    shape, tenant = line.shape, group.tenant
     if not is_advised(state, task):
         return None
     shape.refresh(state.index)
-    book = state.classes[group.class_index]
-    if tenant.model_limits or tenant.tenant.budget is not None or shape.needs is not None:
+    if tenant.model_limits or tenant.tenant.budget is not None or shape.needs is not None or task.avoid is not None:
         return None
-    if book.used + need > book.limit or tenant.used + need > tenant.limit or task.avoid is not None:
+    if verdict(task, shape.need_milli, state.classes, state.now) is not None:
         return None
     placement = choose(shape, state.index, state.order_for(shape.gpus), model=task.model)
     if placement is None or not state.index.bays_of(placement.nodes) & bays:

@@ -19,7 +19,7 @@ from gpuyard.core.engine.task import Task
 def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float | None = None) -> None:
     """An attempt, or its part on one node, has done what it was to do; a gang has when its last part has."""
     phase = task.phase
-    nodes = phase.placement.nodes  # type: ignore[attr-defined]
+    nodes = task.active.placement.nodes
     if node is not None:
         there = {node, *(task.ready or ()), *(task.members or ())}
         if not there.issuperset(nodes):
@@ -54,7 +54,7 @@ def end_or_stop(ledger: Ledger, task: Task, cause: Cause, status: TaskStatus) ->
 
 def part_ended(ledger: Ledger, task: Task, asked: command.ReportEnded) -> None:
     """An attempt, or its part on one node, is over."""
-    nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+    nodes = task.active.placement.nodes
     if asked.node is not None and len(nodes) > 1:
         _member_ended(ledger, task, nodes, asked)
     else:
@@ -101,7 +101,7 @@ def finish_lost(ledger: Ledger, task: Task, gone: NodeId | None = None) -> None:
 
     The rest of a gang is stopped first; its parts on lost nodes count as over.
     """
-    hosts, nodes = ledger.state.index.hosts, task.phase.placement.nodes  # type: ignore[attr-defined]
+    hosts, nodes = ledger.state.index.hosts, task.active.placement.nodes
     missing = [node for node in nodes if hosts[node].lost and node not in (task.members or {})]
     if len(nodes) > 1 and len(missing) + len(task.members or {}) < len(nodes):
         for node in missing:

@@ -18,7 +18,7 @@ ENDING = (Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE)
 
 def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tuple[NodeId, ...]) -> None:
     """An attempt is over: decide in the same step whether the task is. Lost nodes may have something of it still."""
-    phase, outcome = task.phase, ended.outcome
+    placement, outcome = task.active.placement, ended.outcome
     ended_at = ended.ended_at
     if ended_at is not None:
         ended_at = min(max(ended_at, task.placed_at), ledger.state.now)
@@ -47,7 +47,7 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tupl
     elif outcome is Outcome.TIMED_OUT:
         end(ledger, task, TaskStatus.TIMEOUT, Cause(Why.TIMEOUT))
     elif outcome is Outcome.LOST:
-        nodes = phase.placement.nodes  # type: ignore[attr-defined]
+        nodes = placement.nodes
         hosts = ledger.state.index.hosts
         missing = (node for node in nodes if hosts[node].lost or node in remains)
         node = ended.node or next(missing, nodes[0])
@@ -55,8 +55,8 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tupl
         _requeue(ledger, task, Cause(why, node=node), _back_off(ledger.state.settings, task.losses - 1))
     elif cause is not None and why is not Why.MEMBER_FAILED:
         _requeue(ledger, task, cause, delay=0.0)
-    elif outcome is Outcome.OUT_OF_MEMORY and phase.placement.charge_milli:  # type: ignore[attr-defined]
-        _retry_with_more_memory(ledger, task, phase.placement)  # type: ignore[attr-defined]
+    elif outcome is Outcome.OUT_OF_MEMORY and placement.charge_milli:
+        _retry_with_more_memory(ledger, task, placement)
     else:
         _retry(ledger, task, cause or _failure(task, outcome))
 

@@ -6,7 +6,6 @@ anyone outside learns of them. Time is monotone: an instant earlier than the las
 """
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact
@@ -20,14 +19,16 @@ from gpuyard.core.engine.handlers import HANDLERS
 from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.moves import Mover
 from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
-from gpuyard.core.engine.short_ways import Scheduler
+from gpuyard.core.engine.schedule import Pass
 from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.timers import About, Timer
 
 Facts = list[fact.Event]
 
 ROUNDING = 1e-6
 """Seconds: a task looked at in the very instant of its timeout has reached it, whatever the last bit says."""
+TIME_CAME = Cause(Why.TIME_CAME)
 LOOK_AGAIN_SECONDS = 60.0
 """After so long a reservation that should have begun is looked at again."""
 
@@ -38,7 +39,7 @@ class Engine:
     def __init__(self, state: State | None = None, advisor: Advisor | None = None) -> None:
         self.state = state or State()
         self._ledger = Ledger(self.state)
-        self._scheduler = Scheduler(self.state, self._ledger.emit, advisor)
+        self._scheduler = Pass(self.state, self._ledger.emit, advisor)
         self._mover = Mover(self.state, self._ledger.emit)
 
     def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
@@ -53,10 +54,9 @@ class Engine:
         """Let time pass up to now and place what can be placed."""
         state = self.state
         self._ledger.begin(now)
-        timers = state.timers
-        while timers and timers[0][0] <= state.now:
-            self._look(heappop(timers)[1])
-        if state.movable and (state.restless or state.freed):
+        for timer in state.timers.due(state.now):
+            self._look(timer)
+        if state.movable and (state.restless or state.queue.published.room):
             self._scheduler.decide(state.now)
             self._mover.run(state.now)
         else:
@@ -70,25 +70,26 @@ class Engine:
 
     def next_wakeup(self) -> float | None:
         """The next instant at which `decide` has something to do although nothing happened."""
-        return self.state.timers[0][0] if self.state.timers else None
+        return self.state.timers.next()
 
     # --- time passes ---------------------------------------------------------------------------------------------
 
-    def _look(self, number: TaskId) -> None:
-        """Something about a task (or a line, or the yard) was due now; see what it is."""
-        state, at = self.state, self.state.now
-        if number == 0:
+    def _look(self, timer: Timer) -> None:
+        """Do what was due now."""
+        state = self.state
+        if timer.about is About.BUDGETS:
             for book in state.tenants.values():
                 if book.tenant.budget is not None:
-                    state.queue.loosened[book.id] = book
-            return
-        if number < 0:
-            if line := state.queue.by_number.get(-number):
-                state.queue.retry(line)
-            return
-        task = state.tasks.get(number)
-        if task is None:
-            return
+                    state.queue.tenant_quota_freed(book.id, TIME_CAME)
+        elif timer.about is About.LINE:
+            if line := state.queue.by_number.get(timer.number):
+                state.queue.retry((line,), TIME_CAME)
+        elif task := state.tasks.get(TaskId(timer.number)):
+            self._look_at(task)
+
+    def _look_at(self, task: Task) -> None:
+        """Something about a task was due now; see what it is."""
+        state, at = self.state, self.state.now
         phase, spec = task.phase, task.spec
         if spec.deadline is not None and spec.deadline <= at and not isinstance(phase, Stopping):
             end_or_stop(self._ledger, task, Cause(Why.DEADLINE), TaskStatus.TIMEOUT)
@@ -103,9 +104,9 @@ class Engine:
                 return
             if state.policy.changes_at is not None:
                 self._weaken(task, at)
-            if number in state.movable and task.speed < 1.0:
+            if task.id in state.movable and task.speed < 1.0:
                 state.restless = True
-                heappush(state.timers, (at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), number))
+                state.timers.add_task(at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), task.id)
 
     def _weaken(self, task: Task, at: float) -> None:
         """A running task may be weaker than it was: those who could use its nodes are asked again."""
@@ -121,8 +122,8 @@ class Engine:
             if shape.version != version:
                 shape.refresh(state.index)
             if shape.eligible & bays:
-                state.queue.wake(line)
-        state.queue.loosen_all()
+                state.queue.wake(line, TIME_CAME)
+        state.queue.quotas_changed(TIME_CAME)
 
     def _promise_again(self, task: Task) -> None:
         """The promised instant has passed and the nodes are not free: say anew when they will be.
@@ -134,6 +135,6 @@ class Engine:
         hold = state.holds[task.id]
         starts_at = promised_start(state, hold, state.now)
         if starts_at is not None and starts_at <= state.now:
-            heappush(state.timers, (state.now + LOOK_AGAIN_SECONDS, task.id))  # it may start in the pass that follows
+            state.timers.add_task(state.now + LOOK_AGAIN_SECONDS, task.id)  # it may start in the pass that follows
             return
         self._ledger.emit(fact.ReservationMade(task.id, hold.nodes, starts_at, False, hold.borrowed, hold.tenant_key))

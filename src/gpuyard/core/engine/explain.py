@@ -1,6 +1,7 @@
-"""Why does it wait, what is ahead of it, and when will it start: asked by a person, answered from what the engine uses.
+"""Why does a task wait, what is ahead of it, and when will it start?
 
-The reason is a refusal, typed and in words. The expected start comes from the same reservations the scheduler makes:
+The reason is the refusal that stopped the last attempt to place the task, as the queue has stored it, with figures of
+now. The expected start comes from the same reservations the scheduler makes:
 tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
 side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
 no honest answer, and none is given; where somebody has outrun one, or the band is wide, the answer is called a guess.
@@ -18,21 +19,22 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.events import ReservationMade
+from gpuyard.core.domain.events import Event, ReservationMade
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate
-from gpuyard.core.domain.values import MILLI, NodeId, TaskId, TaskStatus, Value
+from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
+from gpuyard.core.engine.actions import Context
 from gpuyard.core.engine.advice import PATIENCE
+from gpuyard.core.engine.attempt import attempt
 from gpuyard.core.engine.backfill import expected_end, holds_before, promise
-from gpuyard.core.engine.deeds import closed_models
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.queue import Group
-from gpuyard.core.engine.quota import UNLIMITED
+from gpuyard.core.engine.quota import UNLIMITED, closed_by_model, left_for, refusal
 from gpuyard.core.engine.standing import standing
 from gpuyard.core.engine.state import Hold, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
+from gpuyard.core.engine.wakeups import Blocked
 from gpuyard.core.placement.choose import choose, why_not
-from gpuyard.core.placement.device_group_mask import BaySet
 from gpuyard.core.placement.shape import Shape
 
 AHEAD = 200
@@ -89,7 +91,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
         return Explanation(task_id, task.status, None)
     shape = task.group.line.shape if task.group else Shape(task.spec.resources)
     shape.refresh(state.index)
-    reason = _reason(state, task, shape, at)
+    reason = why_waits(state, task_id, at)
     count = _count_ahead(state, task, shape, at) if task.group else 0
     ahead = _ahead(state, task, shape, at) if 0 < count <= AHEAD else []
     hold = state.holds.get(task_id)
@@ -115,31 +117,20 @@ def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
 
 
 def why_all_wait(state: State, tasks: Iterable[TaskId], now: float) -> dict[TaskId, Refusal]:
-    """The reasons of many tasks. Tasks of one line, tenant and class have most of it in common, which is found out once."""
+    """The reasons of many tasks. Tasks of one line, tenant and class are blocked together, which is looked up once."""
     at = max(state.now, now)
-    found, common, first = dict[TaskId, Refusal](), dict[Group, Refusal | None](), dict[Group, Task | None]()
+    found, by_group = dict[TaskId, Refusal](), dict[Group, Refusal | None]()
     for task_id in tasks:
         task = state.tasks.get(task_id)
         if task is None or not isinstance(task.phase, Waiting | Suspended):
             continue
-        group = task.group
-        if reason := _own_reason(state, task, at):
-            found[task_id] = reason
-            continue
-        shape = group.line.shape if group else Shape(task.spec.resources)
-        shape.refresh(state.index)
-        if group is None:
-            reason = _common_reason(state, task, shape, at) or _turn_reason(state, task, shape, at)
-        else:
-            if group not in common:
-                common[group] = _common_reason(state, task, shape, at)
-            reason = common[group]
-            if reason is None and (reason := _promised_reason(state, task, at)) is None:
-                if group not in first:
-                    first[group] = _first_of_all(state, task, shape, at)
-                before = first[group]
-                if before is not None and standing(state, before, at) < standing(state, task, at):
-                    reason = no.ReservedFor(before.id)
+        reason = _own_reason(state, task, at)
+        if reason is None and task.group is not None:
+            if task.group not in by_group:
+                by_group[task.group] = _blocked_reason(state, task, task.group, at)
+            reason = by_group[task.group]
+            if _names(reason, task):
+                reason = _turn_reason(state, task, task.group, at)
         if reason is not None:
             found[task_id] = reason
     return found
@@ -152,11 +143,6 @@ def _band(starts: list[float | None]) -> list[float | None]:
 
 
 # --- why ----------------------------------------------------------------------------------------------------------
-
-
-def _reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
-    own = _own_reason(state, task, at)
-    return own or _common_reason(state, task, shape, at) or _turn_reason(state, task, shape, at)
 
 
 def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
@@ -186,66 +172,84 @@ def _stray_reason(state: State, task: Task) -> Refusal:
     return next(where)
 
 
-def _common_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
-    """What is so for all tasks of its shape, tenant and class: there is no such node, no quota, no room."""
-    if reason := shape.never(state.index) or _quota_reason(state, task, shape, at):
-        return reason
-    if choose(shape, state.index, state.order_for(shape.gpus)) is None:
-        return why_not(shape, state.index)
-    if task.group is not None and task.group.line.advised and not task.group.line.awake:
+def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+    """The refusal that is stored for a queued task, with figures of now; of one that was not tried yet, what it would get."""
+    line = group.line
+    line.shape.refresh(state.index)
+    blocked = line.class_blocked[group.class_index] or group.blocked or line.blocked
+    if blocked is None:
+        tried = attempt(Context(state, _emit_nothing), task, line, group)
+        if not isinstance(tried, Blocked):
+            return _turn_reason(state, task, group, at)
+        blocked = tried
+    return _in_words(state, task, group, blocked, at)
+
+
+def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:
+    """A stored refusal with the figures of now."""
+    kind, shape = blocked.refusal, group.line.shape
+    if kind is no.ReservedFor:
+        return no.ReservedFor(blocked.ahead) if blocked.ahead is not None else None
+    if kind is no.HeldBack:
         return no.HeldBack(PATIENCE / 60.0)
-    return None
+    if kind is no.TenantModelQuotaFull:
+        return _model_reason(state, task, group, at)
+    if kind in {no.NoRoom, no.NodesClosed}:
+        return _room_reason(state, task, group, at)
+    if kind is no.TenantQuotaFull and blocked.reservation_helps:
+        return _too_dear_reason(state, task, group, at)
+    return refusal(kind, task, shape.need_milli, state.classes, at)
 
 
-def _turn_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
+def _model_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+    """The GPU models of which the tenant uses all it may, if there would be room on them."""
+    shape, tenant, index = group.line.shape, group.tenant, state.index
+    closed = closed_by_model(tenant, shape, index)
+    if choose(shape, index, state.order_for(shape.gpus)) is None:
+        return _room_reason(state, task, group, at)
+    models = tuple(sorted(model for model in tenant.model_limits if index.by_model.get(model, 0) & closed))
+    return no.TenantModelQuotaFull(tenant.id, models)
+
+
+def _too_dear_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+    """It finds room only where it counts for more than a quota has left, if anywhere."""
+    shape = group.line.shape
+    closed = closed_by_model(task.book, shape, state.index)
+    found = choose(shape, state.index, state.order_for(shape.gpus), closed)
+    if found is None:
+        return _room_reason(state, task, group, at)
+    left, needed = left_for(task, state.classes), found.charge_milli
+    if needed > left.in_class:
+        return refusal(no.ClassQuotaFull, task, needed, state.classes, at)
+    if needed > left.in_tenant:
+        return refusal(no.TenantQuotaFull, task, needed, state.classes, at)
+    return _turn_reason(state, task, group, at)
+
+
+def _emit_nothing(_: Event) -> None:
+    raise AssertionError("an attempt to place a task makes no event")
+
+
+def _room_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+    """Which nodes are closed, missing or too full."""
+    shape = group.line.shape
+    if shape.can_start(state.index) and choose(shape, state.index, state.order_for(shape.gpus)) is not None:
+        return _turn_reason(state, task, group, at)
+    return why_not(shape, state.index)
+
+
+def _names(reason: Refusal | None, task: Task) -> bool:
+    """Whether a refusal says that a task waits for itself: it was stored when another task was first in its group."""
+    return isinstance(reason, no.ReservedFor) and reason.task == task.id
+
+
+def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
     """It would find room, and others go before it."""
-    if promised := _promised_reason(state, task, at):
-        return promised
-    first = _first_of_all(state, task, shape, at)
-    return no.ReservedFor(first.id) if first and standing(state, first, at) < standing(state, task, at) else None
-
-
-def _promised_reason(state: State, task: Task, at: float) -> Refusal | None:
     before = holds_before(state, task, at) if state.holds else ()
-    return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id) if before else None
-
-
-def _quota_reason(state: State, task: Task, shape: Shape, at: float) -> Refusal | None:
-    needed = shape.need_milli / MILLI
-    if not needed:
-        return None
-    book, tenant = state.classes[task.class_index], task.book
-    if shape.need_milli > book.limit:
-        return no.ClassQuotaTooSmall(book.task_class, book.limit // MILLI, needed)
-    if shape.need_milli > tenant.limit:
-        return no.TenantQuotaTooSmall(tenant.id, tenant.limit // MILLI, needed, -(-shape.need_milli // MILLI))
-    if book.used + shape.need_milli > book.limit:
-        return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed)
-    if tenant.used + shape.need_milli > tenant.limit:
-        return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
-    if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
-        return no.BudgetSpent(tenant.id, tenant.tenant.budget.gpu_hours, tenant.renews_at(at))
-    closed = closed_models(state, tenant, shape)
-    spent = sorted(model for model in tenant.model_limits if state.index.by_model.get(model, 0) & closed)
-    order = state.order_for(shape.gpus)
-    if closed and not choose(shape, state.index, order, closed) and choose(shape, state.index, order):
-        return no.TenantModelQuotaFull(tenant.id, tuple(spent))
-    return _too_dear_reason(state, task, shape, closed)
-
-
-def _too_dear_reason(state: State, task: Task, shape: Shape, closed: BaySet) -> Refusal | None:
-    """Whether it would find room, but only where it counts for more than a quota has left."""
-    if shape.needs is None:
-        return None
-    book, tenant, order = state.classes[task.class_index], task.book, state.order_for(shape.gpus)
-    in_class, in_tenant = book.limit - book.used, tenant.limit - tenant.used
-    affordable = closed | shape.too_dear(min(in_class, in_tenant))
-    if choose(shape, state.index, order, affordable) or not (found := choose(shape, state.index, order, closed)):
-        return None
-    needed = found.charge_milli
-    if needed > in_class:
-        return no.ClassQuotaFull(book.task_class, book.limit // MILLI, book.used / MILLI, needed / MILLI)
-    return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed / MILLI)
+    if before:
+        return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id)
+    first = _first_of_all(state, task, group.line.shape, at)
+    return no.ReservedFor(first.id) if first and standing(state, first, at) < standing(state, task, at) else None
 
 
 # --- what is ahead ------------------------------------------------------------------------------------------------
@@ -382,7 +386,7 @@ def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side
     """When class and tenant have room for it, after those ahead of it there."""
     when = at
     book, tenant = state.classes[task.class_index], task.book
-    if tenant.tenant.budget is not None and tenant.budget_left(at) <= 0:
+    if not tenant.can_pay(at):
         when = tenant.renews_at(at)
     if min(book.limit, tenant.limit) >= UNLIMITED:
         return when
@@ -403,7 +407,7 @@ def _turn_at(counted: list[Task], queued: list[Task], used: int, limit: int, at:
     ends = []
     for other in counted:
         if holds_gpus(other.phase):
-            charge = other.phase.placement.charge_milli  # type: ignore[attr-defined]
+            charge = other.active.placement.charge_milli
             ends.append((expected_end(other, at, side), charge))
     heapify(ends)
     now = at

@@ -255,7 +255,7 @@ def _wider(state: State, first: Candidate, bays: BaySet) -> Task | None:
     gpus = first.line.shape.need_milli
     best: tuple[float, TaskId] | None = None
     for line in islice(state.queue.lines.values(), LOOK):
-        if line.awake or line.shape.need_milli <= gpus or not line.shape.eligible & bays:
+        if line.blocked is None or line.shape.need_milli <= gpus or not line.shape.eligible & bays:
             continue
         for heads in line.heads:
             if heads and (best is None or heads[0][:2] < best) and heads[0][1] in state.tasks:

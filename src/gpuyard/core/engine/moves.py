@@ -28,9 +28,9 @@ from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.settings import Moves
 from gpuyard.core.domain.values import NodeId, Preemption
 from gpuyard.core.engine.backfill import Amount, held_on, in_the_way, need_of
-from gpuyard.core.engine.deeds import closed_models
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.preemption import STOP_COSTS_SECONDS
+from gpuyard.core.engine.quota import closed_by_model
 from gpuyard.core.engine.standing import standing
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
@@ -173,7 +173,7 @@ class _Slow:
         return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
 
     def _closed(self) -> BaySet:
-        return closed_models(self._state, self._task.book, self._shape)
+        return closed_by_model(self._task.book, self._shape, self._state.index)
 
     def _who_makes_room(self, bay: Bay, home: Bay, gain: float) -> tuple[list[Task], float] | None:
         """Who would make room in a bay and finds room in the place of our task, losing least; and how much that is."""
@@ -208,7 +208,7 @@ class _Slow:
             if rank and rank(other, at, state.settings) < rank(self._task, at, state.settings):
                 continue
             shape.refresh(state.index)
-            if home.bit & without(shape.eligible, closed_models(state, other.book, shape)):
+            if home.bit & without(shape.eligible, closed_by_model(other.book, shape, state.index)):
                 yield loss, other
 
 

@@ -1,8 +1,8 @@
 """The life of a task, as a table. The drawing in the manual is made from it (`make docs`), and the fold obeys it.
 
-Each phase carries exactly what is true in it. GPUs are held in Placed, Running, Suspending, Resuming and Stopping, and
-in no other. Settling is never seen from outside: the fact that an attempt ended and the decision what follows from it
-are made in one step.
+Each phase carries exactly what is true in it; those in which some node knows of an attempt are `WithPlacement`. GPUs are
+held in Placed, Running, Suspending, Resuming and Stopping, and in no other. Settling is never seen from outside: the
+fact that an attempt ended and the decision what follows from it are made in one step.
 """
 
 from gpuyard.core.domain import events as fact
@@ -22,55 +22,42 @@ class Waiting(Phase, frozen=True):
     not_before: float = 0.0
 
 
-class Placed(Phase, frozen=True):
+class WithPlacement(Phase, frozen=True):
+    """It has an attempt that some node knows of: base of the phases that have a placement."""
+
+    attempt: int
+    placement: Placement
+    since: float
+
+
+class Placed(WithPlacement, frozen=True):
     """It was given GPUs; the node has not reported the start."""
 
-    attempt: int
-    placement: Placement
-    since: float
 
-
-class Running(Phase, frozen=True):
+class Running(WithPlacement, frozen=True):
     """The node reported the start (or that it goes on); the GPUs are held until the attempt ends."""
 
-    attempt: int
-    placement: Placement
-    since: float
 
-
-class Suspending(Phase, frozen=True):
+class Suspending(WithPlacement, frozen=True):
     """It is being moved to host memory; it holds its GPUs until the node says so."""
 
-    attempt: int
-    placement: Placement
-    since: float
     cause: Cause
 
 
-class Suspended(Phase, frozen=True):
+class Suspended(WithPlacement, frozen=True):
     """It is in host memory of the nodes it ran on, and can only go on there."""
 
-    attempt: int
-    placement: Placement
-    since: float
     by_user: bool
     """On request: then it waits for a request to go on, too."""
 
 
-class Resuming(Phase, frozen=True):
+class Resuming(WithPlacement, frozen=True):
     """It was given GPUs again; the node has not reported that it runs."""
 
-    attempt: int
-    placement: Placement
-    since: float
 
-
-class Stopping(Phase, frozen=True):
+class Stopping(WithPlacement, frozen=True):
     """It is being ended; what it holds is held until the node reports the end."""
 
-    attempt: int
-    placement: Placement
-    since: float
     cause: Cause
     holds_gpus: bool = True
     """A suspended attempt that is ended holds host memory only."""

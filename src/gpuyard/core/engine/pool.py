@@ -141,7 +141,7 @@ def _pressing(
     template = Index()
     template.join(kind)
     for line in state.queue.lines.values():
-        waiting = [task for group in line.groups.values() if group.size for task in _unparked(group)]
+        waiting = [task for group in line.groups.values() if group.size for task in _unblocked(group)]
         if not waiting or not _could_use(state, line.shape, template, settings.max_nodes, pool):
             continue
         has_room = _has_room(state, line.shape)
@@ -152,7 +152,7 @@ def _pressing(
                 continue
             more = _nodes_for_class(state, task.class_index, need, len(kind.gpus), range(not has_room, most_more + 1))
             ripe_at = task.phase.since + settings.pressure_seconds
-            if more is None or not _may_have(task.book, wanted.get(task.book.id, 0) + need, now):
+            if more is None or not _tenant_may_use(task.book, wanted.get(task.book.id, 0) + need, now):
                 continue
             if ripe_at > now:
                 ripens_at = min(ripens_at, ripe_at)
@@ -177,16 +177,16 @@ def _nodes_for_class(state: State, class_index: int, need: int, gpus: int, choic
     return None
 
 
-def _unparked(group: Group) -> list[Task]:
+def _unblocked(group: Group) -> list[Task]:
     """Who waits in a group that is at no limit; tasks that go on only where they are do not wait for nodes."""
-    if group.parked is not None or group.line.shape.pin:
+    if group.blocked is not None or group.line.shape.pin:
         return []
     return list({id_: task for key, id_, task in group.heap if task.group is group and task.key == key}.values())
 
 
-def _may_have(tenant: TenantBook, milli: int, now: float) -> bool:
-    """Whether a tenant may have so much more."""
-    return tenant.used + milli <= tenant.limit and (tenant.tenant.budget is None or tenant.budget_left(now) > 0)
+def _tenant_may_use(tenant: TenantBook, milli: int, now: float) -> bool:
+    """Whether a tenant may use so much more."""
+    return tenant.fits(milli) and tenant.can_pay(now)
 
 
 def _could_use(state: State, shape: Shape, template: Index, most: int, pool: set[NodeId]) -> bool:

@@ -31,7 +31,7 @@ from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.backfill import Amount, need_of
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
-from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook, left_for
 from gpuyard.core.engine.state import Hold, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import BaySet, members, without
@@ -111,7 +111,7 @@ class _UnderWay:
             _add(self.claimed_by_class, self.claimed_by_tenant, hold.task, hold.need_milli)
             for victim in map(state.tasks.__getitem__, hold.victims):
                 if holds_gpus(victim.phase):
-                    charge = victim.phase.placement.charge_milli  # type: ignore[attr-defined]
+                    charge = victim.active.placement.charge_milli
                     _add(self.lost_by_class, self.lost_by_tenant, victim, charge)
 
 
@@ -142,10 +142,11 @@ class _Rights:
         self._borrows = mine.limit > mine.guarantee and held + need > mine.guarantee
         self._tenant_claim = tenant.claims(need + self._under_way.claimed_by_tenant.get(tenant.id, 0))
         self.any = self._rank is not None or self._class_claim or self._tenant_claim
-        self.left_milli = min(mine.limit - mine.used, tenant.limit - tenant.used)
+        left = left_for(task, state.classes)
+        self.left_milli = left.least
         """What the quotas have left, without anybody being stopped."""
-        self.class_missing = max(0, mine.used + need - mine.limit)
-        self.tenant_missing = max(0, tenant.used + need - tenant.limit)
+        self.class_missing = max(0, need - left.in_class)
+        self.tenant_missing = max(0, need - left.in_tenant)
         """What the victims have to give back to the quotas of class and tenant."""
 
     def may_stop(self, victim: Task) -> bool:
@@ -167,7 +168,7 @@ class _Rights:
 
     def are_enough(self, victims: Iterable[Task]) -> bool:
         """Whether the quotas have room once these are gone."""
-        given_back = sum(victim.phase.placement.charge_milli for victim in victims)  # type: ignore[attr-defined]
+        given_back = sum(victim.active.placement.charge_milli for victim in victims)
         return given_back >= max(self.class_missing, self.tenant_missing)
 
     def by_policy(self, victim: Task) -> bool:

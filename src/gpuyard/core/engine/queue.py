@@ -1,44 +1,64 @@
-"""The queue: tasks that wait for GPUs, kept so that what can not start costs nothing.
+"""The waiting queue: tasks that wait for GPUs, and the index from wake-ups to those that wait for them.
 
-Tasks of one shape fit or do not fit together, so they stand in one *line*, and a line that finds no room falls asleep:
-none of its tasks is looked at again until something that could change that happens on a node it could use. Within a
-line, tasks of one tenant and class form a *group*, because quotas speak of tenants and classes.
+Tasks of one shape fit or do not fit together, so they stand in one *line*. Within a line, the tasks of one tenant and
+class form a *group*, because quotas speak of tenants and classes.
 
-    line (shape, length of run) ──► heads: best task of each group that is not parked, one heap a class
+    line (shape, length of run) ──► heads: best task of each group that is not blocked, one heap a class
       └── group (tenant, class) ──► heap of (key, task)
 
-What a quota stops is *parked* with the quota: groups with their tenant, lines with their class. A parking place is a
-queue of its own: the first in it goes first, and nobody who stands behind it gets through while it does not fit, so
-that small tasks can not keep a large one waiting for ever. When the quota has room again only that first one is asked.
+An attempt that fails says by its wake-ups (`gpuyard.core.engine.wakeups`) which entry it blocks:
+
+    RoomOn, ReservationEnded   the line: none of its tasks finds room
+    ClassQuota, ClassLimit     the tasks of one class in the line
+    TenantQuota                the group: the line goes on without it
+
+A blocked entry is not tried again until one of its wake-ups is published. Entries that wait for a quota form a queue of
+their own: the first in it goes first, and those behind it wait while it does not fit, so that small tasks can not keep
+a large one waiting for ever. When the quota has room again only that first entry is asked.
 
 The length of run is part of the line (in steps of eight) because a short task may pass a reservation where a long one
-may not. Heaps are cleaned lazily: an entry is real while its task is still queued in that group under that key.
+may not. Heaps are cleaned lazily: an entry is valid while its task is still queued in that group under that key.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from math import inf
 
+from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.domain.values import Preemption, TaskId
+from gpuyard.core.domain.values import Preemption, TaskId, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.core.engine.task import UNKNOWN, Task
+from gpuyard.core.engine.wakeups import (
+    RESERVATION_ENDED,
+    TOTAL,
+    Blocked,
+    ClassLimit,
+    ClassQuota,
+    Published,
+    RoomOn,
+    TenantQuota,
+)
 from gpuyard.core.placement.device_group_mask import BaySet
 from gpuyard.core.placement.shape import Shape
 
-TOTAL, SOME = "", "*"
 SLACK = 64
 """How many stale entries a heap may hold before it is tidied."""
 
 Entry = tuple[float, TaskId, Task]
 Head = tuple[float, TaskId, "Group"]
 """The best task of a group."""
+ClassEntry = tuple[float, TaskId, "Line"]
+"""The best task of a class in a line that waits for the quota of the class."""
+
+LIMITS_CHANGED = Cause(Why.LIMITS_CHANGED)
+NOTHING = [None, None]
+"""No quota of a class was published."""
 
 
 class Group:
     """Waiting tasks of one line, tenant and class."""
 
-    __slots__ = ("class_index", "heap", "line", "listed", "parked", "size", "tenant")
+    __slots__ = ("blocked", "class_index", "heap", "limit", "line", "listed", "size", "tenant")
 
     def __init__(self, line: "Line", tenant: TenantBook, class_index: int) -> None:
         self.line = line
@@ -50,8 +70,10 @@ class Group:
         """How many tasks wait in it; the heap may hold more entries, of tasks that left."""
         self.listed: Entry | None = None
         """The entry that stands for the group among the heads."""
-        self.parked: str | None = None
-        """The limit of its tenant that stops it: of all GPUs (TOTAL), of one model, or of several (SOME)."""
+        self.blocked: Blocked | None = None
+        """A limit of its tenant stops it."""
+        self.limit = TOTAL
+        """Which one, while it is blocked."""
 
     def __lt__(self, other: "Group") -> bool:
         return False  # two entries for one task are equal, whichever comes first
@@ -76,23 +98,23 @@ class Group:
 class Line:
     """Waiting tasks of one shape and about one length, all of which may be stopped for others, or none."""
 
-    __slots__ = ("advised", "again_at", "awake", "behind", "groups", "heads", "length", "number", "parked", "shape")
+    __slots__ = (
+        "again_at", "blocked", "cause", "class_blocked", "groups", "heads", "length", "number", "shape",
+    )  # fmt: skip
 
     def __init__(self, number: int, shape: Shape, length: int) -> None:
         self.number = number
         self.shape = shape
         self.length = length
-        """About how long its tasks run, in steps of eight; below zero: nobody knows."""
-        self.awake = True
-        """It may find room; asleep: it surely does not until something changes."""
-        self.behind = False
-        """It sleeps because the room it would have is promised to others."""
-        self.advised: BaySet = 0
-        """It sleeps although it has room: its first task waits for these bays, which are better (gpuyard.core.engine.advice)."""
-        self.again_at = -inf
-        """When it is looked at again though nothing was freed; in the past: there is no such instant."""
-        self.parked = [False, False]
-        """The class is at its limit."""
+        """About how long its tasks run, in steps of eight; below zero: unknown."""
+        self.blocked: Blocked | None = None
+        """None of its tasks finds room."""
+        self.class_blocked: list[Blocked | None] = [None, None]
+        """The tasks of a class wait for its quota."""
+        self.cause: Cause | None = None
+        """Why it was marked to be tried the last time."""
+        self.again_at = float("-inf")
+        """For when a timer is set to try it again; in the past: there is none."""
         self.groups: dict[tuple[str, int], Group] = {}
         self.heads: tuple[list[Head], list[Head]] = ([], [])
 
@@ -113,16 +135,16 @@ class Line:
                     first[1] == entry[1]
                     and first[0] == entry[0] == task.key
                     and task.group is group
-                    and group.parked is None
+                    and group.blocked is None
                 ):
                     return entry  # the usual case, without a call
             top = group.top()
-            if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.parked is None:
+            if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.blocked is None:
                 return entry
             heappop(heads)
             if group.listed is not None and group.listed[:2] == entry[:2]:
                 group.listed = None
-            if top is not None and group.parked is None:
+            if top is not None and group.blocked is None:
                 self.list(group, top)
         return None
 
@@ -136,36 +158,37 @@ class Line:
                 heads[:] = sorted(self.tops(group.class_index))
 
     def tops(self, class_index: int) -> Iterator[Head]:
-        """The best task of every group of a class that is not parked, in no order."""
+        """The best task of every group of a class that is not blocked, in no order."""
         for group in self.groups.values():
-            if group.class_index == class_index and group.parked is None and (top := group.top()):
+            if group.class_index == class_index and group.blocked is None and (top := group.top()):
                 yield (top[0], top[1], group)
 
 
 class Queue:
-    """All lines."""
+    """All lines, and the index from wake-ups to what waits for them."""
 
     def __init__(self) -> None:
         self.lines: dict[tuple[Resources, int, BaySet, bool], Line] = {}
         self.by_number: dict[int, Line] = {}
-        self.by_gpus: dict[int, dict[int, Line]] = {}
-        """Lines by the GPUs they want on one node, for the question who could use a freed node."""
-        self.stirred: dict[int, Line] = {}
-        """Lines to be looked at in the next pass, by number."""
-        self.with_tenant: dict[str, dict[str, list[Head]]] = {}
-        """Groups parked with their tenant, by the limit that stops them, the first of them on top."""
-        self.choosy: set[tuple[str, str]] = set()
-        """Which tenants have groups parked at limits on models or single nodes: those may fit where others left."""
-        self.with_class: tuple[list[tuple[float, TaskId, Line]], list[tuple[float, TaskId, Line]]] = ([], [])
-        """Lines parked with their class, likewise."""
-        self.for_good: tuple[dict[int, Line], dict[int, Line]] = ({}, {})
-        """Lines that want more than their class may ever have, until that changes. Nobody waits behind them."""
-        self.loosened: dict[str, TenantBook] = {}
-        """Tenants that gave something up, or may have more than before, and have groups parked."""
-        self.class_loosened = [False, False]
         self.waiting = 0
+        self.dirty: dict[int, Line] = {}
+        """Lines to be tried in the next pass, by number."""
+        self.published = Published()
+        # the index: entries by the wake-up they wait for; what is blocked for room waits for its device groups
+        self.by_gpus: dict[int, dict[int, Line]] = {}
+        """All lines by the GPUs they want on one node: which of them could use a device group that has more room?"""
+        self.for_reservation: dict[int, Line] = {}
+        """ReservationEnded: lines by number."""
+        self.for_class: tuple[list[ClassEntry], list[ClassEntry]] = ([], [])
+        """ClassQuota: lines, the first in order on top."""
+        self.for_class_limit: tuple[dict[int, Line], dict[int, Line]] = ({}, {})
+        """ClassLimit: lines that want more than their class may ever use. Nothing waits behind them."""
+        self.for_tenant: dict[TenantId, dict[str, list[Head]]] = {}
+        """TenantQuota: groups by tenant and limit, the first in order on top."""
         self._count = 0
         self._sweep_at = 256
+
+    # --- tasks come and go ---------------------------------------------------------------------------------------
 
     def push(self, task: Task, resources: Resources, pin: BaySet, seconds: float) -> Line:
         """Queue a task under the key it has."""
@@ -186,7 +209,7 @@ class Queue:
         if group is None:
             group = line.groups[group_key] = Group(line, task.book, class_index)
         elif group.tenant is not task.book:  # the tenant was forgotten and came again
-            group.tenant, group.parked, group.listed = task.book, None, None
+            group.tenant, group.blocked, group.listed = task.book, None, None
         task.group = group
         group.size += 1
         entry = (task.key, task.id, task)
@@ -199,23 +222,23 @@ class Queue:
         return line
 
     def _line_up(self, group: Group, top: Entry) -> None:
-        """A group has a new best task: it takes its place among the heads, or where its group or line is parked.
+        """A group has a new best task: it takes its place among the heads, or where its group or line is blocked.
 
-        Whoever comes first at a parking place is asked at once: it may want less than the one it overtook.
+        A new first entry at a quota is tried at once: it may want less than the one it overtook.
         """
         line, class_index = group.line, group.class_index
-        if group.parked is not None:
-            parked = self.with_tenant[group.tenant.id][group.parked]
-            heappush(parked, (top[0], top[1], group))
-            if parked[0][1] == top[1]:
-                self.loosened[group.tenant.id] = group.tenant
+        if group.blocked is not None:
+            waiting = self.for_tenant[group.tenant.id][group.limit]
+            heappush(waiting, (top[0], top[1], group))
+            if waiting[0][1] == top[1]:
+                self.published.tenant_quota[group.tenant.id] = Cause(Why.QUEUED, task=top[1])
             return
         line.list(group, top)
-        if line.parked[class_index] and line.number not in self.for_good[class_index]:
-            lines = self.with_class[class_index]
+        if line.class_blocked[class_index] is not None and line.number not in self.for_class_limit[class_index]:
+            lines = self.for_class[class_index]
             heappush(lines, (top[0], top[1], line))
             if lines[0][1] == top[1]:
-                self.class_loosened[class_index] = True
+                self.published.class_quota[class_index] = Cause(Why.QUEUED, task=top[1])
 
     def remove(self, task: Task) -> None:
         """Take a task out; its entries are cleaned when they come up."""
@@ -223,158 +246,227 @@ class Queue:
         if group is not None:
             self.waiting -= 1
             group.size -= 1
-            if group.parked is not None:
-                self.loosened[group.tenant.id] = group.tenant
-            elif group.line.parked[group.class_index]:
-                self.class_loosened[group.class_index] = True
+            if group.blocked is not None:
+                self.published.tenant_quota[group.tenant.id] = Cause(Why.QUEUE_CHANGED, task=task.id)
+            elif group.line.class_blocked[group.class_index] is not None:
+                self.published.class_quota[group.class_index] = Cause(Why.QUEUE_CHANGED, task=task.id)
 
-    # --- room on nodes -------------------------------------------------------------------------------------------
+    # --- publishing ------------------------------------------------------------------------------------------------
 
-    def sleep(self, line: Line, *, behind: bool, advised: BaySet = 0) -> None:
-        """A line found no room; `behind`: only because the room is promised to others; `advised`: it waits for better."""
-        line.awake = False
-        line.behind = behind
-        line.advised = advised
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was published since the last pass, and no line is to be tried."""
+        published = self.published
+        return not (
+            published.room
+            or published.preemptible
+            or self.dirty
+            or published.reservations
+            or published.tenant_quota
+            or published.class_quota != NOTHING
+        )
 
-    def wake(self, line: Line) -> None:
-        """A line may find room again."""
-        line.awake = True
-        line.behind = False
-        self.stirred[line.number] = line
+    def room_gained(self, group: int, cause: Cause) -> None:
+        """Publish RoomOn for a device group."""
+        self.published.room[group] = cause
 
-    def retry(self, line: Line) -> None:
-        """Try a line again even where a quota stops it: it may have the right to stop others now."""
-        line.parked = [False, False]
-        for group in line.groups.values():
-            group.parked = None
-            if top := group.top():
-                line.list(group, top)
-        self.wake(line)
+    def preemptible_started(self, group: int, cause: Cause) -> None:
+        """Publish that a task which may be stopped for others began to run in a device group."""
+        self.published.preemptible[group] = cause
 
-    def retry_all(self) -> None:
-        """Somebody running may be stopped by others than before."""
+    def class_quota_freed(self, class_index: int, cause: Cause) -> None:
+        """Publish ClassQuota."""
+        self.published.class_quota[class_index] = cause
+
+    def tenant_quota_freed(self, tenant: TenantId, cause: Cause) -> None:
+        """Publish TenantQuota for all limits of a tenant."""
+        self.published.tenant_quota[tenant] = cause
+
+    def reservation_ended(self, cause: Cause) -> None:
+        """Publish ReservationEnded: all that is reserved less, quota included, may let others through."""
+        self.published.reservations = cause
+        self.quotas_changed(cause)
+        self.wake_for_reservation(cause)
+
+    def reservation_moved(self, cause: Cause) -> None:
+        """Publish that there may be more time or room beside a reservation than before."""
+        self.quotas_changed(cause, except_total=True)
+        self.wake_for_reservation(cause)
+
+    def quotas_changed(self, cause: Cause, *, except_total: bool = False) -> None:
+        """Publish every quota; `except_total`: of tenants only the limits on models, which keep tasks to some nodes."""
+        if not except_total:
+            self.published.class_quota = [cause, cause]
+        for tenant, by_limit in self.for_tenant.items():
+            for limit, waiting in by_limit.items():
+                if waiting and not (except_total and limit == TOTAL):
+                    self.published.tenant_quota[tenant] = cause
+
+    def class_limits_changed(self, cause: Cause) -> None:
+        """Publish ClassLimit for both classes."""
+        for class_index in (ONLINE, BATCH):
+            for line in self.for_class_limit[class_index].values():
+                line.class_blocked[class_index] = None
+                self.mark(line, cause)
+            self.for_class_limit[class_index].clear()
+
+    def everything_changed(self, cause: Cause) -> None:
+        """Publish all wake-ups."""
         for line in self.lines.values():
-            self.retry(line)
+            self.wake(line, cause)
+        self.quotas_changed(cause)
 
-    def wake_all(self) -> None:
-        """Anything may be otherwise now."""
-        for line in self.lines.values():
-            self.wake(line)
-        self.loosen_all()
+    def retry(self, lines: Iterable[Line], cause: Cause) -> None:
+        """Unblock lines, and what quotas block in them: they may have the right to stop other tasks now."""
+        for line in lines:
+            line.class_blocked = [None, None]
+            for group in line.groups.values():
+                group.blocked = None
+                if top := group.top():
+                    line.list(group, top)
+            self.wake(line, cause)
 
-    def loosen_all(self, *, only_by_model: bool = False) -> None:
-        """Whoever is parked may fit again; `only_by_model`: those that a limit on models keeps to nodes that were full."""
-        if not only_by_model:
-            self.class_loosened[ONLINE] = self.class_loosened[BATCH] = True
-        for by_limit in self.with_tenant.values():
-            for limit, parked in by_limit.items():
-                if parked and not (only_by_model and limit == TOTAL):
-                    self.loosened[parked[0][2].tenant.id] = parked[0][2].tenant
+    # --- blocking and waking -----------------------------------------------------------------------------------------
 
-    # --- quotas --------------------------------------------------------------------------------------------------
+    def mark(self, line: Line, cause: Cause) -> None:
+        """Try a line in the next pass."""
+        line.cause = cause
+        self.dirty[line.number] = line
 
-    def park_with_tenant(self, group: Group, limit: str) -> None:
-        """The group's tenant is at a limit."""
-        group.parked = limit
+    def block(self, line: Line, group: Group, blocked: Blocked) -> None:
+        """Enter what an attempt has blocked into the index, under the wake-ups that it names."""
+        wakeup = blocked.wakeups[0]
+        if isinstance(wakeup, RoomOn):
+            self.block_line(line, blocked)
+        elif isinstance(wakeup, ClassQuota):
+            self._block_class(line, group.class_index, blocked)
+        elif isinstance(wakeup, TenantQuota):
+            self._block_group(group, blocked, wakeup.limit)
+        else:
+            assert isinstance(wakeup, ClassLimit), f"nothing is kept under {wakeup}"
+            self._block_for_class_limit(line, group.class_index, blocked)
+
+    def block_line(self, line: Line, blocked: Blocked) -> None:
+        """No task of a line finds room."""
+        line.blocked = blocked
+        if RESERVATION_ENDED in blocked.wakeups:
+            self.for_reservation[line.number] = line
+        elif self.for_reservation:
+            self.for_reservation.pop(line.number, None)
+
+    def _block_class(self, line: Line, class_index: int, blocked: Blocked) -> None:
+        head = line.head(class_index)
+        assert head is not None
+        line.class_blocked[class_index] = blocked
+        heappush(self.for_class[class_index], (head[0], head[1], line))
+
+    def _block_for_class_limit(self, line: Line, class_index: int, blocked: Blocked) -> None:
+        line.class_blocked[class_index] = blocked
+        self.for_class_limit[class_index][line.number] = line
+
+    def _block_group(self, group: Group, blocked: Blocked, limit: str) -> None:
+        group.blocked = blocked
+        group.limit = limit
         group.listed = None
         top = group.top()
         assert top is not None
-        parked = self.with_tenant.setdefault(group.tenant.id, {}).setdefault(limit, [])
-        if limit != TOTAL:
-            self.choosy.add((group.tenant.id, limit))
-        heappush(parked, (top[0], top[1], group))
+        waiting = self.for_tenant.setdefault(group.tenant.id, {}).setdefault(limit, [])
+        heappush(waiting, (top[0], top[1], group))
 
-    def park_with_class(self, line: Line, class_index: int) -> None:
-        """The class is at its limit."""
-        head = line.head(class_index)
-        assert head is not None
-        line.parked[class_index] = True
-        heappush(self.with_class[class_index], (head[0], head[1], line))
+    def wake(self, line: Line, cause: Cause) -> None:
+        """A line may find room again."""
+        line.blocked = None
+        if self.for_reservation:
+            self.for_reservation.pop(line.number, None)
+        line.cause = cause
+        self.dirty[line.number] = line
 
-    def park_for_good(self, line: Line, class_index: int) -> None:
-        """The line wants more than its class may ever have."""
-        line.parked[class_index] = True
-        self.for_good[class_index][line.number] = line
+    def wake_for_reservation(self, cause: Cause) -> None:
+        """Wake the lines that a reservation kept from room."""
+        for number in sorted(self.for_reservation):
+            self.wake(self.for_reservation[number], cause)
 
-    def unpark_all_for_good(self) -> None:
-        """The classes' parts changed."""
-        for class_index in (ONLINE, BATCH):
-            for line in self.for_good[class_index].values():
-                line.parked[class_index] = False
-                self.stirred[line.number] = line
-            self.for_good[class_index].clear()
+    def wake_behind(self, task: TaskId, cause: Cause) -> None:
+        """Wake the lines that a task kept from room."""
+        for line in [line for line in self.for_reservation.values() if line.blocked and line.blocked.ahead == task]:
+            self.wake(line, cause)
 
-    def first_with_tenant(self, tenant: str, limit: str) -> Head | None:
-        """The first group parked at a limit of a tenant."""
-        parked = self.with_tenant.get(tenant, {}).get(limit)
-        while parked:
-            group = parked[0][2]
+    def first_for_tenant(self, tenant: TenantId, limit: str) -> Head | None:
+        """The first group that waits for a limit of a tenant."""
+        waiting = self.for_tenant.get(tenant, {}).get(limit)
+        while waiting:
+            group = waiting[0][2]
+            is_here = group.blocked is not None and group.limit == limit
             top = group.top()
-            if group.parked == limit and top is not None and top[:2] == parked[0][:2]:
-                return parked[0]
-            entry = heappop(parked)
-            if group.parked == limit:
+            if is_here and top is not None and top[:2] == waiting[0][:2]:
+                return waiting[0]
+            entry = heappop(waiting)
+            if is_here:
                 if top is None:
-                    group.parked = None
+                    group.blocked = None
                 elif top[:2] > entry[:2]:
-                    heappush(parked, (top[0], top[1], group))
-        if parked is not None:
-            del self.with_tenant[tenant][limit]
-            self.choosy.discard((tenant, limit))
-            if not self.with_tenant[tenant]:
-                del self.with_tenant[tenant]
+                    heappush(waiting, (top[0], top[1], group))
+        if waiting is not None:
+            del self.for_tenant[tenant][limit]
+            if not self.for_tenant[tenant]:
+                del self.for_tenant[tenant]
         return None
 
-    def unpark_from_tenant(self, head: Head) -> Line:
-        """The first group parked at a limit of a tenant counts again in its line."""
+    def unblock_group(self, head: Head) -> Line:
+        """The first group that waits for a limit of its tenant counts again in its line."""
         group = head[2]
-        assert group.parked is not None
-        heappop(self.with_tenant[group.tenant.id][group.parked])
-        group.parked = None
+        heappop(self.for_tenant[group.tenant.id][group.limit])
+        group.blocked = None
         top = group.top()
         assert top is not None
         line = group.line
         line.list(group, top)
-        if line.parked[group.class_index] and line.number not in self.for_good[group.class_index]:
-            heappush(self.with_class[group.class_index], (top[0], top[1], line))
+        if (
+            line.class_blocked[group.class_index] is not None
+            and line.number not in self.for_class_limit[group.class_index]
+        ):
+            heappush(self.for_class[group.class_index], (top[0], top[1], line))
         return line
 
-    def first_with_class(self, class_index: int) -> tuple[float, TaskId, Line] | None:
-        """The first line parked with a class."""
-        parked = self.with_class[class_index]
-        while parked:
-            entry = parked[0]
+    def first_for_class(self, class_index: int) -> ClassEntry | None:
+        """The first line that waits for the quota of a class."""
+        waiting = self.for_class[class_index]
+        while waiting:
+            entry = waiting[0]
             line = entry[2]
             head = line.head(class_index)
-            if line.parked[class_index] and head is not None and head[1] == entry[1] and head[0] == entry[0]:
+            blocked = line.class_blocked[class_index] is not None
+            if blocked and head is not None and head[1] == entry[1] and head[0] == entry[0]:
                 return entry
-            heappop(parked)
-            if line.parked[class_index]:
+            heappop(waiting)
+            if blocked:
                 if head is None:
-                    line.parked[class_index] = False
+                    line.class_blocked[class_index] = None
                 elif head[:2] > entry[:2]:
-                    heappush(parked, (head[0], head[1], line))
+                    heappush(waiting, (head[0], head[1], line))
         return None
 
-    def unpark_from_class(self, class_index: int) -> Line:
-        """The first line parked with a class takes part again."""
-        line = heappop(self.with_class[class_index])[2]
-        line.parked[class_index] = False
+    def unblock_class(self, class_index: int) -> Line:
+        """The first line that waits for the quota of a class takes part again."""
+        line = heappop(self.for_class[class_index])[2]
+        line.class_blocked[class_index] = None
         return line
 
-    def forget_tenant(self, tenant: str) -> None:
+    # --- forgetting --------------------------------------------------------------------------------------------------
+
+    def forget_tenant(self, tenant: TenantId) -> None:
         """A tenant with nothing in the queue is not known any more."""
-        for limit in self.with_tenant.pop(tenant, ()):
-            self.choosy.discard((tenant, limit))
-        self.loosened.pop(tenant, None)
+        self.for_tenant.pop(tenant, None)
+        self.published.tenant_quota.pop(tenant, None)
 
     def forget_empty(self) -> None:
-        """Drop lines nobody stands in, so that a yard that saw a million shapes does not keep them all."""
+        """Drop lines without tasks, so that the memory of a cluster that saw a million shapes stays bounded."""
         for line_key, line in list(self.lines.items()):
             if not any(group.top() for group in line.groups.values()):
                 del self.lines[line_key]
                 del self.by_number[line.number]
                 del self.by_gpus[line.shape.gpus][line.number]
-                self.stirred.pop(line.number, None)
-                for parked in self.for_good:
-                    parked.pop(line.number, None)
+                self.dirty.pop(line.number, None)
+                self.for_reservation.pop(line.number, None)
+                for waiting in self.for_class_limit:
+                    waiting.pop(line.number, None)

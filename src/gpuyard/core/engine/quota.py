@@ -1,13 +1,27 @@
 """Quota: who may use how much. Every GPU in use is booked to a class and to a tenant, in thousandths.
 
+`verdict` is the rule: may a tenant and a class use so much more? `closed_by_model` is its second half, for limits that
+hold on some device groups only: on GPU models, and for tasks that count for more on some nodes than on others. Scheduling,
+preemption, elastic pools, advice and `explain` ask these two and do not compare usage with limits themselves.
+
 A book has a *limit* (never above it when a placement is made) and a *guarantee* (what its owner can take back from
 others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each class; with
 borrowing it is a guarantee instead, and the limit is off; without a split there is neither. The two class parts always add up
 to all GPUs, so no GPU is left to nobody, at any size of the yard.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import MILLI, TaskClass, TenantId
+from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.index import Index
+from gpuyard.core.placement.shape import Shape
+
+if TYPE_CHECKING:
+    from gpuyard.core.engine.task import Task
 
 UNLIMITED = 1 << 62
 
@@ -26,6 +40,10 @@ class ClassBook:
         self.used = 0
         self.limit = 0
         self.guarantee = 0
+
+    def fits(self, need_milli: int) -> bool:
+        """Whether it may use so much more."""
+        return self.used + need_milli <= self.limit
 
 
 class TenantBook:
@@ -64,6 +82,14 @@ class TenantBook:
         self.limit = UNLIMITED if tenant.max_gpus is None else tenant.max_gpus * MILLI
         self.guarantee = (tenant.guaranteed_gpus or 0) * MILLI
         self.model_limits = {model: limit * MILLI for model, limit in tenant.max_gpus_by_model}
+
+    def fits(self, need_milli: int) -> bool:
+        """Whether it may use so much more, its budget aside."""
+        return self.used + need_milli <= self.limit
+
+    def can_pay(self, at: float) -> bool:
+        """Whether anything is left of its budget, if it has one."""
+        return self.tenant.budget is None or self.budget_left(at) > 0
 
     def claims(self, need_milli: int) -> bool:
         """Whether its guarantee covers so much more than it uses."""
@@ -113,6 +139,94 @@ class TenantBook:
         assert self.tenant.budget is not None
         period = self.tenant.budget.period_seconds
         return self.period_began + ((at - self.period_began) // period + 1) * period
+
+
+class Charge(Protocol):
+    """A reservation, as far as quotas are concerned: what will be charged to whom once its task starts."""
+
+    task: "Task"
+    need_milli: int
+
+
+class Remaining(NamedTuple):
+    """What the quotas of a task have left, in thousandths of a GPU."""
+
+    in_class: int
+    in_tenant: int
+
+    @property
+    def least(self) -> int:
+        """What both of them have left."""
+        return min(self)
+
+
+def left_for(task: "Task", classes: Sequence[ClassBook], reserved: Sequence[Charge] = ()) -> Remaining:
+    """What class and tenant of a task have left, besides reservations that go before it."""
+    usage, tenant = classes[task.class_index], task.book
+    in_class, in_tenant = usage.limit - usage.used, tenant.limit - tenant.used
+    for charge in reserved:
+        if charge.task.class_index == task.class_index:
+            in_class -= charge.need_milli
+        if charge.task.book is tenant:
+            in_tenant -= charge.need_milli
+    return Remaining(in_class, in_tenant)
+
+
+def verdict(task: "Task", need_milli: int, classes: Sequence[ClassBook], at: float) -> type[no.Refusal] | None:
+    """Whether class and tenant of a task may use so much more; if not, which refusal that is: the one that lasts longest."""
+    if not need_milli:
+        return None
+    usage, tenant = classes[task.class_index], task.book
+    if usage.used + need_milli > usage.limit:
+        if need_milli > usage.limit:
+            return no.ClassQuotaTooSmall
+        return no.TenantQuotaTooSmall if need_milli > tenant.limit else no.ClassQuotaFull
+    if tenant.tenant.budget is not None and need_milli <= tenant.limit and not tenant.can_pay(at):
+        return no.BudgetSpent
+    if tenant.used + need_milli > tenant.limit:
+        return no.TenantQuotaTooSmall if need_milli > tenant.limit else no.TenantQuotaFull
+    return None
+
+
+def refusal(
+    kind: type[no.Refusal], task: "Task", need_milli: int, classes: Sequence[ClassBook], at: float
+) -> no.Refusal:
+    """A verdict in words, with the figures of now."""
+    usage, tenant, needed = classes[task.class_index], task.book, need_milli / MILLI
+    if kind is no.ClassQuotaTooSmall:
+        return no.ClassQuotaTooSmall(usage.task_class, usage.limit // MILLI, needed)
+    if kind is no.TenantQuotaTooSmall:
+        return no.TenantQuotaTooSmall(tenant.id, tenant.limit // MILLI, needed, -(-need_milli // MILLI))
+    if kind is no.ClassQuotaFull:
+        return no.ClassQuotaFull(usage.task_class, usage.limit // MILLI, usage.used / MILLI, needed)
+    if kind is no.BudgetSpent:
+        assert tenant.tenant.budget is not None
+        return no.BudgetSpent(tenant.id, tenant.tenant.budget.gpu_hours, tenant.renews_at(at))
+    assert kind is no.TenantQuotaFull, f"{kind.__name__} is not about a quota"
+    return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
+
+
+def closed_by_model(tenant: TenantBook, shape: Shape, index: Index) -> BaySet:
+    """Device groups of the GPU models of which a tenant may not use so many more."""
+    closed: BaySet = 0
+    for model, limit in tenant.model_limits.items():
+        left = limit - tenant.used_by_model.get(model, 0)
+        if shape.need_milli > left:
+            closed |= index.by_model.get(model, 0)
+        elif shape.needs is not None:
+            closed |= index.by_model.get(model, 0) & shape.too_dear(left)
+    return closed
+
+
+def is_at_limit(
+    task: "Task", shape: Shape, need_milli: int, classes: Sequence[ClassBook], index: Index, at: float
+) -> bool:
+    """Whether a quota stops a task that needs so much, on any of the device groups it could use."""
+    if not need_milli:
+        return False
+    if verdict(task, need_milli, classes, at) is not None:
+        return True
+    return bool(task.book.model_limits and closed_by_model(task.book, shape, index) & shape.eligible)
 
 
 def set_parts(online: ClassBook, batch: ClassBook, split: Split, total_gpus: int) -> None:

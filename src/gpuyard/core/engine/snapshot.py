@@ -5,11 +5,11 @@ order of everything are kept, so an engine that goes on from a snapshot goes on 
 that wait again, so it may promise anew or use a right to stop others that came with time.
 """
 
-from heapq import heappush
 from typing import Any
 
 import msgspec
 
+from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.errors import JournalDamaged, UnknownFact
 from gpuyard.core.domain.events import MemberEnded, ReservationMade
 from gpuyard.core.domain.node import NodeSpec
@@ -234,8 +234,8 @@ def _build(document: Document) -> State:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()
     state.divide()
-    state.queue.wake_all()
-    state.vacancy = True
+    state.queue.everything_changed(Cause(Why.NODES_CHANGED))
+    state.queue.published.reservations = Cause(Why.NODES_CHANGED)
     return state
 
 
@@ -290,4 +290,4 @@ def _load_task(state: State, row: TaskRow) -> None:
     if isinstance(phase, Running):
         state.watch(task, phase.since)
     if row.spec.deadline is not None:
-        heappush(state.timers, (row.spec.deadline, task.id))
+        state.timers.add_task(row.spec.deadline, task.id)

@@ -34,11 +34,6 @@ def key_of_tenant(state: State, book: TenantBook, need_milli: int, at: float) ->
     return tenant_key(book, at, state.settings) if tenant_key else 0.0
 
 
-def is_plain(state: State) -> bool:
-    """Whether a task's key is its standing: no borrowing, and tenants do not matter."""
-    return state.policy.tenant_key is None and state.split.mode is not QuotaMode.BORROW and not state.guarantees
-
-
 def is_borrowing(state: State, class_index: int) -> int:
     """1 if whatever a class uses from now on is borrowed."""
     book = state.classes[class_index]

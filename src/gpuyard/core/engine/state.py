@@ -7,7 +7,6 @@ recorded at.
 
 from bisect import bisect_left
 from collections import deque
-from heapq import heappush
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,9 +30,10 @@ from gpuyard.core.engine.phases import (
 )
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.queue import Line, Queue
+from gpuyard.core.engine.queue import LIMITS_CHANGED, Line, Queue
 from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassBook, TenantBook, set_parts
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.timers import Timers
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.device_group_mask import BaySet
 from gpuyard.core.placement.index import Index
@@ -151,20 +151,12 @@ class State:
         """Running tasks that say how fast they are where, and may be stopped to go on elsewhere."""
         self.restless = False
         """One of them has started, or has run for long enough to be looked at again."""
-        self.freed: dict[int, None] = {}
-        """Bays that gained room since the last pass."""
-        self.begun: dict[int, None] = {}
-        """Bays in which somebody who may be stopped began to run since the last pass."""
-        self.timers: list[tuple[float, TaskId]] = []
-        """Instants at which a task has to be looked at; task 0 stands for the yard."""
+        self.timers = Timers()
+        """Instants at which something has to be looked at."""
         self.reclaims = False
         """Somebody has a guarantee to claim."""
         self.guarantees = False
         """A tenant has a guarantee."""
-        self.claims_changed = False
-        """A tenant's use rose above its guarantee, or that of a tenant with a guarantee fell: claims may succeed now."""
-        self.vacancy = False
-        """A reservation ended: the next in line may get one."""
         self.demand = Demand()
         """What the open tasks ask for."""
         self.orders: dict[int, Order] = {}
@@ -183,16 +175,16 @@ class State:
             self.leave_queue(task)
             self.enqueue(task, at)
             if task.id in self.holds:
-                self.doubt_promises()
+                self.queue.reservation_ended(Cause(Why.QUEUE_CHANGED, task=task.id))
         elif isinstance(task.phase, Running) and self.may_preempt():
-            self.queue.retry_all()
+            self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
 
     # attempts
 
     def watch(self, task: Task, at: float) -> None:
         """A run begins: note when it has to be looked at."""
         if task.spec.timeout_seconds is not None:
-            heappush(self.timers, (at + task.spec.timeout_seconds - task.attempt_seconds, task.id))
+            self.timers.add_task(at + task.spec.timeout_seconds - task.attempt_seconds, task.id)
         if self.policy.changes_at is not None:
             self.watch_rank(task, at)
         if task.spec.resources.speeds:
@@ -204,7 +196,7 @@ class State:
         if task.preemption is Preemption.CHECKPOINT and ask.gpus and not ask.whole_nodes:
             self.movable[task.id] = Shape(ask)
             self.restless = True
-            heappush(self.timers, (at + LOOK_FOR_FASTER_SECONDS, task.id))
+            self.timers.add_task(at + LOOK_FOR_FASTER_SECONDS, task.id)
 
     def watch_rank(self, task: Task, at: float) -> None:
         """Note how weakly a running task holds on to its GPUs, and when that changes."""
@@ -216,7 +208,7 @@ class State:
             self._list_weak(task)
         changes_at = policy.changes_at(task, at, self.settings)
         if changes_at is not None:
-            heappush(self.timers, (changes_at, task.id))
+            self.timers.add_task(changes_at, task.id)
 
     def presumed_on(self, node: NodeId) -> list[AttemptRef]:
         """Everything a node may still run, though it is over for us."""
@@ -271,7 +263,7 @@ class State:
             book.settle(at, self.settings.fair_share_half_life_seconds)
         book.used += charge
         if self.guarantees and (book.used <= book.guarantee if charge < 0 else book.used - charge <= book.guarantee):
-            self.claims_changed = True
+            self.queue.published.guarantees = True
         if book.model_limits:
             sign = 1 if charge > 0 else -1
             for part in placement.slices:
@@ -281,25 +273,30 @@ class State:
 
     def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
         """What an attempt held is free, and not charged any more."""
+        cause = Cause(Why.GPUS_FREED, task=task.id)
         self.index.give(placement, keep_memory=keep_memory)
-        self.free(placement)
-        self.uncharge(task, placement, at)
+        self.free(placement, cause)
+        self.uncharge(task, placement, at, cause)
 
-    def uncharge(self, task: Task, placement: Placement, at: float) -> None:
-        """A charge is given back: those whom the quota of the class or tenant stopped are asked again."""
+    def uncharge(self, task: Task, placement: Placement, at: float, cause: Cause) -> None:
+        """A charge is given back: class and tenant have more of their quotas left."""
         self.charge(task, placement, -placement.charge_milli, at)
-        queue = self.queue
-        queue.class_loosened[task.class_index] = True
-        if task.spec.tenant in queue.with_tenant:
-            queue.loosened[task.spec.tenant] = task.book
+        self.quotas_freed(task, cause)
 
-    def free(self, placement: Placement) -> None:
-        """Its nodes gained room: the next pass looks there."""
+    def quotas_freed(self, task: Task, cause: Cause) -> None:
+        """Publish that the quotas of a task's class and tenant may let others through."""
+        queue = self.queue
+        queue.class_quota_freed(task.class_index, cause)
+        if task.spec.tenant in queue.for_tenant:
+            queue.tenant_quota_freed(task.spec.tenant, cause)
+
+    def free(self, placement: Placement, cause: Cause) -> None:
+        """Publish that the nodes of a placement gained room."""
         for part in placement.slices:
             if part.node in self.remains:
                 self._take_wanted(part.node)
             for bay in self.index.hosts[part.node].bays:
-                self.freed[bay.number] = None
+                self.queue.room_gained(bay.number, cause)
 
     def _take_wanted(self, node: NodeId) -> None:
         """What is free now on a node may be in use by attempts that it had when it came: they come before all others."""
@@ -341,7 +338,7 @@ class State:
             if task.id in self.strays:
                 return
             if phase.not_before > at:
-                heappush(self.timers, (phase.not_before, task.id))
+                self.timers.add_task(phase.not_before, task.id)
                 return
         elif not isinstance(phase, Suspended):
             return
@@ -351,32 +348,44 @@ class State:
         task.key = self.policy.key(task, at, self.settings)
         resources, pin = self._asks(task)
         line = self.queue.push(task, resources, pin, task.left_seconds(at))
-        if line.awake:
-            self.queue.stirred[line.number] = line
+        cause = Cause(Why.QUEUED, task=task.id)
+        if line.blocked is None:
+            self.queue.mark(line, cause)
         else:
-            self._consider(line, task)
+            self._consider(line, task, cause)
 
-    def _consider(self, line: Line, task: Task) -> None:
-        """A task joined a sleeping line: it may still stop others, or go before those the line sleeps behind."""
+    def _consider(self, line: Line, task: Task, cause: Cause) -> None:
+        """A task joined a blocked line: it may still stop others, or go before those that the line waits for."""
         head = line.head(task.class_index)
         first = head is not None and head[1] == task.id
-        if self.may_preempt() and (first or (self.guarantees and task.book.claims(line.shape.need_milli))):
-            line.awake = True
-            self.queue.stirred[line.number] = line
-        elif line.behind and (
-            self.settings.backfill is Backfill.NONE or any(task.key < hold.task.key for hold in self.holds.values())
-        ):
-            self.queue.wake(line)
+        may_stop = self.may_preempt() and (first or (self.guarantees and task.book.claims(line.shape.need_milli)))
+        goes_before = line.number in self.queue.for_reservation and (
+            self.settings.backfill is Backfill.NONE
+            or not self.key_is_rank()
+            or any(task.key < hold.task.key for hold in self.holds.values())
+        )
+        if may_stop or goes_before:
+            self.queue.wake(line, cause)
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
             room = self.settings.backfill is Backfill.CONSERVATIVE and len(self.holds) < self.settings.reservations
             first = not self.holds or task.key < max(hold.task.key for hold in self.holds.values())
-            self.vacancy = self.vacancy or room or first or self.policy.tenant_key is not None
+            if room or first or self.policy.tenant_key is not None:
+                self.queue.published.reservations = cause
 
     def may_preempt(self) -> bool:
         """Whether anything waiting could stop anything running."""
         if not self.prey or not self.settings.preemption:
             return False
         return self.policy.rank is not None or self.reclaims
+
+    def key_is_rank(self) -> bool:
+        """Whether a task's key alone says who goes first: no borrowing, no guarantees, and the policy ranks no tenants."""
+        return self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
+
+    def stops_soon(self, placement: Placement, cause: Cause) -> None:
+        """Publish that a task will leave its nodes sooner than expected: there may be time before a reserved start."""
+        if self.held_bays and self.held_bays & self.index.bays_of(placement.nodes):
+            self.queue.reservation_moved(cause)
 
     def _asks(self, task: Task) -> tuple[Resources, BaySet]:
         """What a waiting task needs; a suspended one as many cards of the same kind, on the nodes where its memory is."""
@@ -414,7 +423,7 @@ class State:
         if task.group is not None:
             self.queue.remove(task)
             if self.settings.backfill is Backfill.NONE:
-                self.vacancy = True
+                self.queue.published.reservations = Cause(Why.QUEUE_CHANGED, task=task.id)
 
     # reservations
 
@@ -431,8 +440,10 @@ class State:
                 hold.victims.add(task.phase.cause.task)
         self._place_hold(hold)
         self._unite_holds()
+        if before is not None and not event.claim:
+            self.queue.reservation_moved(Cause(Why.RESERVATION_MOVED, task=task.id))
         if event.starts_at is not None and not event.claim:
-            heappush(self.timers, (event.starts_at, task.id))
+            self.timers.add_task(event.starts_at, task.id)
         if event.claim:
             self.leave_queue(task)
 
@@ -440,15 +451,7 @@ class State:
         """Nothing is promised to a task any more, if anything was."""
         if self.holds.pop(task, None) is not None:
             self._unite_holds()
-            self.doubt_promises()
-
-    def doubt_promises(self) -> None:
-        """A promise ended or counts for less: whoever stood behind it is asked again."""
-        self.vacancy = True
-        self.queue.loosen_all()
-        for line in self.queue.lines.values():
-            if line.behind:
-                self.queue.wake(line)
+            self.queue.reservation_ended(Cause(Why.RESERVATION_ENDED, task=task))
 
     def place_holds(self) -> None:
         """Nodes changed: look up anew where the promised ones are."""
@@ -476,17 +479,17 @@ class State:
 
     def divide(self) -> None:
         """Give each class its part of the GPUs there are now."""
-        self.vacancy = True
         set_parts(*self.classes, self.split, self.index.gpus_up)
-        self.queue.loosen_all()
-        self.queue.unpark_all_for_good()
+        self.queue.published.reservations = LIMITS_CHANGED
+        self.queue.quotas_changed(LIMITS_CHANGED)
+        self.queue.class_limits_changed(LIMITS_CHANGED)
         if self.split.mode is QuotaMode.BORROW:
             self.doubt_claims()
 
     def doubt_claims(self) -> None:
         """Who is guaranteed how much has changed: a task that waits may have the right to stop others now."""
         if self.may_preempt():
-            self.queue.retry_all()
+            self.queue.retry(self.queue.lines.values(), LIMITS_CHANGED)
 
     def was_ours(self, task: TaskId) -> bool:
         """Whether this journal has, or had, a task of this number."""

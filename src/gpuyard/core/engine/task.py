@@ -6,7 +6,7 @@ from gpuyard.core.domain.events import MemberEnded
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.core.engine.barriers import Barrier
-from gpuyard.core.engine.phases import STATUS, Ended, Phase, Running, Waiting
+from gpuyard.core.engine.phases import STATUS, Ended, Phase, Running, Waiting, WithPlacement
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
 from gpuyard.core.placement.model_cache_affinity import Model
 
@@ -115,6 +115,12 @@ class Task:
 
     def __lt__(self, other: "Task") -> bool:
         return False  # heaps keep several entries for one task; they are equal
+
+    @property
+    def active(self) -> WithPlacement:
+        """Its phase, which must be one with a placement."""
+        assert isinstance(self.phase, WithPlacement), f"task {self.id} has no placement"
+        return self.phase
 
     @property
     def status(self) -> TaskStatus:

@@ -9,6 +9,7 @@ from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import Preemption
 from gpuyard.core.engine.advice import FEATURES, PATIENCE, Rows
+from gpuyard.core.engine.timers import About
 from gpuyard.testing import ClusterStory, node, task
 
 SPEEDS = (("new", 1.0), ("old", 0.25))
@@ -186,4 +187,4 @@ def test_who_is_held_back_again_and_again_is_looked_at_again_once() -> None:
     for name in ("before", "short-0", "short-1", "short-2", "short-3"):
         cluster.finishes(name)
         assert cluster.why("patient") == HeldBack(PATIENCE / 60)
-    assert len([number for _, number in cluster.state.timers if number < 0]) == 1
+    assert len([timer for timer in cluster.state.timers if timer.about is About.LINE]) == 1

@@ -7,14 +7,13 @@ memory alone. What a lost node may still run of an attempt stays taken there, an
 from typing import cast
 
 from gpuyard.core.domain import events as fact
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.errors import UnknownFact
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
 from gpuyard.core.engine.folds.fits import active, moved
 from gpuyard.core.engine.phases import (
     ACTIVE,
-    Phase,
     Placed,
     Resuming,
     Running,
@@ -23,6 +22,7 @@ from gpuyard.core.engine.phases import (
     Suspended,
     Suspending,
     Waiting,
+    WithPlacement,
 )
 from gpuyard.core.engine.state import MOVING, PREEMPTING, Left, State, holds_gpus
 from gpuyard.core.engine.task import Task
@@ -111,6 +111,7 @@ def suspending(state: State, event: fact.AttemptSuspending) -> None:
     task.round = event.round
     task.phase = Suspending(event.attempt, phase.placement, at, event.cause)
     state.note_victim(task, event.cause)
+    state.stops_soon(phase.placement, Cause(Why.QUEUE_CHANGED, task=task.id))
 
 
 def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
@@ -177,13 +178,11 @@ def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> No
     """Nobody could stop it while it was being started: who came meanwhile and may is asked again."""
     queue = state.queue
     if phase.since < at and queue.lines and state.is_prey(task) and state.may_preempt():
+        cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
         for part in phase.placement.slices:
             for bay in state.index.hosts[part.node].bays:
-                state.begun[bay.number] = None
-        if queue.first_with_class(task.class_index) is not None:
-            queue.class_loosened[task.class_index] = True
-        if task.spec.tenant in queue.with_tenant:
-            queue.loosened[task.spec.tenant] = task.book
+                queue.preemptible_started(bay.number, cause)
+        state.quotas_freed(task, cause)
 
 
 def stopping(state: State, event: fact.AttemptStopping) -> None:
@@ -195,10 +194,11 @@ def stopping(state: State, event: fact.AttemptStopping) -> None:
         state.movable.pop(task.id, None)
     state.leave_queue(task)
     state.release_hold(task.id)
-    placement = phase.placement  # type: ignore[attr-defined]
+    assert isinstance(phase, WithPlacement)
     task.ready = None
-    task.phase = Stopping(event.attempt, placement, at, event.cause, holds_gpus(phase))
+    task.phase = Stopping(event.attempt, phase.placement, at, event.cause, holds_gpus(phase))
     state.note_victim(task, event.cause)
+    state.stops_soon(phase.placement, Cause(Why.QUEUE_CHANGED, task=task.id))
 
 
 def member_ready(state: State, event: fact.MemberReady) -> None:
@@ -234,7 +234,7 @@ def ended(state: State, event: fact.AttemptEnded) -> None:
         _leave_behind(state, task, phase, event, at)
     elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
         state.index.give_memory(phase.placement)
-        state.free(phase.placement)
+        state.free(phase.placement, Cause(Why.GPUS_FREED, task=task.id))
     else:
         state.release(task, phase.placement, at)
     for part in phase.placement.slices:
@@ -259,10 +259,10 @@ def _not_launched_on(task: Task, placement: Placement) -> NodeId:
     return next(said, placement.nodes[0])
 
 
-def _leave_behind(state: State, task: Task, phase: Phase, event: fact.AttemptEnded, at: float) -> None:
+def _leave_behind(state: State, task: Task, phase: WithPlacement, event: fact.AttemptEnded, at: float) -> None:
     """An attempt is over, and some of its nodes may run it still: what it has there stays taken, for nobody."""
-    placement: Placement = phase.placement  # type: ignore[attr-defined]
-    frees_gpus = holds_gpus(phase)
+    placement = phase.placement
+    frees_gpus, cause = holds_gpus(phase), Cause(Why.GPUS_FREED, task=task.id)
     for part in placement.slices:
         left = part if frees_gpus else Slice(part.node, memory_mib=part.memory_mib)
         if part.node in event.remains:
@@ -273,9 +273,9 @@ def _leave_behind(state: State, task: Task, phase: Phase, event: fact.AttemptEnd
             there[ref] = Left(left, ran)
         else:
             state.index.give(Placement((left,)))
-            state.free(Placement((part,)))
+            state.free(Placement((part,)), cause)
     if frees_gpus:
-        state.uncharge(task, placement, at)
+        state.uncharge(task, placement, at, cause)
 
 
 def _count_service(task: Task, phase: Running, at: float) -> None:

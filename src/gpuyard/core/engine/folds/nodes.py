@@ -5,6 +5,7 @@ are those of the GPUs that are there now.
 """
 
 from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.errors import UnknownFact
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import AttemptRef, NodeId, TaskId
@@ -35,7 +36,7 @@ def stopped(state: State, event: fact.NodeStopped) -> None:
     """Its agent is away for a while, on purpose: nothing new comes to it, and nobody counts it as lost before then."""
     state.index.set_state(event.node, away=True)
     state.back_by[event.node] = event.back_by
-    state.queue.loosen_all()
+    state.queue.quotas_changed(_changed(event.node))
 
 
 def returned(state: State, event: fact.NodeReturned) -> None:
@@ -79,7 +80,7 @@ def _remains_gone(state: State, node: NodeId, what: AttemptRef) -> None:
         task.presumed.discard(node)
     if (left := state.remains.get(node, {}).pop(what, None)) is not None:
         state.index.give(Placement((left.part,)))
-        state.free(Placement((left.part,)))
+        state.free(Placement((left.part,)), Cause(Why.GPUS_FREED, task=what.task))
         if not state.remains[node]:
             del state.remains[node]
         if left.found and not state.index.hosts[node].lost:
@@ -116,7 +117,7 @@ def removed(state: State, event: fact.NodeRemoved) -> None:
 def cordoned(state: State, event: fact.NodeCordoned) -> None:
     """Nothing new comes to it."""
     state.index.set_state(event.node, cordoned=True, draining=event.draining)
-    state.queue.loosen_all()  # nobody waits behind a task that only this node could have held
+    state.queue.quotas_changed(_changed(event.node))  # a task that only this node could hold stops nothing behind it
 
 
 def uncordoned(state: State, event: fact.NodeUncordoned) -> None:
@@ -133,7 +134,7 @@ def health_changed(state: State, event: fact.GpuHealthChanged) -> None:
 
 def _node_changed(state: State, node: NodeId) -> None:
     for bay in state.index.hosts[node].bays:
-        state.freed[bay.number] = None
+        state.queue.room_gained(bay.number, _changed(node))
     state.orders.clear()
     state.place_holds()
     state.divide()
@@ -144,7 +145,11 @@ def _node_changed(state: State, node: NodeId) -> None:
 def _retry_on(state: State, node: NodeId) -> None:
     """A node is open, or has cards, that was not or had not: whoever could use it may stop others there."""
     here = state.index.bays_of((node,))
-    for line in state.queue.lines.values():
+    lines = state.queue.lines.values()
+    for line in lines:
         line.shape.refresh(state.index)
-        if line.shape.eligible & here:
-            state.queue.retry(line)
+    state.queue.retry((line for line in lines if line.shape.eligible & here), _changed(node))
+
+
+def _changed(node: NodeId) -> Cause:
+    return Cause(Why.NODES_CHANGED, node=node)

@@ -1,7 +1,5 @@
 """What is booked when a task comes, is changed by somebody, waits again or is over."""
 
-from heapq import heappush
-
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events as fact
@@ -32,7 +30,7 @@ def submitted(state: State, event: fact.TaskSubmitted) -> None:
     if spec.has_prerequisites:
         wait_for_prerequisites(state, task)
     if spec.deadline is not None:
-        heappush(state.timers, (spec.deadline, task.id))
+        state.timers.add_task(spec.deadline, task.id)
     state.enqueue(task, at)
 
 
@@ -72,7 +70,7 @@ def extended(state: State, event: fact.TaskExtended) -> None:
     task = known(state, event.task, event)
     task.spec = replace(task.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
     if event.deadline is not None:
-        heappush(state.timers, (event.deadline, task.id))
+        state.timers.add_task(event.deadline, task.id)
     if isinstance(task.phase, Running):
         state.watch(task, task.phase.since)
     state.requeue(task, state.now)
@@ -94,7 +92,7 @@ def requeued(state: State, event: fact.TaskRequeued) -> None:
         task.spec = replace(task.spec, resources=resources)
         state.count_demand(resources, 1)
     if task.spec.deadline is not None:
-        heappush(state.timers, (task.spec.deadline, task.id))
+        state.timers.add_task(task.spec.deadline, task.id)
     state.enqueue(task, at)
 
 
@@ -116,9 +114,4 @@ def ended(state: State, event: fact.TaskEnded) -> None:
     if task.barriers:
         pass_barriers(state, task, event.status)
     if len(state.timers) > 64 + 8 * len(state.tasks):
-        _tidy_timers(state)
-
-
-def _tidy_timers(state: State) -> None:
-    """Throw away the timers of tasks that are over, and doubles."""
-    state.timers[:] = sorted({timer for timer in state.timers if timer[1] <= 0 or timer[1] in state.tasks})
+        state.timers.tidy(state.tasks)

@@ -5,11 +5,13 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events as fact
+from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.errors import UnknownFact
 from gpuyard.core.domain.tenant import QuotaMode, Tenant
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running
 from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.queue import LIMITS_CHANGED
 from gpuyard.core.engine.quota import TenantBook
 from gpuyard.core.engine.standing import GUARANTEED
 from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
@@ -35,7 +37,7 @@ def epoch_began(state: State, event: fact.EpochBegan) -> None:
     _skip(state, event.last_task)
     for node in state.index.hosts:
         state.index.set_state(node, away=True)  # until it registers with this scheduler
-    state.queue.loosen_all()
+    state.queue.quotas_changed(Cause(Why.NODES_CHANGED))
 
 
 def numbers_skipped(state: State, event: fact.TaskNumbersSkipped) -> None:
@@ -66,8 +68,7 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
     """A tenant has limits; those of the default tenant are those of everybody nobody has set."""
     at = state.now
     tenant = event.tenant
-    state.vacancy = True
-    state.queue.class_loosened = [True, True]
+    state.queue.published.class_quota = [LIMITS_CHANGED, LIMITS_CHANGED]
     book = state.tenants.get(tenant.id)
     if book is None:
         book = state.tenants[tenant.id] = TenantBook(tenant, at)
@@ -83,7 +84,7 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
     for hold in state.holds.values():
         if hold.tenant_key == GUARANTEED and hold.task.book.id in changed:
             hold.tenant_key = 0.0  # made anew with what the limits give it now
-    state.doubt_promises()
+    state.queue.reservation_ended(LIMITS_CHANGED)
     state.doubt_claims()
 
 
@@ -98,7 +99,7 @@ def _limit(state: State, book: TenantBook, tenant: Tenant, at: float) -> None:
         book.period_began, book.spent_gpu_seconds = at, 0.0
     book.set(tenant)
     book.used_by_model = {}
-    state.queue.loosened[book.id] = book
+    state.queue.tenant_quota_freed(book.id, LIMITS_CHANGED)
 
 
 def _count_models(state: State, tenants: Container[TenantId]) -> None:
@@ -118,7 +119,7 @@ def split_set(state: State, event: fact.SplitSet) -> None:
     if event.split.mode is not QuotaMode.BORROW:
         for hold in state.holds.values():
             hold.borrowed = False  # nobody borrows any more, so no promise stands back for that
-    state.doubt_promises()
+    state.queue.reservation_ended(LIMITS_CHANGED)
     state.note_guarantees()
     state.divide()
 
@@ -139,4 +140,4 @@ def settings_changed(state: State, event: fact.SettingsChanged) -> None:
     for task in state.tasks.values():
         if isinstance(task.phase, Running):
             state.watch(task, at)
-    state.queue.wake_all()
+    state.queue.everything_changed(Cause(Why.SETTINGS_CHANGED))

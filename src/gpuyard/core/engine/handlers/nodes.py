@@ -215,7 +215,7 @@ def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
 
 def _runs_elsewhere(ledger: Ledger, task: Task, node: NodeId) -> bool:
     """Whether a gang has parts on other nodes that are there and not over."""
-    nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+    nodes = task.active.placement.nodes
     others = [other for other in nodes if other != node and other not in (task.members or {})]
     return any(not ledger.state.index.hosts[other].lost for other in others)
 

@@ -489,7 +489,7 @@ class Agents:
     def _join_gang(self, state: State, task_id: TaskId) -> None:
         """After a restart nobody remembers which parts of a gang were ready: they say so again when they are told to launch."""
         task = state.tasks[task_id]
-        nodes = task.phase.placement.nodes  # type: ignore[attr-defined]
+        nodes = task.active.placement.nodes
         if len(nodes) < 2 or not isinstance(task.phase, Placed):
             return
         ref = launches.ref_of(task)

@@ -1,0 +1,264 @@
+"""What a scheduling pass does for a task: place it, reserve nodes for it, or stop other tasks for it.
+
+The rules are in `backfill` (reservations) and `preemption`; here they become events. A reservation is dropped when a
+quota stops its task, and made again when a task that goes before takes the nodes.
+"""
+
+from collections.abc import Callable
+
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import (
+    AttemptResuming,
+    AttemptStopping,
+    AttemptSuspending,
+    Event,
+    ReservationDropped,
+    ReservationMade,
+    TaskPlaced,
+)
+from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.settings import Backfill
+from gpuyard.core.domain.values import Preemption, TaskId
+from gpuyard.core.engine.backfill import holds_before, promise
+from gpuyard.core.engine.phases import Running, Suspended
+from gpuyard.core.engine.preemption import Raid, find_raid
+from gpuyard.core.engine.queue import Line
+from gpuyard.core.engine.quota import BATCH, ONLINE, closed_by_model, is_at_limit, left_for, verdict
+from gpuyard.core.engine.standing import Standing, standing
+from gpuyard.core.engine.state import Hold, State, needs_reservation
+from gpuyard.core.engine.task import Task
+from gpuyard.core.placement.choose import choose
+from gpuyard.core.placement.device_group_mask import without
+from gpuyard.core.placement.shape import Shape
+
+Emit = Callable[[Event], None]
+
+CLASS_INDEXES = (ONLINE, BATCH)
+LAST: Standing = (2, float("inf"), float("inf"), TaskId(1 << 62))
+"""Behind every task."""
+
+
+class Context:
+    """One scheduling pass: the state, the instant, and where events go."""
+
+    __slots__ = ("at", "backfills", "depth", "emit", "key_is_rank", "placed", "state")
+
+    def __init__(self, state: State, emit: Emit) -> None:
+        self.state = state
+        self.emit = emit
+        self.begin(state.now)
+
+    def begin(self, at: float) -> None:
+        """Begin a pass."""
+        self.at = at
+        self.key_is_rank = self.state.key_is_rank()
+        """A task's key alone says who goes first: no tenant keys, no borrowing, no guarantees."""
+        self.placed = 0
+        """How many tasks this pass has placed."""
+        settings = self.state.settings
+        self.backfills = settings.backfill is not Backfill.NONE
+        """Tasks may start before others that go before them and find no room."""
+        self.depth = 0
+        """How many tasks that compete for the same nodes may have a reservation."""
+        if settings.backfill is Backfill.EASY:
+            self.depth = 1
+        elif settings.backfill is Backfill.CONSERVATIVE:
+            self.depth = settings.reservations
+
+
+# --- placing ----------------------------------------------------------------------------------------------------------
+
+
+def place(context: Context, task: Task, placement: Placement, cause: Cause | None) -> None:
+    """Give a task GPUs."""
+    context.placed += 1
+    phase = task.phase
+    if isinstance(phase, Suspended):
+        placement = _with_memory(placement, phase.placement)
+        context.emit(AttemptResuming(task.id, phase.attempt, placement, task.round, cause))
+    else:
+        context.emit(TaskPlaced(task.id, task.attempts + 1, placement, cause))
+    if context.state.holds:
+        _drop_overtaken(context, task, placement)
+
+
+def _with_memory(placement: Placement, before: Placement) -> Placement:
+    """A suspended attempt goes on with the host memory it never gave up."""
+    had = {part.node: part.memory_mib for part in before.slices}
+    parts = (
+        Slice(part.node, part.gpus, part.milli, part.gpu_memory_mib, part.cpus, had[part.node])
+        for part in placement.slices
+    )
+    return Placement(tuple(parts))
+
+
+def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
+    """A task that goes before took a reserved node: the reservation may not hold any more, so it is made again."""
+    state = context.state
+    taken = state.index.bays_of(placement.nodes)
+    for hold in list(state.holds.values()):
+        if hold.bays & taken and not hold.claim:
+            mine = standing(state, task, context.at)
+            if mine < hold.standing:
+                context.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+
+
+def place_where_cleared(context: Context) -> None:
+    """Tasks whose victims are gone get the place that was cleared for them, the first in order first."""
+    state = context.state
+    cleared = [hold for hold in state.holds.values() if hold.claim and not hold.victims]
+    for hold in sorted(cleared, key=lambda hold: hold.standing):
+        placement = _cleared_placement(context, hold)
+        if placement is not None:
+            place(context, hold.task, placement, Cause(Why.VICTIMS_GONE))
+        else:
+            context.emit(ReservationDropped(hold.task.id, Cause(Why.ROOM_LOST)))
+
+
+def _cleared_placement(context: Context, hold: Hold) -> Placement | None:
+    state, task, shape = context.state, hold.task, hold.shape
+    shape.refresh(state.index)
+    if not task.book.can_pay(context.at):
+        return None
+    if verdict(task, shape.need_milli, state.classes, context.at) is not None:
+        return None
+    closed = closed_by_model(task.book, shape, state.index) | shape.too_dear(left_for(task, state.classes).least)
+    closed |= without(state.index.everywhere, hold.bays)
+    return choose(shape, state.index, state.order_for(shape.gpus), closed, model=task.model)
+
+
+# --- reservations -----------------------------------------------------------------------------------------------------
+
+
+def reserve(context: Context, task: Task, shape: Shape) -> None:
+    """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
+    state, depth = context.state, context.depth
+    if not depth or task.id in state.holds or not needs_reservation(shape):
+        return
+    mine = standing(state, task, context.at)
+    before = [hold for hold in holds_before(state, task, context.at) if hold.shape.eligible & shape.eligible]
+    if len([hold for hold in before if not hold.claim]) >= depth:
+        return
+    if is_at_limit(task, shape, shape.need_milli, state.classes, state.index, context.at):
+        return
+    need, left = shape.need_milli, left_for(task, state.classes, before).least
+    if need and need > left:
+        return
+    found = promise(state, task, shape, context.at, before, closed=shape.too_dear(left))
+    if found is None:
+        return
+    cause = task.group.line.cause if task.group is not None else None
+    context.emit(
+        ReservationMade(
+            task.id, found.nodes, found.starts_at, borrowed=bool(mine[0]), tenant_key=mine[1], because=cause
+        )
+    )
+    for hold in _behind(state, mine, shape)[max(0, depth - len(before) - 1) :]:
+        context.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+
+
+def _behind(state: State, mine: Standing, shape: Shape) -> list[Hold]:
+    """Reservations of tasks further back that compete for the same nodes, the first of them first."""
+    behind = [
+        (hold.standing, hold)
+        for hold in state.holds.values()
+        if hold.standing > mine and hold.shape.eligible & shape.eligible and not hold.claim
+    ]
+    return [hold for _, hold in sorted(behind, key=lambda pair: pair[0])]
+
+
+def reserve_for_next(context: Context) -> None:
+    """Make a reservation for every first task of a blocked line that is due one."""
+    state = context.state
+    state.queue.published.reservations = None
+    if not context.depth:
+        return
+    firsts = []
+    for line in state.queue.lines.values():
+        if line.blocked is not None and needs_reservation(line.shape):
+            line.shape.refresh(state.index)
+            for class_index in CLASS_INDEXES:
+                task = first_in(context, line, class_index, LAST)
+                if task is not None and task.id not in state.holds:
+                    firsts.append((standing(state, task, context.at), task, line.shape))
+    for _, task, shape in sorted(firsts, key=lambda first: first[0]):
+        reserve(context, task, shape)
+    state.queue.published.reservations = None
+
+
+def first_in(context: Context, line: Line, class_index: int, before: Standing) -> Task | None:
+    """The best task of a blocked line and class that lacks nothing but room, if it goes before."""
+    state, need, at = context.state, line.shape.need_milli, context.at
+    if need and not state.classes[class_index].fits(need):
+        return None
+    if context.key_is_rank:
+        head = line.head(class_index)
+        if head is None or verdict(state.tasks[head[1]], need, state.classes, at) is not None:
+            return None
+        return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
+    tasks = [state.tasks[task] for _, task, _ in line.tops(class_index)]
+    tops = [(standing(state, task, at), task) for task in tasks if verdict(task, need, state.classes, at) is None]
+    first = min(tops, key=lambda top: top[0], default=None)
+    return first[1] if first is not None and first[0] < before else None
+
+
+def drop_stopped_by_quota(context: Context) -> bool:
+    """Drop reservations of tasks that a quota stops now, and try their lines again without; whether there were any."""
+    state = context.state
+    stopped = [
+        hold
+        for hold in state.holds.values()
+        if not hold.claim
+        and is_at_limit(hold.task, hold.shape, hold.need_milli, state.classes, state.index, context.at)
+    ]
+    for hold in stopped:
+        drop_reservation(context, hold.task)
+        if hold.task.group is not None:
+            state.queue.wake(hold.task.group.line, Cause(Why.RESERVATION_ENDED, task=hold.task.id))
+    return bool(stopped)
+
+
+def drop_reservation(context: Context, task: Task) -> None:
+    """Drop the reservation of a task that a quota or closed nodes stop, if it has one."""
+    if task.id in context.state.holds:
+        context.emit(ReservationDropped(task.id, Cause(Why.AT_LIMIT)))
+
+
+def renew_reservations(context: Context) -> None:
+    """Make reservations again whose tasks rank better than when they were made. They never become weaker."""
+    state = context.state
+    for hold in list(state.holds.values()):
+        borrowed, tenant_key, _, _ = standing(state, hold.task, context.at)
+        if (borrowed, tenant_key) < hold.standing[:2]:
+            context.emit(
+                ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, bool(borrowed), tenant_key)
+            )
+
+
+# --- preemption -------------------------------------------------------------------------------------------------------
+
+
+def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
+    """Stop others for a task that found no room, if it has the right to; it gets their place when they are gone."""
+    state = context.state
+    if not state.may_preempt():
+        return False
+    raid, retry_at = find_raid(state, task, shape, context.at)
+    if raid is None:
+        if retry_at is not None:
+            state.timers.add_line(retry_at, line.number)
+        return False
+    _stop(context, task, raid, line.cause)
+    return True
+
+
+def _stop(context: Context, task: Task, raid: Raid, because: Cause | None) -> None:
+    borrowed, tenant_key, _, _ = standing(context.state, task, context.at)
+    context.emit(ReservationMade(task.id, raid.nodes, context.at, True, bool(borrowed), tenant_key, because))
+    for victim in raid.victims:
+        assert isinstance(victim.phase, Running)
+        cause = Cause(raid.why, task=task.id)
+        if victim.preemption is Preemption.SUSPEND:
+            context.emit(AttemptSuspending(victim.id, victim.phase.attempt, cause, victim.round + 1))
+        else:
+            context.emit(AttemptStopping(victim.id, victim.phase.attempt, cause))

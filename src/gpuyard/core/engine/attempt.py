@@ -1,0 +1,290 @@
+"""Trying to place one task: where can it start now, or what blocks it and which wake-ups can change that?
+
+The checks go from what lasts longest to what passes soonest: nodes that could ever hold it, the quota of its class, the
+quotas of its tenant, limits on GPU models, quota that reservations ahead of it will use, and room. The answer is a value:
+asking changes nothing but the order of the queue's index. What becomes of the answer is up to the scheduling pass.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuyard.core.domain import refusals as no
+from gpuyard.core.domain.placement import Placement
+from gpuyard.core.domain.values import TaskId
+from gpuyard.core.engine.actions import CLASS_INDEXES, Context, first_in
+from gpuyard.core.engine.backfill import holds_before, in_the_way
+from gpuyard.core.engine.queue import ClassEntry, Group, Line
+from gpuyard.core.engine.quota import closed_by_model, left_for, verdict
+from gpuyard.core.engine.standing import is_borrowing, key_of_tenant, standing
+from gpuyard.core.engine.state import Hold
+from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.wakeups import (
+    ANY_ROOM,
+    CLASS_LIMIT,
+    CLASS_QUOTA,
+    RESERVATION_ENDED,
+    SOME,
+    TOTAL,
+    At,
+    Blocked,
+    RoomOn,
+    TenantQuota,
+)
+from gpuyard.core.placement.choose import choose
+from gpuyard.core.placement.device_group_mask import BaySet, without
+from gpuyard.core.placement.shape import Shape
+
+Ready = tuple[Any, TaskId, Line, Group]
+"""A task that takes part in a pass: its rank without the number, its number, line and group."""
+
+NODES_CLOSED = Blocked(no.NodesClosed, (ANY_ROOM,))
+NO_ROOM = Blocked(no.NoRoom, (ANY_ROOM,), True, True)
+CLASS_TOO_SMALL = tuple(Blocked(no.ClassQuotaTooSmall, (wakeup,)) for wakeup in CLASS_LIMIT)
+CLASS_FULL = tuple(Blocked(no.ClassQuotaFull, (wakeup,), True) for wakeup in CLASS_QUOTA)
+
+
+def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement | Blocked:
+    """Where a task can start now; or the refusal that stops it, and the wake-ups that can change the refusal."""
+    state, shape = context.state, line.shape
+    index = state.index
+    if not shape.can_start(index):
+        return NODES_CLOSED
+    before = holds_before(state, task, context.at) if state.holds else []
+    if shape.need_milli and (blocked := _blocked_by_quota(context, task, group, shape, before)):
+        return blocked
+    by_model = too_dear = 0
+    if group.tenant.model_limits or shape.needs is not None:
+        by_model, too_dear = closed_to(context, task, group, shape, before)
+    closed = by_model | too_dear
+    found: Placement | TaskId | None = None
+    if task.avoid is not None:
+        found = _find(context, task, shape, closed | index.bays_of((task.avoid,)), before)
+    if not isinstance(found, Placement):
+        if before or not context.backfills:
+            found = _find(context, task, shape, closed, before)
+        else:
+            found = choose(shape, index, state.order_for(shape.gpus), closed, model=task.model)
+    if found is None and not closed:
+        return NO_ROOM
+    if isinstance(found, Placement):
+        return found
+    if too_dear & shape.eligible:  # asked again whenever anything is freed, quota or room
+        return Blocked(no.TenantQuotaFull, (TenantQuota(group.tenant.id, SOME),), True, True)
+    if by_model & shape.eligible:
+        return Blocked(no.TenantModelQuotaFull, (TenantQuota(group.tenant.id, _model_limit(shape)),), True)
+    if found is not None:
+        return Blocked(no.ReservedFor, (ANY_ROOM, RESERVATION_ENDED), True, True, found)
+    return NO_ROOM
+
+
+def held_back(groups: BaySet, until: float) -> Blocked:
+    """It has room, and advice lets it wait for these device groups, for a while."""
+    return Blocked(no.HeldBack, (RoomOn(groups), At(until)))
+
+
+def waits_for_better(line: Line) -> BaySet:
+    """The device groups that advice lets a line wait for, if it does."""
+    if line.blocked is None or line.blocked.refusal is not no.HeldBack:
+        return 0
+    wakeup = line.blocked.wakeups[0]
+    assert isinstance(wakeup, RoomOn)
+    return wakeup.groups
+
+
+def closed_to(
+    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Hold]
+) -> tuple[BaySet, BaySet]:
+    """Device groups that are closed to a task: by limits on GPU models, and because it counts there for too much."""
+    state = context.state
+    by_model = too_dear = 0
+    if shape.need_milli and group.tenant.model_limits:
+        by_model = closed_by_model(group.tenant, shape, state.index)
+    if shape.needs is not None:
+        too_dear = shape.too_dear(left_for(task, state.classes, before).least)
+    return by_model, too_dear
+
+
+# --- quotas -----------------------------------------------------------------------------------------------------------
+
+
+def _blocked_by_quota(
+    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Hold]
+) -> Blocked | None:
+    """Whether a quota stops a task, or another task that goes before it at the same quota."""
+    state, class_index, tenant = context.state, group.class_index, group.tenant
+    queue, need = state.queue, shape.need_milli
+    refusal = verdict(task, need, state.classes, context.at)
+    if refusal is not None:
+        if refusal is no.ClassQuotaFull:
+            return CLASS_FULL[class_index]
+        if refusal is no.ClassQuotaTooSmall:
+            return CLASS_TOO_SMALL[class_index]
+        if refusal is no.TenantQuotaTooSmall:
+            return Blocked(refusal, (TenantQuota(tenant.id, SOME),))
+    if queue.for_class[class_index] and (first := _first_at_class(context, task, class_index)):
+        return Blocked(no.ReservedFor, (CLASS_QUOTA[class_index],), True, ahead=first)
+    if refusal is no.BudgetSpent:
+        return Blocked(refusal, (TenantQuota(tenant.id, TOTAL), At(tenant.renews_at(context.at))))
+    if queue.for_tenant and (first := _first_at_tenant(context, task, TOTAL)):
+        return Blocked(no.ReservedFor, (TenantQuota(tenant.id, TOTAL),), True, ahead=first)
+    if refusal is not None:
+        return Blocked(refusal, (TenantQuota(tenant.id, TOTAL),), True)
+    if tenant.model_limits and (blocked := _blocked_by_model(context, task, group, shape)):
+        return blocked
+    return _blocked_by_reserved_quota(context, task, group, need, before) if before else None
+
+
+def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) -> Blocked | None:
+    """Whether the tenant's limit on GPU models stops a task on all device groups, or lets another go before it."""
+    closed, limit = closed_by_model(group.tenant, shape, context.state.index), _model_limit(shape)
+    wakeup = TenantQuota(group.tenant.id, limit)
+    if limit == SOME:
+        all_closed = closed & shape.eligible and not without(shape.eligible, closed)
+        return Blocked(no.TenantModelQuotaFull, (wakeup,)) if all_closed else None
+    if closed & shape.eligible:
+        return Blocked(no.TenantModelQuotaFull, (wakeup,))
+    first = _first_at_tenant(context, task, limit)
+    return Blocked(no.ReservedFor, (wakeup,), ahead=first) if first else None
+
+
+def _blocked_by_reserved_quota(
+    context: Context, task: Task, group: Group, need: int, before: Sequence[Hold]
+) -> Blocked | None:
+    """Whether reservations of tasks that go before will use what a quota has left."""
+    left = left_for(task, context.state.classes, before)
+    if need > left.in_class:
+        first = next(hold.task.id for hold in before if hold.task.class_index == task.class_index)
+        return Blocked(no.ReservedFor, (CLASS_QUOTA[group.class_index],), ahead=first)
+    if need > left.in_tenant:
+        first = next(hold.task.id for hold in before if hold.task.book is task.book)
+        return Blocked(no.ReservedFor, (TenantQuota(group.tenant.id, TOTAL),), ahead=first)
+    return None
+
+
+def _model_limit(shape: Shape) -> str:
+    """The limit on models a shape falls under: of its one model, or of several, or only on some nodes."""
+    return shape.resources.models[0] if len(shape.resources.models) == 1 and shape.needs is None else SOME
+
+
+def first_for_class(context: Context, class_index: int) -> ClassEntry | None:
+    """The first line that waits for the quota of a class and could ever start; others let those behind them through."""
+    state = context.state
+    queue, limit = state.queue, state.classes[class_index].limit
+    while (first := queue.first_for_class(class_index)) is not None:
+        _, task_id, line = first
+        shape = line.shape
+        if shape.version != state.index.version:
+            shape.refresh(state.index)
+        tenant_limit = state.tasks[task_id].book.limit
+        if shape.need_milli <= limit and shape.need_milli <= tenant_limit and shape.can_start(state.index):
+            return first
+        _block_elsewhere(context, line, class_index)
+    return None
+
+
+def _block_elsewhere(context: Context, line: Line, class_index: int) -> None:
+    """A line that waits first for the quota of a class waits for something else, that lasts longer."""
+    state, queue = context.state, context.state.queue
+    head, blocked = line.head(class_index), line.class_blocked[class_index]
+    assert head is not None
+    assert blocked is not None
+    group = head[2]
+    queue.unblock_class(class_index)
+    if line.shape.need_milli > state.classes[class_index].limit:
+        queue.block(line, group, CLASS_TOO_SMALL[class_index])
+    elif not line.shape.can_start(state.index):
+        queue.block(line, group, NODES_CLOSED)
+    else:
+        queue.block(line, group, Blocked(no.TenantQuotaTooSmall, (TenantQuota(group.tenant.id, SOME),)))
+        if (next_head := line.head(class_index)) is not None:
+            queue.block(line, next_head[2], blocked)
+
+
+def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | None:
+    """The task that waits first for room in the class, if it goes before."""
+    waiting = context.state.queue.for_class[class_index]
+    if context.key_is_rank:
+        mine = (task.key, task.id)
+        if waiting[0][:2] >= mine:
+            return None  # nor does any other that waits, whether it still does or not
+        first = first_for_class(context, class_index)
+        return first[1] if first is not None and first[:2] < mine else None
+    rank = standing(context.state, task, context.at)
+    lines = {line.number: line for _, _, line in waiting if line.class_blocked[class_index]}
+    for line in lines.values():
+        best = best_of(context, line, class_index)
+        if best is not None and (*best[0], best[1]) < rank:
+            return best[1]
+    return None
+
+
+def _first_at_tenant(context: Context, task: Task, limit: str) -> TaskId | None:
+    """Another task of the tenant that this limit stops, and that goes before; none goes first at SOME."""
+    state, tenant = context.state, task.spec.tenant
+    queue = state.queue
+    if limit == SOME or tenant not in queue.for_tenant:
+        return None
+    if context.key_is_rank:
+        first = queue.first_for_tenant(tenant, limit)
+        return first[1] if first is not None and first[:2] < (task.key, task.id) else None
+    mine = standing(state, task, context.at)
+    for _, _, group in queue.for_tenant[tenant].get(limit, ()):
+        if group.blocked is not None and group.limit == limit:
+            top = group.top()
+            if top is not None and standing(state, top[2], context.at) < mine:
+                return top[1]
+    return None
+
+
+def best_of(context: Context, line: Line, class_index: int) -> Ready | None:
+    """The best task of a line and class where ranks change with every placement: all groups are compared."""
+    state = context.state
+    line.head(class_index)  # throws stale entries away
+    line.shape.refresh(state.index)
+    borrowing, need = is_borrowing(state, class_index), line.shape.need_milli
+    entries: list[Ready] = []
+    for key, task, group in line.tops(class_index):
+        by_tenant = key_of_tenant(state, group.tenant, need, context.at)
+        entries.append(((borrowing, by_tenant, key), task, line, group))
+    return min(entries, key=lambda entry: entry[:2], default=None)
+
+
+# --- room -------------------------------------------------------------------------------------------------------------
+
+
+def _find(
+    context: Context, task: Task, shape: Shape, closed: BaySet, before: Sequence[Hold]
+) -> Placement | TaskId | None:
+    """Room that is reserved for no task that goes before; else the task in whose favour room is kept, if there is one."""
+    state = context.state
+    order = state.order_for(shape.gpus)
+    if not context.backfills and (first := _first_without_backfill(context, task, shape)):
+        return first
+    if not before:
+        return choose(shape, state.index, order, closed, model=task.model)
+    reserved: BaySet = 0
+    for hold in before:
+        reserved |= hold.bays
+    placement = choose(shape, state.index, order, closed | reserved, model=task.model)
+    if placement is None and reserved & shape.eligible and choose(shape, state.index, order, closed) is not None:
+        away = in_the_way(state, task, shape, context.at, before)
+        placement = choose(shape, state.index, order, closed | away, model=task.model)
+        if placement is None:
+            ahead = min((hold for hold in before if hold.bays & shape.eligible), key=lambda hold: hold.task.key)
+            return ahead.task.id
+    return placement
+
+
+def _first_without_backfill(context: Context, task: Task, shape: Shape) -> TaskId | None:
+    """Without backfill: a task that goes before and wants any of the same nodes."""
+    state = context.state
+    mine = standing(state, task, context.at)
+    for line in state.queue.lines.values():
+        if line.blocked is not None and not waits_for_better(line):
+            line.shape.refresh(state.index)
+            if line.shape.eligible & shape.eligible:
+                for class_index in CLASS_INDEXES:
+                    first = first_in(context, line, class_index, mine)
+                    if first is not None:
+                        return first.id
+    return None

@@ -1,0 +1,226 @@
+"""What a task waits for: the refusal is stored with the wake-ups that can change it, told by explain, and acted upon."""
+
+import pytest
+
+from gpuyard.core.domain import commands as command
+from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.events import AttemptResuming, ReservationMade, TaskPlaced
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.tenant import Budget, QuotaMode
+from gpuyard.core.domain.values import Preemption
+from gpuyard.core.engine.wakeups import (
+    At,
+    Blocked,
+    ClassLimit,
+    ClassQuota,
+    ReservationEnded,
+    RoomOn,
+    TenantQuota,
+    Wakeup,
+)
+from gpuyard.testing import ClusterStory, gang, task
+
+
+@pytest.fixture
+def cluster() -> ClusterStory:
+    """Two nodes of four GPUs, and no quota in the way."""
+    cluster = ClusterStory(policy="fifo", backfill="easy")
+    cluster.is_split(online=0.5, mode=QuotaMode.NONE)
+    cluster.has_nodes(2, gpus_each=4)
+    return cluster
+
+
+def blocked(cluster: ClusterStory, name: str) -> Blocked:
+    """What the queue has stored for a task."""
+    group = cluster.state.tasks[cluster.numbers[name]].group
+    assert group is not None, f"{name} is not queued"
+    found = group.blocked or group.line.class_blocked[group.class_index] or group.line.blocked
+    assert found is not None, f"{name} is not blocked"
+    return found
+
+
+def waits_for(cluster: ClusterStory, name: str) -> tuple[type[Refusal], list[type[Wakeup]]]:
+    """The refusal that is stored for a task, and the kinds of wake-ups it waits for."""
+    found = blocked(cluster, name)
+    return found.refusal, [type(wakeup) for wakeup in found.wakeups]
+
+
+def told(cluster: ClusterStory, name: str) -> str:
+    """The sentence that explain prints."""
+    return cluster.explains(name).sentence()
+
+
+def cause_of(cluster: ClusterStory, name: str) -> Cause | None:
+    """Why a task was placed, resumed or given a reservation the last time."""
+    decisions = [
+        event for event in cluster.facts_of(name) if isinstance(event, TaskPlaced | AttemptResuming | ReservationMade)
+    ]
+    return decisions[-1].because
+
+
+# --- what is told, and what wakes ---------------------------------------------------------------------------------
+
+
+def test_a_task_without_room_waits_for_room(cluster: ClusterStory) -> None:
+    cluster.submits(task("left", gpus=4), task("right", gpus=3))
+    cluster.submits(task("waits", gpus=2))
+    assert told(cluster, "waits") == "It needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
+    assert waits_for(cluster, "waits")[1] == [RoomOn]
+    cluster.finishes("right")
+    assert cluster.is_running("waits")
+    assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["right"])
+
+
+def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.5)
+    cluster.submits(task("busy", gpus=3))
+    cluster.submits(task("waits", gpus=2))
+    assert told(cluster, "waits") == "batch work may use 4 GPUs, uses 3 and this needs 2 more."
+    assert waits_for(cluster, "waits")[1] == [ClassQuota]
+    cluster.finishes("busy")
+    assert cluster.is_running("waits")
+    assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["busy"])
+
+
+def test_a_task_above_the_part_of_its_class_waits_for_that_part_to_change(cluster: ClusterStory) -> None:
+    cluster.is_split(online=0.9)
+    cluster.submits(task("waits", gpus=4))
+    assert "it never starts, unless the split changes" in told(cluster, "waits")
+    assert waits_for(cluster, "waits")[1] == [ClassLimit]
+    cluster.is_split(online=0.5)
+    assert cluster.is_running("waits")
+    assert cause_of(cluster, "waits") == Cause(Why.LIMITS_CHANGED)
+
+
+def test_a_task_whose_tenant_is_at_its_limit_waits_for_the_quota_of_the_tenant(cluster: ClusterStory) -> None:
+    cluster.has_tenant("lab", max_gpus=2)
+    cluster.submits(task("busy", gpus=2, tenant="lab"))
+    cluster.submits(task("waits", tenant="lab"))
+    assert told(cluster, "waits") == "Tenant lab may use 2 GPUs, uses 2 and this needs 1 more."
+    assert waits_for(cluster, "waits")[1] == [TenantQuota]
+    cluster.finishes("busy")
+    assert cluster.is_running("waits")
+    assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["busy"])
+
+
+def test_a_task_behind_another_at_the_same_quota_names_it(cluster: ClusterStory) -> None:
+    cluster.has_tenant("lab", max_gpus=3)
+    cluster.submits(task("busy", gpus=2, tenant="lab"))
+    cluster.submits(task("first", gpus=2, tenant="lab"))
+    cluster.submits(task("waits", tenant="lab"))
+    assert told(cluster, "waits") == "The room it would fit in is reserved for task 2, which goes before it."
+    assert blocked(cluster, "waits").ahead == cluster.numbers["first"]
+
+
+def test_a_task_whose_tenant_has_spent_its_budget_waits_for_the_next_period(cluster: ClusterStory) -> None:
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=1.0, period_seconds=7200.0))
+    cluster.submits(task("busy", gpus=4, tenant="lab", runs_for=1800))
+    cluster.passes(1800)
+    cluster.submits(task("waits", tenant="lab"))
+    assert told(cluster, "waits") == "Tenant lab has used its 1 GPU-hours of this period, and waits for the next one."
+    assert waits_for(cluster, "waits")[1] == [TenantQuota, At]
+    cluster.passes(5400)
+    assert cluster.is_running("waits")
+    assert cause_of(cluster, "waits") == Cause(Why.TIME_CAME)
+
+
+def test_a_task_that_would_delay_a_reservation_names_its_task_and_waits_for_its_end(cluster: ClusterStory) -> None:
+    cluster.submits(gang("both", members=2, gpus_each=2, estimate=60))
+    cluster.submits(gang("large", members=2, gpus_each=4, estimate=60))
+    cluster.submits(task("waits", gpus=2, estimate=600))
+    assert told(cluster, "waits") == "The room it would fit in is reserved for task 2, which goes before it."
+    assert waits_for(cluster, "waits")[1] == [RoomOn, ReservationEnded]
+    cluster.cancels("large")
+    assert cluster.is_running("waits")
+    assert cause_of(cluster, "waits") == Cause(Why.RESERVATION_ENDED, task=cluster.numbers["large"])
+
+
+def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: ClusterStory) -> None:
+    cluster.submits(gang("both", members=2, gpus_each=2, estimate=100))
+    cluster.submits(gang("large", members=2, gpus_each=4, estimate=60))
+    cluster.submits(task("waits", gpus=2, estimate=55))
+    assert cluster.is_running("waits")
+    cluster.finishes("waits")
+    cluster.passes(60)
+    cluster.submits(task("short", gpus=2, estimate=55))
+    assert told(cluster, "short") == "The room it would fit in is reserved for task 2, which goes before it."
+    cluster.passes(40)
+    assert cluster.reserved_for("large") == (("node-2", "node-1"), 160.0)
+    assert cluster.is_running("short")
+    assert cause_of(cluster, "short") == Cause(Why.RESERVATION_MOVED, task=cluster.numbers["large"])
+
+
+def test_a_gang_says_how_many_of_its_nodes_are_free(cluster: ClusterStory) -> None:
+    cluster.submits(task("busy", gpus=2))
+    cluster.submits(gang("waits", members=2, gpus_each=4))
+    assert told(cluster, "waits") == "The gang needs 2 nodes at once and 1 are free enough now."
+    assert waits_for(cluster, "waits")[1] == [RoomOn]
+
+
+def test_a_task_kept_out_by_fragmentation_says_what_the_emptiest_node_has(cluster: ClusterStory) -> None:
+    cluster.submits(task("left", gpus=3), task("right", gpus=3))
+    cluster.submits(task("waits", gpus=2))
+    assert told(cluster, "waits") == "It needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
+    assert sum(bay.free for bay in cluster.state.index.all_bays()) == 2
+
+
+def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> None:
+    cluster.submits(task("first"), task("waits", after=("first",)))
+    assert told(cluster, "waits") == "It waits for task 1 to end."
+    cluster.finishes("first")
+    assert cause_of(cluster, "waits") == Cause(Why.QUEUED, task=cluster.numbers["waits"])
+
+
+def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
+    cluster.submits(task("busy", gpus=4), task("other", gpus=4), task("waits"))
+    cluster.holds("waits")
+    assert told(cluster, "waits") == "It is on hold until somebody releases it."
+
+
+def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
+    cluster.submits(task("waits", retries=1))
+    cluster.fails("waits")
+    assert told(cluster, "waits") == "It waits a little before the next attempt."
+    cluster.passes(cluster.state.settings.retry_delay_seconds)
+    assert cluster.is_running("waits")
+
+
+def test_the_figures_told_are_those_of_now(cluster: ClusterStory) -> None:
+    cluster.has_tenant("lab", max_gpus=4)
+    cluster.submits(task("a", gpus=2, tenant="lab"), task("b", tenant="lab"), task("waits", gpus=4, tenant="lab"))
+    assert "uses 3" in told(cluster, "waits")
+    cluster.finishes("b")
+    assert "uses 2" in told(cluster, "waits")
+
+
+def test_a_task_that_counts_for_too_much_where_there_is_room_names_the_quota() -> None:
+    cluster = ClusterStory(policy="fifo")
+    cluster.is_split(online=0.5, mode=QuotaMode.NONE)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.has_nodes(1, gpus_each=8)
+    cluster.has_tenant("lab", max_gpus=4)
+    cluster.submits(task("busy", gpus=4))
+    cluster.submits(task("waits", gpus=1, whole_nodes=True, tenant="lab"))
+    assert told(cluster, "waits") == "Tenant lab may use 4 GPUs, uses 0 and this needs 8 more."
+    cluster.finishes("busy")
+    assert cluster.nodes_of("waits") == ("node-1",)
+
+
+def test_a_task_placed_by_preemption_says_that_its_victims_are_gone() -> None:
+    cluster = ClusterStory(preemption_min_run_seconds=0.0)
+    cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
+    cluster.has_nodes(1, gpus_each=4)
+    cluster.submits(task("weak", gpus=4, priority=10, preemption=Preemption.REQUEUE))
+    cluster.submits(task("urgent", gpus=4, priority=90))
+    assert cause_of(cluster, "urgent") == Cause(Why.VICTIMS_GONE)
+
+
+def test_a_task_that_finds_room_at_once_was_placed_because_it_came(cluster: ClusterStory) -> None:
+    cluster.submits(task("a"))
+    assert cause_of(cluster, "a") == Cause(Why.QUEUED, task=cluster.numbers["a"])
+
+
+def test_a_task_that_is_not_tried_yet_is_told_what_it_would_get(cluster: ClusterStory) -> None:
+    cluster.submits(task("left", gpus=4), task("right", gpus=4), task("waits", gpus=4))
+    cluster.world.handle(command.ChangePriority(cluster.numbers["waits"], 90))
+    assert told(cluster, "waits") == "It needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free."
