@@ -12,7 +12,7 @@ SOURCE = ROOT / "src" / "gpuyard"
 LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 GATHERED = "facts"
 """Lines that are written together: each has its own name (control_plane/chronicle.py)."""
-BOTH = ("cli/serving.py",)
+BOTH = ("cli/service/event_loop.py",)
 SCHEDULER = ("live/control_plane", "live/pool", "core/journal", *BOTH)
 AGENT = ("live/agent", *BOTH)
 

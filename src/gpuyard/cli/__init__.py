@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuyard.cli.complaints import Asked, complain, in_words_of_options, in_words_of_people
-from gpuyard.cli.hints import Verb, Verbs
+from gpuyard.cli.input.suggestions import Verb, Verbs
+from gpuyard.cli.output.errors import Asked, complain, in_words_of_options, in_words_of_people
 from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ VERBS = {
     "run": "run:run",
     "ps": "ps:ps",
     "show": "show:show",
-    "logs": "logs_of:logs",
+    "logs": "logs:logs",
     "cancel": "cancel:cancel",
     "explain": "explain:explain",
     "lease": "lease:app",

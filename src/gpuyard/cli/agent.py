@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.options import AcceptYard, CheckConfig, Config, SettingsAsJson
+from gpuyard.cli.input.options import AcceptYard, CheckConfig, Config, SettingsAsJson
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ def agent(
     """Run an agent: it brings the GPUs of this machine into a yard and runs tasks on them."""
     settings = read_settings(config)
     if check_config:
-        from gpuyard.cli.settings_check import show
+        from gpuyard.cli.service.settings_check import show
 
         show(settings, config, as_json=as_json)
         return
@@ -39,8 +39,8 @@ def read_settings(config: "Path | None") -> "AgentSettings":
 
 def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_yard: str = "") -> None:
     """Until it is told to stop."""
-    from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import protect_settings, run_in_loop, silence_grpc
+    from gpuyard.cli.service.event_loop import protect_settings, run_in_loop, silence_grpc
+    from gpuyard.cli.service.log_output import set_up
 
     silence_grpc()
     set_up(settings.log_level, settings.logging.format, settings.logging.output)

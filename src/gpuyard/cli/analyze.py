@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import Server, Token, client, json_option
+from gpuyard.cli.input.options import Server, Token, client, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def analyze(
     """Read the steps of a Python script and their dependencies without running it."""
     from msgspec import to_builtins
 
-    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.output.printing import print_json
     from gpuyard.learn.analysis import analyze as read
 
     if dry_run and not submit:
@@ -73,7 +73,7 @@ def _seconds(takes: list[str]) -> dict[str, float]:
 
 
 def _show(graph: "Graph", *, evidence: bool) -> None:
-    from gpuyard.cli.printing import print_table
+    from gpuyard.cli.output.printing import print_table
 
     if graph.tasks:
         rounds = {task.id: f"{task.rounds or ''}{', independent' if task.independent else ''}" for task in graph.tasks}
@@ -107,7 +107,7 @@ def _show(graph: "Graph", *, evidence: bool) -> None:
 def _show_requests(requests: "tuple[Request, ...]") -> None:
     import shlex
 
-    from gpuyard.cli.printing import print_table
+    from gpuyard.cli.output.printing import print_table
 
     if not requests:
         typer.echo("\nThere is nothing to submit.")

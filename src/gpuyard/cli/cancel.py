@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.complaints import complain
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.output.errors import complain
 
 
 def cancel(
@@ -29,7 +29,7 @@ def cancel(
             failed = True
             continue
         if as_json:
-            from gpuyard.cli.printing import print_answer
+            from gpuyard.cli.output.printing import print_answer
 
             print_answer(yard)
         else:

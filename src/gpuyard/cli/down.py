@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import DataDir, json_option
+from gpuyard.cli.input.options import DataDir, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +25,9 @@ def down(
     as_json: Annotated[bool, json_option("Say what was stopped as one JSON object.")] = False,
 ) -> None:
     """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
-    from gpuyard.cli.held import end_all, what_goes_on
     from gpuyard.cli.up import command_on, data_folder
     from gpuyard.cli.up.mark import standing
+    from gpuyard.cli.up.remaining_tasks import end_all, what_goes_on
 
     folder = data_folder(data_dir)
     known = standing(folder)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client
-from gpuyard.cli.progress import NO_NODES
+from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.output.progress import NO_NODES
 from gpuyard.cli.show import TaskId
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def explain(task_id: TaskId, as_json: Json = False, server: Server = None, token
     if not as_json:
         typer.echo("\n".join(in_words(told)))
         return
-    from gpuyard.cli.printing import print_answer
+    from gpuyard.cli.output.printing import print_answer
 
     print_answer(yard)
 
@@ -66,7 +66,7 @@ def _where_its_model_ran(told: "ExplainAnswer") -> list[str]:
 
 def _how_long(told: "ExplainAnswer") -> list[str]:
     """How long it is thought to run, where nobody said it."""
-    from gpuyard.cli.printing import spoken_seconds
+    from gpuyard.cli.output.printing import spoken_seconds
 
     if told.forecasts:
         return _by_its_work(told)
@@ -79,7 +79,7 @@ def _how_long(told: "ExplainAnswer") -> list[str]:
 
 def _by_its_work(told: "ExplainAnswer") -> list[str]:
     """What was foretold from what it computes, the fastest GPU first."""
-    from gpuyard.cli.printing import spoken_seconds
+    from gpuyard.cli.output.printing import spoken_seconds
 
     words = []
     ranked = sorted(told.forecasts, key=lambda one: one.seconds)
@@ -115,7 +115,7 @@ def _ahead(count: int, *, more: bool) -> str:
 
 def _when(told: "ExplainAnswer") -> str:
     """When it starts, and what that rests on."""
-    from gpuyard.cli.printing import spoken_instant
+    from gpuyard.cli.output.printing import spoken_instant
 
     if told.starts_at is None:
         return f"Its start can not be estimated{_why_unknown(told)}."

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.listing import Listing, verb
+from gpuyard.cli.output.listing import Listing, verb
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client

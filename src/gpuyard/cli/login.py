@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, client
+from gpuyard.cli.input.options import Json, Server, client
 
 
 def login(
@@ -48,7 +48,7 @@ def login(
     yard = client(address, "")
     told = yard.login(username or typer.prompt("Name", err=True), password())
     path = store_token(address, told.token)
-    from gpuyard.cli.printing import print_json, spoken_instant
+    from gpuyard.cli.output.printing import print_json, spoken_instant
 
     if as_json:
         print_json(

@@ -1,174 +1,140 @@
-"""Where a scheduler and an agent write what they do: JSON or text, to standard output or a file that does not grow for ever.
+"""`gpuyard logs`: what a task wrote. With `-f` it goes on over restarts of the scheduler, as `following` says."""
 
-Our own code speaks through structlog. What libraries say through `logging` comes out in the same shape. A call that
-carries `lines` is a line for each of them, with its own timestamp: whoever has much to say at once pays once for saying it.
-"""
-
-import logging
 import sys
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import structlog
-from structlog.typing import EventDict, Processor
+import typer
 
-from gpuyard.core.domain.errors import GpuyardError
+from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
+from gpuyard.cli.show import TaskId
 
-LARGEST_FILE_BYTES = 16 * 1024 * 1024
-OLD_FILES = 4
-QUIET = ("uvicorn.access", "asyncio", "grpc")
-"""Libraries that are heard from warnings on only."""
+if TYPE_CHECKING:
+    from gpuyard.live.sdk import Client, Task, TaskRef
 
-
-class NoLog(GpuyardError):
-    """The log can not be written; choose another file in logging.output."""
-
-
-class Out(Protocol):
-    """Somewhere to write lines to."""
-
-    def write(self, line: bytes, /) -> int: ...  # noqa: D102
-    def flush(self) -> None: ...  # noqa: D102
+FIRST_LOOK_BYTES = 64 * 1024
+NODE_SECONDS = 30.0
+"""How long a node that is not connected is waited for."""
+LOOK_SECONDS = 0.3
 
 
-def set_up(level: str, form: str, output: str) -> None:
-    """Say everything from `level` on, as `json` or `text`, to `stdout`, `stderr` or a file."""
-    number = logging.getLevelNamesMapping()[level.upper()]
-    structlog.configure(
-        processors=_processors(form),
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=_Factory(_out(output)),
-        cache_logger_on_first_use=True,
-    )
-    logging.basicConfig(handlers=[_Forward()], level=number, force=True)
-    for name in QUIET:
-        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+def logs(
+    task_id: TaskId,
+    following: Annotated[bool, typer.Option("-f", "--follow", help="Go on until it ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", metavar="N", min=1, help="Of this run of it (default: the last).")
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NODE", help="Of this node, where it ran on several.")
+    ] = None,
+    as_json: Json = False,
+    server: Server = None,
+    token: Token = None,
+) -> None:
+    """Print what a task wrote, byte for byte; with --json one object a line. One that has not started says why."""
+    yard = client(server, token)
+    task = yard.task(task_id) if following else None
+    if task is not None and not as_json:
+        _tell_of_no_start(task)
+    which: dict[str, Any] = {"attempt": attempt, "node": node}
+    named = task_id if task is None else task
+    last_bytes = None if tail is None else _bytes_of_last_lines(yard, named, tail, which)
+    lines = _Lines() if as_json else None
+    write = lines.write if lines is not None else to_standard_output
+    if task is not None and not task.ended and (attempt is None or attempt <= task.attempts):
+        output = Output(yard.without_waiting(), write, tail=last_bytes, strict=True, **which)
+        _follow(yard, task, output, server, as_json=as_json)
+    else:
+        wrote = False
+        for part in _patiently(lambda: yard.logs(named, tail=last_bytes, **which)):
+            write(part)
+            wrote = True
+        if not wrote and not following and not as_json:
+            _tell_of_no_start(yard.task(task_id))
+    if lines is not None:
+        lines.end()
 
 
-def _processors(form: str) -> list[Processor]:
-    common: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if form == "json":
-        return [*common, structlog.processors.format_exc_info, _as_json]
-    return [*common, _as_text]
+def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
+    """To the end of the task, or of the one attempt that was asked for."""
+    from gpuyard.live.sdk import NotFound
+    from gpuyard.live.sdk.waiting import AWAY
 
-
-def _as_json(_logger: Any, _name: str, event: EventDict) -> bytes:
-    lines = event.pop("lines", None)
-    if lines is None:
-        return _encode(event)
-    return b"\n".join([_encode({**line, "level": event["level"]}) for line in lines])
-
-
-_encode = msgspec.json.Encoder(enc_hook=str).encode
-
-
-def _as_text(logger: Any, name: str, event: EventDict) -> bytes:
-    lines = event.pop("lines", None)
-    if lines is None:
-        text = str(_render(logger, name, event))
-    else:  # they are many, and the renderer takes its time
-        level = event["level"]
-        text = "\n".join([f"{line.pop('timestamp')} [{level:<9}] {_words(**line)}" for line in lines])
-    return text.encode(errors="replace")
-
-
-_render = structlog.dev.ConsoleRenderer(
-    colors=False, exception_formatter=structlog.dev.plain_traceback, pad_event_to=24, sort_keys=False
-)
-
-
-def _words(event: str, **more: object) -> str:
-    said = [
-        f"{name}={value if isinstance(value, str) and ' ' not in value else repr(value)}"
-        for name, value in more.items()
-    ]
-    return f"{event:<24} {' '.join(said)}"
-
-
-class _Factory:
-    """Gives every logger the one output."""
-
-    def __init__(self, out: Out) -> None:
-        self._logger = structlog.BytesLogger(_Steady(out))  # type: ignore[arg-type]  # it writes and flushes, no more
-
-    def __call__(self, *_: object) -> structlog.BytesLogger:
-        return self._logger
-
-
-class _Steady:
-    """A log that can not be written for the moment loses lines; whoever writes it goes on."""
-
-    def __init__(self, out: Out) -> None:
-        self._out = out
-
-    def write(self, line: bytes, /) -> int:
-        with suppress(OSError):
-            return self._out.write(line)
-        return 0
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._out.flush()
-
-
-def _out(output: str) -> Out:
-    if output in {"stdout", "stderr"}:
-        return getattr(sys, output).buffer  # type: ignore[no-any-return]
+    outages = None if as_json else told_of_outages(task.id)
     try:
-        return RotatingFile(Path(output))
-    except OSError as error:
-        raise NoLog(f"The log {output} can not be written: {error.strerror}. Choose another file.") from None
+        follow(yard, task, output, on_outage=outages)
+    except AWAY as error:
+        raise gave_up(error, task.id, server, as_json=as_json) from None
+    except NotFound as error:
+        if not is_gone(error):
+            raise
+        raise gone(error, task.id, yard, as_json=as_json) from None
+    if not output.is_whole:
+        raise typer.Exit(1)
 
 
-class RotatingFile:
-    """A file that is put aside when it is large: `x.log`, then `x.log.1` to `x.log.4`, and no more."""
+def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    """Output of a node that is not connected yet, as after a restart of the scheduler: it is waited for, for a while."""
+    from gpuyard.live.sdk import Refused
 
-    def __init__(self, path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
-        self._path = path
-        self._largest = largest_bytes
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._open()
-
-    def write(self, line: bytes, /) -> int:
-        """Append; begin a new file first if this one is full."""
-        if self._size + len(line) > self._largest and self._size:
-            self._put_aside()
-        written = self._file.write(line)
-        self._size += written
-        return written
-
-    def flush(self) -> None:
-        """Nothing waits to be seen."""
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
-
-    def _open(self) -> None:
-        self._file = self._path.open("ab", buffering=0)
-        self._size = self._file.tell()
-
-    def _put_aside(self) -> None:
-        for number in range(OLD_FILES, 1, -1):
-            older = self._path.with_name(f"{self._path.name}.{number - 1}")
-            if older.exists():
-                older.replace(self._path.with_name(f"{self._path.name}.{number}"))
-        with suppress(FileNotFoundError):  # somebody removed it
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-        full = self._file
-        self._open()
-        full.close()
+    give_up_at = time.monotonic() + NODE_SECONDS
+    waits = wrote = False
+    while True:
+        try:
+            for part in ask():
+                wrote = True
+                yield part
+        except Refused as refused:
+            if wrote or refused.code != "NodeUnreachable" or time.monotonic() >= give_up_at:
+                raise
+            if not waits:
+                waits = True
+                said = f"gpuyard: {refused.message} Waiting for it, up to {NODE_SECONDS:.0f} s."
+                print(said, file=sys.stderr, flush=True)
+            time.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
-class _Forward(logging.Handler):
-    """Hands what a library says to structlog."""
+def _tell_of_no_start(task: "Task") -> None:
+    """Nothing was written where nothing ran."""
+    if task.started_at is None:
+        words = "never started" if task.ended else "has not started"
+        print(f"gpuyard: {task.id} {words}. {task.reason or ''}".rstrip(), file=sys.stderr, flush=True)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        say = structlog.get_logger(library=record.name)
-        say.log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+
+def _bytes_of_last_lines(yard: "Client", task: "TaskRef", lines: int, which: dict[str, Any]) -> int:
+    """How long the last lines are. The scheduler counts in bytes, so look at more and more of the end."""
+    look = FIRST_LOOK_BYTES
+    while lines:
+        end = b"".join(_patiently(lambda look=look: yard.logs(task, tail=look, **which)))  # type: ignore[misc]
+        found = end[:-1].split(b"\n")  # the last line's end is no beginning of another
+        if len(found) > lines:
+            return sum(len(line) + 1 for line in found[-lines:]) - 1 + len(end[-1:])
+        if len(end) < look:
+            return max(len(end), 1)
+        look *= 8
+    return 0
+
+
+class _Lines:
+    """{"line": "…"} for each line; bytes that are no text are shown as such."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def write(self, part: bytes) -> None:
+        """As many lines as are complete."""
+        from msgspec import json
+
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        for line in lines:
+            to_standard_output(json.encode({"line": line.decode(errors="replace")}) + b"\n")
+
+    def end(self) -> None:
+        """The last line may lack its end."""
+        if self._rest:
+            self.write(b"\n")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.listing import Listing, group
-from gpuyard.cli.options import Json, Server, Token, client, json_option
+from gpuyard.cli.input.options import Json, Server, Token, client, json_option
+from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -17,7 +17,7 @@ NodeId = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard n
 
 def nodes(yard: "Client") -> Listing:
     """List all nodes; with a verb, take one out of use or back into it."""
-    from gpuyard.cli.printing import seconds_since, spoken_seconds
+    from gpuyard.cli.output.printing import seconds_since, spoken_seconds
 
     rows = (
         (
@@ -54,7 +54,7 @@ app = group(nodes)
 def cordon(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
     """Place nothing new on a node."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     told = yard.cordon(node)
     report(yard, f"{told.id} is {told.status}: nothing new is placed there.", as_json=as_json)
@@ -72,7 +72,7 @@ def drain(
 ) -> None:
     """Place nothing new on a node, and move away what allows it."""
     yard = client(server, token)
-    from gpuyard.cli.printing import counted, report
+    from gpuyard.cli.output.printing import counted, report
 
     told = yard.drain(node, force=force)
     report(yard, f"{told.id} is {told.status}; it still has {counted(len(told.tasks), 'task')}.", as_json=as_json)
@@ -82,7 +82,7 @@ def drain(
 def uncordon(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
     """Use a node again."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     told = yard.uncordon(node)
     report(yard, f"{told.id} is {told.status}.", as_json=as_json)
@@ -97,7 +97,7 @@ def strays(
 ) -> None:
     """List strays: attempts that a node runs and the scheduler does not know, as after a restored backup."""
     yard = client(server, token)
-    from gpuyard.cli.printing import print_json, print_table
+    from gpuyard.cli.output.printing import print_json, print_table
 
     found = _strays(yard, node)
     if as_json:
@@ -122,7 +122,7 @@ def stop_stray(
 ) -> None:
     """End attempts that a node runs and the scheduler does not know."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
     from gpuyard.core.domain.errors import GpuyardError
 
     name = task if task.startswith("task-") else f"task-{task}"
@@ -147,7 +147,7 @@ def _strays(yard: "Client", node: str | None) -> list[tuple[str, str, int]]:
 def remove(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
     """Take a node out of the yard. Its agent brings it back when it is started again."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     yard.remove_node(node)
     report(

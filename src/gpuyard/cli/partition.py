@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def partition(
     as_json: Annotated[bool, json_option("Print every plan as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Divide a PyTorch model over GPUs: pipeline stages, replicas, and the predicted time of a step."""
-    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.output.printing import print_json
     from gpuyard.cli.train.files import read_specs
     from gpuyard.learn.performance.partition import partition as divide
 
@@ -48,7 +48,7 @@ def partition(
 
 
 def _show(found: "Partitioning") -> None:
-    from gpuyard.cli.printing import print_table
+    from gpuyard.cli.output.printing import print_table
 
     does = "training" if found.training else "inference"
     typer.echo(

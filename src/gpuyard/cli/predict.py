@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
 from gpuyard.core.domain.errors import WrongInput
 
@@ -31,7 +31,7 @@ def predict(
     """Predict time and memory of a step on GPUs, also on those that nobody has measured."""
     from msgspec.structs import asdict, replace
 
-    from gpuyard.cli.printing import print_json, print_table
+    from gpuyard.cli.output.printing import print_json, print_table
     from gpuyard.cli.train.files import read_specs
     from gpuyard.learn.performance.model import SHIPPED, load
     from gpuyard.learn.performance.query import ask

@@ -2,7 +2,7 @@
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.input.options import Json, Server, Token, client
 
 NAMES = ("PREDICTED", "TASKS", "MEDIAN ERROR", "MEAN ERROR", "IN THE BAND")
 
@@ -11,7 +11,7 @@ def predictions(as_json: Json = False, server: Server = None, token: Token = Non
     """Show how right predictions were over the tasks that ended last, and which model makes them."""
     yard = client(server, token)
     told = yard.predictions()
-    from gpuyard.cli.printing import print_answer, print_table
+    from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
         print_answer(yard)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.input.options import Json, Server, Token, client
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Task
@@ -54,7 +54,7 @@ def ps(
     }
     yard = client(server, token)
     page = yard.page(limit=limit, cursor=cursor, **filters)
-    from gpuyard.cli.printing import print_answer, print_table
+    from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
         print_answer(yard)
@@ -70,7 +70,7 @@ def _instant(since: str | None) -> str | float | None:
         return since
     import time
 
-    from gpuyard.cli.options import seconds_of
+    from gpuyard.cli.input.options import seconds_of
 
     try:
         return time.time() - (seconds_of(since, "--since") or 0)
@@ -80,7 +80,7 @@ def _instant(since: str | None) -> str | float | None:
 
 
 def _row(task: "Task") -> tuple[object, ...]:
-    from gpuyard.cli.printing import asked_gpus, seconds_since, spoken_seconds
+    from gpuyard.cli.output.printing import asked_gpus, seconds_since, spoken_seconds
 
     nodes = task.node_ids
     return (

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client, finite
+from gpuyard.cli.input.options import Json, Server, Token, client, finite
 
 NAMES = ("CLASS", "PART", "QUOTA", "USED", "AVAILABLE")
 
@@ -36,7 +36,7 @@ def quota(
         assert part is not None
         known = yard.set_quota(part, mode=mode)
     assert known is not None
-    from gpuyard.cli.printing import print_answer, print_table
+    from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
         print_answer(yard)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from gpuyard.cli.asking import Request, asking
-from gpuyard.cli.complaints import complain
-from gpuyard.cli.following import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
-from gpuyard.cli.options import Json, Quiet, Server, Token, client
-from gpuyard.cli.progress import Progress
+from gpuyard.cli.input.options import Json, Quiet, Server, Token, client
+from gpuyard.cli.input.task_options import Request, asking
+from gpuyard.cli.output.errors import complain
+from gpuyard.cli.output.progress import Progress
+from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
 from gpuyard.cli.submit import submitted, warn_if_nothing_fits
 from gpuyard.core.domain.errors import GpuyardError
 
@@ -60,7 +60,7 @@ def run(
                 raise gone(error, task.id, yard, as_json=as_json) from None
             raise gave_up(error, task.id, server, as_json=as_json) from None
     if as_json:
-        from gpuyard.cli.printing import print_json
+        from gpuyard.cli.output.printing import print_json
 
         print_json(ended)
     raise typer.Exit(_exit_code(ended, silent=as_json))

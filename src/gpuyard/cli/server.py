@@ -2,7 +2,7 @@
 
 import os
 
-from gpuyard.cli.options import CheckConfig, Config, SettingsAsJson, TakeOver
+from gpuyard.cli.input.options import CheckConfig, Config, SettingsAsJson, TakeOver
 
 
 def server(
@@ -19,12 +19,12 @@ def server(
     of_agents = variables(AgentSettings) - variables(ServerSettings)
     settings = load_server_settings(config, os.environ, not_ours=of_agents)
     if check_config:
-        from gpuyard.cli.settings_check import show
+        from gpuyard.cli.service.settings_check import show
 
         show(effective(settings), config, as_json=as_json)
         return
-    from gpuyard.cli.logs import set_up
-    from gpuyard.cli.serving import protect_settings, run_in_loop, silence_grpc
+    from gpuyard.cli.service.event_loop import protect_settings, run_in_loop, silence_grpc
+    from gpuyard.cli.service.log_output import set_up
 
     silence_grpc()
     set_up(settings.log_level, settings.logging.format, settings.log_output)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.input.options import Json, Server, Token, client
 
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="A task, such as task-7 or 7.")]
 INSTANTS = frozenset({"created_at", "started_at", "finished_at"})
@@ -16,7 +16,7 @@ def show(task_id: TaskId, as_json: Json = False, server: Server = None, token: T
     """Show everything there is to know about a task."""
     yard = client(server, token)
     task = yard.task(task_id)
-    from gpuyard.cli.printing import print_answer, print_pairs, spoken_instant
+    from gpuyard.cli.output.printing import print_answer, print_pairs, spoken_instant
 
     if as_json:
         print_answer(yard)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def simulate(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
-    from gpuyard.cli.conditions import check_pools, conditions_of
+    from gpuyard.cli.input.scenario_options import check_pools, conditions_of
     from gpuyard.simulator.accuracy import accuracy
     from gpuyard.simulator.comparison import simulate as simulate_runs
     from gpuyard.simulator.comparison import variant_names
@@ -198,7 +198,7 @@ def _save(path: Path, jobs: "Jobs") -> None:
 
 def _print_means(found: "list[Run]", as_json: bool) -> None:
     """Means over all workloads, and how certain they are."""
-    from gpuyard.cli.repeating import as_figures, print_means
+    from gpuyard.cli.output.simulation_means import as_figures, print_means
 
     figures: dict[str, list[dict[str, float]]] = {}
     for run in found:
@@ -231,7 +231,7 @@ def _progress(note: str, name: str, jobs: int) -> "Iterator[Progress]":
 
 
 def _print_table(runs: "list[Run]") -> None:
-    from gpuyard.cli.printing import print_table
+    from gpuyard.cli.output.printing import print_table
 
     names = ("POLICY", "JOBS", "AVG JCT", "P50 JCT", "P99 JCT", "AVG QUEUE", "P99.9 QUEUE", "PREEMPTIONS", "USED", "SLOWDOWN", "WORST", "FAIRNESS", "TOOK")  # fmt: skip
     rows = []

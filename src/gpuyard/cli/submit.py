@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpuyard.cli.asking import Request, asking
 from gpuyard.cli.explain import NOWHERE, fits_nowhere
-from gpuyard.cli.options import Json, Server, Token, client
-from gpuyard.cli.progress import NO_NODES, NO_NODES_SENTENCE
+from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.input.task_options import Request, asking
+from gpuyard.cli.output.progress import NO_NODES, NO_NODES_SENTENCE
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, Task
@@ -20,7 +20,7 @@ def submit(request: Request, as_json: Json = False, server: Server = None, token
     yard = client(server, token)
     tasks = submitted(yard, request)
     if as_json:
-        from gpuyard.cli.printing import print_answer
+        from gpuyard.cli.output.printing import print_answer
 
         print_answer(yard)
     else:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.listing import Listing, group
-from gpuyard.cli.options import Json, Server, Token, client, finite, seconds_of
+from gpuyard.cli.input.options import Json, Server, Token, client, finite, seconds_of
+from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -17,7 +17,7 @@ NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", 
 
 def tenants(yard: "Client") -> Listing:
     """List tenants with their limits and what they use; `set` changes limits."""
-    from gpuyard.cli.printing import spoken_seconds
+    from gpuyard.cli.output.printing import spoken_seconds
 
     rows = (
         (
@@ -91,7 +91,7 @@ def set_(
     if not reset and all(value is None for value in named.values()):
         raise typer.BadParameter("give at least one limit, or --reset to remove all", param_hint="'set'")
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     told = yard.set_tenant(tenant, **(named if reset else _changed(yard, tenant, named)))
     report(yard, _limits(told), as_json=as_json)
@@ -120,7 +120,7 @@ def _changed(yard: "Client", tenant: str, named: "TenantLimits") -> "TenantLimit
 
 def _limits(told: "TenantAnswer") -> str:
     """All limits that a tenant has now, in a sentence."""
-    from gpuyard.cli.printing import counted, spoken_seconds
+    from gpuyard.cli.output.printing import counted, spoken_seconds
 
     limits = ["as many GPUs as there are" if told.max_gpus is None else f"{counted(told.max_gpus, 'GPU')} at once"]
     limits += [f"{count} of model {model}" for model, count in sorted(told.max_gpus_by_model.items())]

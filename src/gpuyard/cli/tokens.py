@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.listing import Listing, group
-from gpuyard.cli.options import Json, Server, Token, client, seconds_of
+from gpuyard.cli.input.options import Json, Server, Token, client, seconds_of
+from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -15,7 +15,7 @@ NAMES = ("ID", "USER", "NAME", "MADE", "LAST USED", "EXPIRES")
 
 def tokens(yard: "Client") -> Listing:
     """List tokens; with a verb, make or revoke one."""
-    from gpuyard.cli.printing import spoken_instant
+    from gpuyard.cli.output.printing import spoken_instant
 
     rows = (
         (
@@ -59,7 +59,7 @@ def create(
 ) -> None:
     """Make a token and print it. It is shown this once; set GPUYARD_TOKEN to it."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report, spoken_instant
+    from gpuyard.cli.output.printing import report, spoken_instant
     from gpuyard.cli.users import password
 
     seconds = seconds_of(lifetime, "--lifetime")
@@ -81,7 +81,7 @@ def revoke(
 ) -> None:
     """Revoke a token: requests with it are refused from now on."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     yard.revoke_token(token_id)
     report(yard, f"{token_id} was revoked.", as_json=as_json)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.listing import Listing, group
-from gpuyard.cli.options import Json, Server, Token, client
+from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -42,7 +42,7 @@ def add(
 ) -> None:
     """Add a user; the password is asked for twice, or read once from the first line of standard input."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report, with_article
+    from gpuyard.cli.output.printing import report, with_article
 
     told = yard.add_user(username, new_password(), tenant_id=tenant, role=role, system_user=system_user)
     report(yard, f"{told.username} is {with_article(told.role)} of {told.tenant_id}.", as_json=as_json)
@@ -67,7 +67,7 @@ def change(
     if tenant is None and role is None and system_user is None:
         raise typer.BadParameter("give --tenant, --role or --system-user", param_hint="'set'")
     yard = client(server, token)
-    from gpuyard.cli.printing import report, with_article
+    from gpuyard.cli.output.printing import report, with_article
 
     told = yard.change_user(username, tenant_id=tenant, role=role, system_user=system_user)
     runs_as = f"; tasks run as {told.system_user}" if told.system_user else ""
@@ -90,7 +90,7 @@ def passwd(
     present one from the second.
     """
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
     from gpuyard.live.sdk import Refused
 
     new = new_password()
@@ -110,7 +110,7 @@ def passwd(
 def remove(username: Username, as_json: Json = False, server: Server = None, token: Token = None) -> None:
     """Remove a user and all tokens of that user. Tasks stay."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     yard.remove_user(username)
     report(yard, f"{username} was removed.", as_json=as_json)

@@ -6,7 +6,7 @@ import pytest
 
 from gpuyard.cli import explain
 from gpuyard.cli.explain import in_words
-from gpuyard.cli.printing import spoken_instant, spoken_seconds
+from gpuyard.cli.output.printing import spoken_instant, spoken_seconds
 from gpuyard.core.domain.refusals import REFUSALS
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.core.engine.explain import AHEAD

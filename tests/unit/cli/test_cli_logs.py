@@ -1,127 +1,133 @@
-"""What a scheduler and an agent write: one shape for all, to where it is told, and never without end."""
+"""`gpuyard logs` when the node that has the output is not there yet."""
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from gpuyard.cli.logs import OLD_FILES, NoLog, RotatingFile, set_up
+from gpuyard import cli
+from gpuyard.cli import logs
+from gpuyard.core.domain.values import TaskStatus
+from gpuyard.live.sdk import waiting
+from tests.unit.live.sdk.partner import Answering, partner, refusal, task
 
-SPEAK = """
-import logging, sys, structlog
-from gpuyard.cli.logs import set_up
-set_up(*sys.argv[1:])
-log = structlog.get_logger()
-log.debug("too_small")
-log.info("task_submitted", task=7, path=__import__("pathlib").Path("/x"))
-logging.getLogger("uvicorn.error").error("it %s", "broke")
-logging.getLogger("asyncio").info("quiet")
-try:
-    1 / 0
-except ZeroDivisionError:
-    log.exception("request_broke")
-"""
+AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
 
 
-def said(level: str, form: str, output: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", SPEAK, level, form, output]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+class Restarted:
+    """A scheduler whose node comes back after it was asked for output so often."""
+
+    def __init__(self, away: int) -> None:
+        self.away = away
+
+    def __call__(self, line: Answering) -> None:
+        if "/logs" not in line.asked.path:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z"))
+        elif self.away > 0:
+            self.away -= 1
+            line.say(AWAY, 503)
+        else:
+            line.begin_stream()
+            line.wfile.write(b"one\ntwo\n")
 
 
-def test_json_is_one_object_a_line() -> None:
-    lines = [json.loads(line) for line in said("info", "json", "stdout").stdout.splitlines()]
-
-    assert [line["event"] for line in lines] == ["task_submitted", "it broke", "request_broke"]
-    assert lines[0]["task"] == 7
-    assert lines[0]["path"] == "/x"
-    assert lines[0]["level"] == "info"
-    assert lines[0]["timestamp"].endswith("Z")
-    assert lines[1]["library"] == "uvicorn.error"
-    assert "ZeroDivisionError" in lines[2]["exception"]
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 0.01)
 
 
-def test_text_has_no_colours_and_goes_where_it_is_told(tmp_path: Path) -> None:
-    done = said("debug", "text", "stderr")
-
-    assert done.stdout == ""
-    assert "too_small" in done.stderr
-    assert "task=7" in done.stderr
-    assert "\x1b" not in done.stderr
-    assert said("error", "text", str(tmp_path / "new" / "a.log")).stdout == ""
-    written = (tmp_path / "new" / "a.log").read_text()
-    assert "task_submitted" not in written
-    assert "ZeroDivisionError" in written
-
-
-FACTS = """
-import sys, structlog
-from gpuyard.cli.logs import set_up
-set_up(*sys.argv[1:])
-structlog.get_logger().info("facts", lines=[
-    {"event": "task_submitted", "task_id": "task-7", "gpus": ["a/0"], "timestamp": "2026-01-02T03:04:05Z"},
-    {"event": "task_failed", "reason": "Two words.", "timestamp": "2026-01-02T03:04:06Z"},
-])
-"""
+@pytest.mark.parametrize(("words", "wrote"), [((), "one\ntwo\n"), (("--tail", "1"), "two\n")])
+def test_a_node_that_is_not_back_yet_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], words: tuple[str, ...], wrote: str
+) -> None:
+    with partner(Restarted(3)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "7", *words])
+        assert cli.main() == 0
+    out, err = capsysbinary.readouterr()
+    assert out.decode().endswith(wrote)
+    assert err.decode().count("Waiting for it") == 1
 
 
-def test_what_is_said_of_many_facts_at_once_is_a_line_for_each() -> None:
-    def facts(form: str) -> list[str]:
-        command = [sys.executable, "-c", FACTS, "info", form, "stdout"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        return done.stdout.splitlines()
-
-    first, second = map(json.loads, facts("json"))
-    assert (first["event"], first["level"], first["task_id"]) == ("task_submitted", "info", "task-7")
-    assert (second["event"], second["timestamp"]) == ("task_failed", "2026-01-02T03:04:06Z")
-    assert facts("text") == [
-        "2026-01-02T03:04:05Z [info     ] task_submitted           task_id=task-7 gpus=['a/0']",
-        "2026-01-02T03:04:06Z [info     ] task_failed              reason='Two words.'",
-    ]
+def test_a_node_that_does_not_come_back_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
+    with partner(Restarted(1000)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "7"])
+        assert cli.main() == 1
+    assert "is not connected at the moment" in capsys.readouterr().err
 
 
-def test_a_log_that_can_not_be_written_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(NoLog, match="can not be written"):
-        set_up("info", "json", str(tmp_path / "file" / "a.log"))
+class Replaced:
+    """A scheduler that stops in the middle of the output. Something else answers at its address so often, then it is back."""
+
+    def __init__(self, strangers: int) -> None:
+        self.strangers = strangers
+        self.stopped = False
+
+    def __call__(self, line: Answering) -> None:
+        running = task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1)
+        if not self.stopped:
+            if "/logs" in line.asked.path:
+                self.stopped = True
+                line.begin_stream()
+                line.wfile.write(b"one\n")
+            else:
+                line.say(running)
+        elif self.strangers > 0:
+            self.strangers -= 1
+            line.say(b"<html>hello</html>")
+        elif "/logs" in line.asked.path:
+            line.begin_stream()
+            line.wfile.write(b"two\n")
+        else:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=1, exit_code=0))
 
 
-@pytest.mark.parametrize("output", ["stdout", "/dev/full"])
-def test_a_full_disk_does_not_end_who_writes_a_log(output: str) -> None:
-    with Path("/dev/full").open("wb") as full:
-        command = [sys.executable, "-c", f"{SPEAK}\nsys.stderr.write('goes on')", "info", "json", output]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
-    assert done.stderr.startswith(b"goes on")
+def test_output_is_followed_on_where_it_broke_off_when_the_scheduler_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with partner(Replaced(4)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 0
+        assert "offset=4" in [asked.path for asked in server.asked if "/logs" in asked.path][-1]
+    assert capsysbinary.readouterr().out == b"one\ntwo\n"
 
 
-def test_a_log_that_somebody_removed_is_begun_anew_when_it_would_have_been_put_aside(tmp_path: Path) -> None:
-    file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
-    file.write(b"lost\n")
-    (tmp_path / "a.log").unlink()
-    for number in range(12):
-        file.write(b"line %03d\n" % number)
-    file.close()
-
-    assert (tmp_path / "a.log").read_text() == "line 010\nline 011\n"
-
-
-def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
-    file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
-    for number in range(200):
-        file.write(b"line %03d\n" % number)
-    file.close()
-
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["a.log", *(f"a.log.{number}" for number in range(1, OLD_FILES + 1))]
-    assert all(path.stat().st_size <= 100 for path in tmp_path.iterdir())
-    assert (tmp_path / "a.log").read_text().endswith("line 199\n")
+def test_output_that_can_not_be_followed_any_longer_names_the_command_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "RESTART_SECONDS", 0.2)
+    with partner(Replaced(10_000)) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 75
+        assert capsys.readouterr().err.endswith(
+            f" task-7 goes on; follow it again with: gpuyard logs -f --server {server.url} task-7\n"
+        )
 
 
-def test_a_log_is_gone_on_with(tmp_path: Path) -> None:
-    for _ in range(2):
-        file = RotatingFile(tmp_path / "a.log")
-        file.write(b"line\n")
-        file.close()
+def test_the_rest_of_an_attempt_that_ended_while_the_scheduler_was_away_is_printed_before_the_next(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    written = {"attempt=1": b"one\nrest\n", "attempt=2": b"two\n"}
+    stopped = False
 
-    assert (tmp_path / "a.log").read_text() == "line\nline\n"
+    def restarts(line: Answering) -> None:
+        nonlocal stopped
+        if "/events" in line.asked.path:
+            line.say(refusal("NotReady", "not now"), 409)
+        elif "/logs" in line.asked.path:
+            line.begin_stream()
+            query = line.asked.path.partition("?")[2].split("&")
+            [offset] = [int(word.partition("=")[2]) for word in query if word.startswith("offset=")]
+            [output] = [written[word] for word in query if word in written]
+            line.wfile.write(output[offset:] if stopped else b"one\n")
+            stopped = True
+        elif stopped:
+            line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=2, exit_code=0))
+        else:
+            line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1))
+
+    with partner(restarts) as server:
+        monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
+        assert cli.main() == 0
+    assert capsysbinary.readouterr().out == b"one\nrest\ntwo\n"

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from gpuyard import cli
-from gpuyard.cli.options import Json
+from gpuyard.cli.input.options import Json
 from gpuyard.core.domain.errors import JournalLocked
 from tools.manual.commands import verbs
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
-from gpuyard.cli import options
+from gpuyard.cli.input import options
 from gpuyard.cli.up import MARK
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.control_plane.settings import Storage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.cli.printing import print_pairs, print_table, seconds_since, spoken_seconds
+from gpuyard.cli.output.printing import print_pairs, print_table, seconds_since, spoken_seconds
 
 
 def test_a_table_in_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.cli.progress import Progress
+from gpuyard.cli.output.progress import Progress
 from gpuyard.cli.submit import warn_if_nothing_fits
 from gpuyard.core.domain.refusals import REFUSALS, NoNodesYet
 from gpuyard.live.sdk import connect

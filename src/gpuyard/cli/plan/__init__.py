@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import typer
 
-from gpuyard.cli.hints import Verbs
+from gpuyard.cli.input.suggestions import Verbs
 from gpuyard.cli.plan.check import check
 from gpuyard.cli.plan.compare import compare
 from gpuyard.cli.plan.draw import draw

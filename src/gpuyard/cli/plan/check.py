@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, open_problem
 
 SHOWN = 10
@@ -20,7 +20,7 @@ def check(
     as_json: Annotated[bool, json_option("Print one JSON object: valid, faults, makespan_s.")] = False,
 ) -> None:
     """Check that a plan keeps every rule. Exit code 1 where it does not."""
-    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.output.printing import print_json
     from gpuyard.plan import planner
 
     problem = open_problem(file, gpus, multi_model)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
@@ -65,7 +65,7 @@ def _left_out(name: str, why: WrongInput) -> None:
 
 
 def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_json: bool) -> None:
-    from gpuyard.cli.printing import print_json, print_table
+    from gpuyard.cli.output.printing import print_json, print_table
 
     if as_json:
         print_json(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import finite
+from gpuyard.cli.input.options import finite
 from gpuyard.cli.plan.files import Seed, write
 
 

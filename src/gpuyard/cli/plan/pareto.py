@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, WrongFile, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import saved
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready
@@ -80,7 +80,7 @@ def _clear(folder: Path) -> None:
 
 
 def _table(front: "Front") -> None:
-    from gpuyard.cli.printing import print_table
+    from gpuyard.cli.output.printing import print_table
 
     energy = front.points[0].energy_kwh is not None
     print_table(

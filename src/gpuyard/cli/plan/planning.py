@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from gpuyard.cli.options import finite
+from gpuyard.cli.input.options import finite
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.api import Watch

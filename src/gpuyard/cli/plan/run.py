@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import Server, Token, finite, json_option
+from gpuyard.cli.input.options import Server, Token, finite, json_option
+from gpuyard.cli.output.progress import Progress as TaskProgress
 from gpuyard.cli.plan.ending import Ending
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
 from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
-from gpuyard.cli.progress import Progress as TaskProgress
 from gpuyard.plan.workers import On
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
-    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.plan.planner.api import valid_plan
     from gpuyard.plan.workers.running import RunWatch, run_plan, runtimes_of
 
@@ -119,7 +119,7 @@ def _borrowing(on: On, yard: bool | None, server: str | None, token: str | None)
         return None
 
     def borrow(problem: "Problem", speed_up: float) -> "YardGpus":
-        from gpuyard.cli.options import client
+        from gpuyard.cli.input.options import client
         from gpuyard.plan.workers.leases import YardGpus
 
         return YardGpus(client(server, token), problem.name, len(problem.gpus), speed_up)

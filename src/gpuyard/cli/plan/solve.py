@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
@@ -29,7 +29,7 @@ def solve(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan the workflows of a file for the shortest makespan."""
-    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.output.printing import print_json
     from gpuyard.plan import planner
     from gpuyard.plan.planner.strategies import strategy as strategy_named
 
@@ -64,7 +64,7 @@ def solve(
 
 def _say(made: "Solution") -> None:
     """For people: what matters first."""
-    from gpuyard.cli.printing import print_pairs
+    from gpuyard.cli.output.printing import print_pairs
 
     problem, worth = made.problem, made.measures
     near = f"so at most {made.gap:.2%} above the best plan there is" if made.gap > 1e-9 else "so no plan is shorter"

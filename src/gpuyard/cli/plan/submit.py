@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import Server, Token, client, json_option
+from gpuyard.cli.input.options import Server, Token, client, json_option
 from gpuyard.cli.plan.files import File, open_problem
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def submit(
     if wait:
         made = _ended(yard, made, followed.makespan_s, quiet=as_json)
     if as_json:
-        from gpuyard.cli.printing import print_json
+        from gpuyard.cli.output.printing import print_json
 
         calls = [[problem.name_of(call) for call in session.calls] for session in sessions]
         told = [_told(task, of) for task, of in zip(made, calls, strict=True)]

@@ -2,7 +2,7 @@
 
 import typer
 
-from gpuyard.cli.hints import Verbs
+from gpuyard.cli.input.suggestions import Verbs
 from gpuyard.cli.profile.calibrate import calibrate
 from gpuyard.cli.profile.command import command
 from gpuyard.cli.profile.run import run

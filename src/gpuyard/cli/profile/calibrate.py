@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.profile.checks import device_to_measure, room_for
 
 
@@ -19,7 +19,7 @@ def calibrate(
     """Measure the peaks of this machine's GPU: matrix products and a copy."""
     import msgspec
 
-    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.output.printing import print_json, print_pairs
 
     here = device_to_measure(device)
     room_for(out)

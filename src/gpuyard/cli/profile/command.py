@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.cli.profile.checks import room_for
 from gpuyard.core.domain.errors import WrongInput
 
@@ -20,7 +20,7 @@ def command(
     """Run a command and measure its time, its memory and what it did to the GPU."""
     import msgspec
 
-    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.learn.profiler.command import watch_command
     from gpuyard.learn.profiler.watch import gpus_here
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.profile.checks import device_to_measure, packages_for, room_for
 from gpuyard.core.domain.errors import WrongInput
 
@@ -36,7 +36,7 @@ def run(
     as_json: Annotated[bool, json_option("Print what was measured as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Measure step time, memory, power and use of PyTorch models on this machine's GPU."""
-    from gpuyard.cli.printing import print_json, print_table
+    from gpuyard.cli.output.printing import print_json, print_table
 
     here = device_to_measure(device)
     packages_for(models.split(","))

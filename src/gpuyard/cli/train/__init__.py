@@ -2,8 +2,8 @@
 
 import typer
 
-from gpuyard.cli.hints import Verbs
-from gpuyard.cli.many import ManyWords
+from gpuyard.cli.input.repeated_options import ManyWords
+from gpuyard.cli.input.suggestions import Verbs
 from gpuyard.cli.train.evaluate import evaluate
 from gpuyard.cli.train.policy import policy
 from gpuyard.cli.train.predictor import predictor

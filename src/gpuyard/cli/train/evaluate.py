@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads, What
 
 
@@ -22,7 +22,7 @@ def evaluate(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Learn from some rows, predict others, and say how right that was."""
-    from gpuyard.cli.printing import print_json
+    from gpuyard.cli.output.printing import print_json
     from gpuyard.cli.train.files import only, read_profiles, read_specs
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.learn.performance import evaluation, kind_model
@@ -48,7 +48,7 @@ def evaluate(
 
 def _print(figures: dict[str, Any]) -> None:
     """A line for all, then one for each GPU, kind and head."""
-    from gpuyard.cli.printing import print_table
+    from gpuyard.cli.output.printing import print_table
 
     parts = [
         ("all", figures),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.options import finite, json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def policy(
     as_json: Annotated[bool, json_option("Print what came out as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Train the adviser of the policy dqn on simulated yards, with the engine that runs the live one."""
-    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.output.printing import print_json, print_pairs
 
     for path in filter(None, (out, curves, card)):
         if not path.parent.is_dir():

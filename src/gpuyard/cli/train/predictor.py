@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads
 
 
@@ -21,7 +21,7 @@ def predictor(
     as_json: Annotated[bool, json_option("Print what was learnt from as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Learn from measured rows, and from tasks that have ended in a yard, how long tasks take, how much memory they need and how busy they keep a GPU."""
-    from gpuyard.cli.printing import print_json, print_pairs
+    from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.cli.train.files import read_journal, read_profiles, read_specs
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.learn.performance import kind_model

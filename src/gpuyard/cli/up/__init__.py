@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.options import Config, DataDir, TakeOver, json_option
+from gpuyard.cli.input.options import Config, DataDir, TakeOver, json_option
 
 MARK = "up.json"
 """Says who is up on a data folder: empty when the last yard was stopped on purpose (see `mark`)."""
@@ -45,7 +45,7 @@ def up(
     as_json: Annotated[bool, json_option("Say where it listens as one JSON object.")] = False,
 ) -> None:
     """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
-    from gpuyard.cli.serving import run_in_loop, silence_grpc
+    from gpuyard.cli.service.event_loop import run_in_loop, silence_grpc
 
     silence_grpc()
     from gpuyard.cli.up.mark import Mark

@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuyard import __version__
-from gpuyard.cli.held import what_goes_on
-from gpuyard.cli.logs import set_up
+from gpuyard.cli.service.log_output import set_up
 from gpuyard.cli.up import command_on
 from gpuyard.cli.up.mark import Mark
+from gpuyard.cli.up.remaining_tasks import what_goes_on
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.live.agent.inventory import NoSuchInventory

@@ -1,7 +1,7 @@
 """What the log says of facts: a line for each that an operator follows, under names that stay.
 
 What happens within a tenth of a second is told in one call, each line with its own instant, and whoever writes the log
-makes a line of each (cli/logs.py). One call for each would cost half as much again as all the rest of accepting a task.
+makes a line of each (cli/service/log_output.py). One call for each would cost half as much again as all the rest of accepting a task.
 """
 
 import asyncio

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli.held import end_all
+from gpuyard.cli.up.remaining_tasks import end_all
 from gpuyard.live.agent import processes
 from gpuyard.live.agent.supervisor import attempt_store, paths
 from gpuyard.live.agent.supervisor import messages as said

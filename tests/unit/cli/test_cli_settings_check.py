@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from gpuyard.cli.serving import protect_settings
+from gpuyard.cli.service.event_loop import protect_settings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from gpuyard.cli.options import wait_option
+from gpuyard.cli.input.options import wait_option
 
 MEANT = {
     "gpuyard": {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuyard.cli.printing import print_table
+from gpuyard.cli.output.printing import print_table
 from gpuyard.simulator.confidence import Mean, difference, mean_of
 
 Found = Mapping[str, Sequence[Mapping[str, float]]]

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gpuyard import cli
-from gpuyard.cli.hints import MEANT
+from gpuyard.cli.input.suggestions import MEANT
 from tools.manual.commands import verbs
 
 PATHS = [path for path, _ in verbs()]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpuyard.cli.complaints import complain
+from gpuyard.cli.output.errors import complain
 
 if TYPE_CHECKING:
-    from gpuyard.cli.progress import Progress
+    from gpuyard.cli.output.progress import Progress
     from gpuyard.core.domain.errors import GpuyardError
     from gpuyard.live.sdk import Client, Refused, Task, YardError
 

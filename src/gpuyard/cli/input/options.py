@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from gpuyard.cli.complaints import Asked
+from gpuyard.cli.output.errors import Asked
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, YardError

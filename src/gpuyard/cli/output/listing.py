@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import typer
 
-from gpuyard.cli.hints import Verbs
-from gpuyard.cli.options import Json, Server, Token, client, is_for_a_verb_below
+from gpuyard.cli.input.options import Json, Server, Token, client, is_for_a_verb_below
+from gpuyard.cli.input.suggestions import Verbs
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -50,7 +50,7 @@ def group(look: Look) -> typer.Typer:
 def _show(look: Look, *, as_json: bool, server: str | None, token: str | None) -> None:
     yard = client(server, token)
     listing = look(yard)
-    from gpuyard.cli.printing import print_answer, print_table
+    from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
         print_answer(yard)

@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.complaints import complain
-from gpuyard.cli.following import gone, is_gone, told_of_outages
-from gpuyard.cli.guard import Guard
-from gpuyard.cli.hints import Verbs
-from gpuyard.cli.listing import Listing, verb
-from gpuyard.cli.options import Json, Quiet, Server, Token, client, finite, is_for_a_verb_below, priority_of, seconds_of
-from gpuyard.cli.progress import Progress
+from gpuyard.cli.input.options import (
+    Json,
+    Quiet,
+    Server,
+    Token,
+    client,
+    finite,
+    is_for_a_verb_below,
+    priority_of,
+    seconds_of,
+)
+from gpuyard.cli.input.suggestions import Verbs
+from gpuyard.cli.lease.guard import Guard
+from gpuyard.cli.output.errors import complain
+from gpuyard.cli.output.listing import Listing, verb
+from gpuyard.cli.output.progress import Progress
+from gpuyard.cli.output.task_output import gone, is_gone, told_of_outages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +119,7 @@ def lease(
 
 def _print(held: "Lease", *, as_json: bool) -> None:
     if as_json:
-        from gpuyard.cli.printing import print_json
+        from gpuyard.cli.output.printing import print_json
 
         print_json(held)
     else:
@@ -167,7 +177,7 @@ def release(
 ) -> None:
     """Give GPUs back."""
     yard = client(server, token)
-    from gpuyard.cli.printing import report
+    from gpuyard.cli.output.printing import report
 
     for one in lease_ids:
         yard.release_lease(one)
@@ -178,7 +188,7 @@ def release(
 @verb
 def list_(yard: "Client") -> Listing:
     """List leases that are held or waited for."""
-    from gpuyard.cli.printing import spoken_instant
+    from gpuyard.cli.output.printing import spoken_instant
 
     rows = (
         (one.id, one.status, one.tenant_id, one.user, one.gpus, spoken_instant(one.expires_at), one.reason)

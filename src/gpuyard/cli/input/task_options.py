@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from gpuyard.cli.options import finite, priority_of, seconds_of
+from gpuyard.cli.input.options import finite, priority_of, seconds_of
 
 Request: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
@@ -240,7 +240,7 @@ def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = Fal
 
 def _environment(texts: list[str] | None, *, env_all: bool, no_venv: bool, secrets: list[str]) -> dict[str, str] | None:
     """What `-e` names, on top of the active environment or of everything."""
-    from gpuyard.cli.environments import ENVIRONMENT, active, everything
+    from gpuyard.cli.input.environment import ENVIRONMENT, active, everything
 
     said = _pairs(texts, "--env", from_environment=True) or {}
     ours: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""Write results: tables, JSON, errors, progress, and the output of a task."""
