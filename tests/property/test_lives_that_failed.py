@@ -17,6 +17,7 @@ ONCE_FAILED = {
     5873: "a task waited behind one that no open node could hold any more, because both were at their class's limit",
     103606: "a task that a guarantee puts before a reservation joined a blocked line and was not tried",
     103751: "a reserved start was moved to a later instant, and a task short enough to fit before it was not tried",
+    301122: "a guarantee lets a task stop others, and a task of the other class had blocked their line before it was tried",
     303947: "the same, where nobody knew the new start",
     8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
 }

@@ -113,8 +113,8 @@ def test_twenty_thousand_tasks_leave_a_bounded_yard_and_journal(mode: QuotaMode,
     assert not state.tasks
     assert len(state.ended) == len(state.ended_order) == REMEMBERED
     assert not any(state.on_node.values())
-    assert not state.holds
-    assert not state.prey
+    assert not state.reservations
+    assert not state.preemptible
     assert not state.awaited
     queue = state.queue
     assert queue.waiting == 0

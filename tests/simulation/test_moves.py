@@ -251,7 +251,7 @@ def test_a_task_whose_new_node_is_lost_on_the_way_waits_like_any_other() -> None
 def test_a_move_goes_on_after_a_restart_of_the_scheduler() -> None:
     cluster = moving()
     again = snapshot.load(snapshot.dump(cluster.state))
-    assert {hold.task.id: hold.victims for hold in again.holds.values()} == {
-        hold.task.id: hold.victims for hold in cluster.state.holds.values()
+    assert {hold.task.id: hold.victims for hold in again.reservations.values()} == {
+        hold.task.id: hold.victims for hold in cluster.state.reservations.values()
     }
-    assert len(again.holds) == 2
+    assert len(again.reservations) == 2

@@ -55,7 +55,7 @@ def test_a_claim_outlives_a_card_that_fails_beside_it(cluster: ClusterStory) -> 
         cluster.submits(task(f"long-{name}", gpus=4, preemption=Preemption.REQUEUE, priority=0))
     cluster.passes(100)
     cluster.submits(task("urgent", gpus=4, priority=90))
-    (hold,) = cluster.state.holds.values()
+    (hold,) = cluster.state.reservations.values()
     spare = cluster.state.index.hosts[hold.nodes[0]].bays[0].free_mask.bit_length() - 1
     cluster.gpu_becomes(hold.nodes[0], spare, GpuHealth.EXTERNAL)
     assert len(stopped(cluster)) == 1
@@ -85,7 +85,7 @@ def test_a_restarted_scheduler_keeps_its_one_promise_and_when_it_is_due(cluster:
         cluster.submits(task(f"runs-{name}", gpus=3, estimate=100, models=("A100",)))
     cluster.submits(task("first", gpus=4, priority=90, estimate=50, models=("A100",)))
     cluster.submits(task("second", gpus=2, priority=80, estimate=1000, models=("A100",)))
-    assert len(cluster.state.holds) == 1
+    assert len(cluster.state.reservations) == 1
     engine = restarted(cluster)
     assert engine.decide(cluster.now) == []
     (again,) = engine.decide(100.0)

@@ -227,7 +227,7 @@ class ClusterStory:
 
     def reserved_for(self, name: str) -> tuple[tuple[str, ...], float | None] | None:
         """The nodes promised to a waiting task, and from when on."""
-        hold = self.state.holds.get(self.numbers[name])
+        hold = self.state.reservations.get(self.numbers[name])
         return None if hold is None else (hold.nodes, hold.starts_at)
 
     def explains(self, name: str) -> Explanation:
@@ -240,7 +240,7 @@ class ClusterStory:
 
     def gpus_in_use(self) -> float:
         """GPUs given out at this instant."""
-        return sum(book.used for book in self.state.classes) / MILLI
+        return sum(usage.used for usage in self.state.classes) / MILLI
 
     def facts_of(self, name: str) -> list[fact.Event]:
         """Everything that happened to a task."""

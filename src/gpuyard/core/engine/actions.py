@@ -19,13 +19,13 @@ from gpuyard.core.domain.events import (
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId
-from gpuyard.core.engine.backfill import holds_before, promise
+from gpuyard.core.engine.backfill import promise, reservations_before
 from gpuyard.core.engine.phases import Running, Suspended
-from gpuyard.core.engine.preemption import Raid, find_raid
+from gpuyard.core.engine.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.queue import Line
 from gpuyard.core.engine.quota import BATCH, ONLINE, closed_by_model, is_at_limit, left_for, verdict
-from gpuyard.core.engine.standing import Standing, standing
-from gpuyard.core.engine.state import Hold, State, needs_reservation
+from gpuyard.core.engine.sort_key import SortKey, sort_key
+from gpuyard.core.engine.state import Reservation, State, needs_reservation
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import without
@@ -34,14 +34,14 @@ from gpuyard.core.placement.shape import Shape
 Emit = Callable[[Event], None]
 
 CLASS_INDEXES = (ONLINE, BATCH)
-LAST: Standing = (2, float("inf"), float("inf"), TaskId(1 << 62))
+LAST: SortKey = (2, float("inf"), float("inf"), TaskId(1 << 62))
 """Behind every task."""
 
 
 class Context:
     """One scheduling pass: the state, the instant, and where events go."""
 
-    __slots__ = ("at", "backfills", "depth", "emit", "key_is_rank", "placed", "state")
+    __slots__ = ("at", "backfills", "depth", "emit", "keys_suffice", "placed", "state")
 
     def __init__(self, state: State, emit: Emit) -> None:
         self.state = state
@@ -51,7 +51,7 @@ class Context:
     def begin(self, at: float) -> None:
         """Begin a pass."""
         self.at = at
-        self.key_is_rank = self.state.key_is_rank()
+        self.keys_suffice = self.state.keys_suffice()
         """A task's key alone says who goes first: no tenant keys, no borrowing, no guarantees."""
         self.placed = 0
         """How many tasks this pass has placed."""
@@ -78,7 +78,7 @@ def place(context: Context, task: Task, placement: Placement, cause: Cause | Non
         context.emit(AttemptResuming(task.id, phase.attempt, placement, task.round, cause))
     else:
         context.emit(TaskPlaced(task.id, task.attempts + 1, placement, cause))
-    if context.state.holds:
+    if context.state.reservations:
         _drop_overtaken(context, task, placement)
 
 
@@ -96,34 +96,38 @@ def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
     """A task that goes before took a reserved node: the reservation may not hold any more, so it is made again."""
     state = context.state
     taken = state.index.bays_of(placement.nodes)
-    for hold in list(state.holds.values()):
-        if hold.bays & taken and not hold.claim:
-            mine = standing(state, task, context.at)
-            if mine < hold.standing:
-                context.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+    for reservation in list(state.reservations.values()):
+        if reservation.bays & taken and not reservation.claim:
+            mine = sort_key(state, task, context.at)
+            if mine < reservation.sort_key:
+                context.emit(ReservationDropped(reservation.task.id, Cause(Why.OVERTAKEN, task=task.id)))
 
 
 def place_where_cleared(context: Context) -> None:
     """Tasks whose victims are gone get the place that was cleared for them, the first in order first."""
     state = context.state
-    cleared = [hold for hold in state.holds.values() if hold.claim and not hold.victims]
-    for hold in sorted(cleared, key=lambda hold: hold.standing):
-        placement = _cleared_placement(context, hold)
+    cleared = [
+        reservation for reservation in state.reservations.values() if reservation.claim and not reservation.victims
+    ]
+    for reservation in sorted(cleared, key=lambda reservation: reservation.sort_key):
+        placement = _cleared_placement(context, reservation)
         if placement is not None:
-            place(context, hold.task, placement, Cause(Why.VICTIMS_GONE))
+            place(context, reservation.task, placement, Cause(Why.VICTIMS_GONE))
         else:
-            context.emit(ReservationDropped(hold.task.id, Cause(Why.ROOM_LOST)))
+            context.emit(ReservationDropped(reservation.task.id, Cause(Why.ROOM_LOST)))
 
 
-def _cleared_placement(context: Context, hold: Hold) -> Placement | None:
-    state, task, shape = context.state, hold.task, hold.shape
+def _cleared_placement(context: Context, reservation: Reservation) -> Placement | None:
+    state, task, shape = context.state, reservation.task, reservation.shape
     shape.refresh(state.index)
-    if not task.book.can_pay(context.at):
+    if not task.tenant_usage.can_pay(context.at):
         return None
     if verdict(task, shape.need_milli, state.classes, context.at) is not None:
         return None
-    closed = closed_by_model(task.book, shape, state.index) | shape.too_dear(left_for(task, state.classes).least)
-    closed |= without(state.index.everywhere, hold.bays)
+    closed = closed_by_model(task.tenant_usage, shape, state.index) | shape.too_dear(
+        left_for(task, state.classes).least
+    )
+    closed |= without(state.index.everywhere, reservation.bays)
     return choose(shape, state.index, state.order_for(shape.gpus), closed, model=task.model)
 
 
@@ -133,11 +137,15 @@ def _cleared_placement(context: Context, hold: Hold) -> Placement | None:
 def reserve(context: Context, task: Task, shape: Shape) -> None:
     """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
     state, depth = context.state, context.depth
-    if not depth or task.id in state.holds or not needs_reservation(shape):
+    if not depth or task.id in state.reservations or not needs_reservation(shape):
         return
-    mine = standing(state, task, context.at)
-    before = [hold for hold in holds_before(state, task, context.at) if hold.shape.eligible & shape.eligible]
-    if len([hold for hold in before if not hold.claim]) >= depth:
+    mine = sort_key(state, task, context.at)
+    before = [
+        reservation
+        for reservation in reservations_before(state, task, context.at)
+        if reservation.shape.eligible & shape.eligible
+    ]
+    if len([reservation for reservation in before if not reservation.claim]) >= depth:
         return
     if is_at_limit(task, shape, shape.need_milli, state.classes, state.index, context.at):
         return
@@ -153,18 +161,18 @@ def reserve(context: Context, task: Task, shape: Shape) -> None:
             task.id, found.nodes, found.starts_at, borrowed=bool(mine[0]), tenant_key=mine[1], because=cause
         )
     )
-    for hold in _behind(state, mine, shape)[max(0, depth - len(before) - 1) :]:
-        context.emit(ReservationDropped(hold.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+    for reservation in _behind(state, mine, shape)[max(0, depth - len(before) - 1) :]:
+        context.emit(ReservationDropped(reservation.task.id, Cause(Why.OVERTAKEN, task=task.id)))
 
 
-def _behind(state: State, mine: Standing, shape: Shape) -> list[Hold]:
+def _behind(state: State, mine: SortKey, shape: Shape) -> list[Reservation]:
     """Reservations of tasks further back that compete for the same nodes, the first of them first."""
     behind = [
-        (hold.standing, hold)
-        for hold in state.holds.values()
-        if hold.standing > mine and hold.shape.eligible & shape.eligible and not hold.claim
+        (reservation.sort_key, reservation)
+        for reservation in state.reservations.values()
+        if reservation.sort_key > mine and reservation.shape.eligible & shape.eligible and not reservation.claim
     ]
-    return [hold for _, hold in sorted(behind, key=lambda pair: pair[0])]
+    return [reservation for _, reservation in sorted(behind, key=lambda pair: pair[0])]
 
 
 def reserve_for_next(context: Context) -> None:
@@ -179,25 +187,25 @@ def reserve_for_next(context: Context) -> None:
             line.shape.refresh(state.index)
             for class_index in CLASS_INDEXES:
                 task = first_in(context, line, class_index, LAST)
-                if task is not None and task.id not in state.holds:
-                    firsts.append((standing(state, task, context.at), task, line.shape))
+                if task is not None and task.id not in state.reservations:
+                    firsts.append((sort_key(state, task, context.at), task, line.shape))
     for _, task, shape in sorted(firsts, key=lambda first: first[0]):
         reserve(context, task, shape)
     state.queue.published.reservations = None
 
 
-def first_in(context: Context, line: Line, class_index: int, before: Standing) -> Task | None:
+def first_in(context: Context, line: Line, class_index: int, before: SortKey) -> Task | None:
     """The best task of a blocked line and class that lacks nothing but room, if it goes before."""
     state, need, at = context.state, line.shape.need_milli, context.at
     if need and not state.classes[class_index].fits(need):
         return None
-    if context.key_is_rank:
+    if context.keys_suffice:
         head = line.head(class_index)
         if head is None or verdict(state.tasks[head[1]], need, state.classes, at) is not None:
             return None
         return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
     tasks = [state.tasks[task] for _, task, _ in line.tops(class_index)]
-    tops = [(standing(state, task, at), task) for task in tasks if verdict(task, need, state.classes, at) is None]
+    tops = [(sort_key(state, task, at), task) for task in tasks if verdict(task, need, state.classes, at) is None]
     first = min(tops, key=lambda top: top[0], default=None)
     return first[1] if first is not None and first[0] < before else None
 
@@ -206,32 +214,41 @@ def drop_stopped_by_quota(context: Context) -> bool:
     """Drop reservations of tasks that a quota stops now, and try their lines again without; whether there were any."""
     state = context.state
     stopped = [
-        hold
-        for hold in state.holds.values()
-        if not hold.claim
-        and is_at_limit(hold.task, hold.shape, hold.need_milli, state.classes, state.index, context.at)
+        reservation
+        for reservation in state.reservations.values()
+        if not reservation.claim
+        and is_at_limit(
+            reservation.task, reservation.shape, reservation.need_milli, state.classes, state.index, context.at
+        )
     ]
-    for hold in stopped:
-        drop_reservation(context, hold.task)
-        if hold.task.group is not None:
-            state.queue.wake(hold.task.group.line, Cause(Why.RESERVATION_ENDED, task=hold.task.id))
+    for reservation in stopped:
+        drop_reservation(context, reservation.task)
+        if reservation.task.group is not None:
+            state.queue.wake(reservation.task.group.line, Cause(Why.RESERVATION_ENDED, task=reservation.task.id))
     return bool(stopped)
 
 
 def drop_reservation(context: Context, task: Task) -> None:
     """Drop the reservation of a task that a quota or closed nodes stop, if it has one."""
-    if task.id in context.state.holds:
+    if task.id in context.state.reservations:
         context.emit(ReservationDropped(task.id, Cause(Why.AT_LIMIT)))
 
 
 def renew_reservations(context: Context) -> None:
     """Make reservations again whose tasks rank better than when they were made. They never become weaker."""
     state = context.state
-    for hold in list(state.holds.values()):
-        borrowed, tenant_key, _, _ = standing(state, hold.task, context.at)
-        if (borrowed, tenant_key) < hold.standing[:2]:
+    for reservation in list(state.reservations.values()):
+        borrowed, tenant_key, _, _ = sort_key(state, reservation.task, context.at)
+        if (borrowed, tenant_key) < reservation.sort_key[:2]:
             context.emit(
-                ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, bool(borrowed), tenant_key)
+                ReservationMade(
+                    reservation.task.id,
+                    reservation.nodes,
+                    reservation.starts_at,
+                    reservation.claim,
+                    bool(borrowed),
+                    tenant_key,
+                )
             )
 
 
@@ -243,21 +260,21 @@ def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
     state = context.state
     if not state.may_preempt():
         return False
-    raid, retry_at = find_raid(state, task, shape, context.at)
-    if raid is None:
+    plan, retry_at = find_preemption(state, task, shape, context.at)
+    if plan is None:
         if retry_at is not None:
             state.timers.add_line(retry_at, line.number)
         return False
-    _stop(context, task, raid, line.cause)
+    _stop(context, task, plan, line.cause)
     return True
 
 
-def _stop(context: Context, task: Task, raid: Raid, because: Cause | None) -> None:
-    borrowed, tenant_key, _, _ = standing(context.state, task, context.at)
-    context.emit(ReservationMade(task.id, raid.nodes, context.at, True, bool(borrowed), tenant_key, because))
-    for victim in raid.victims:
+def _stop(context: Context, task: Task, plan: PreemptionPlan, because: Cause | None) -> None:
+    borrowed, tenant_key, _, _ = sort_key(context.state, task, context.at)
+    context.emit(ReservationMade(task.id, plan.nodes, context.at, True, bool(borrowed), tenant_key, because))
+    for victim in plan.victims:
         assert isinstance(victim.phase, Running)
-        cause = Cause(raid.why, task=task.id)
+        cause = Cause(plan.why, task=task.id)
         if victim.preemption is Preemption.SUSPEND:
             context.emit(AttemptSuspending(victim.id, victim.phase.attempt, cause, victim.round + 1))
         else:

@@ -94,7 +94,7 @@ def is_advised(state: State, task: Task) -> bool:
     anybody: promises are kept in the order of the queue.
     """
     stays = task.preemption is Preemption.NEVER and task.spec.resources.gpus > 0
-    return state.policy.advised and stays and not state.holds
+    return state.policy.advised and stays and not state.reservations
 
 
 def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: BaySet) -> list[Candidate]:

@@ -12,11 +12,11 @@ from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.actions import CLASS_INDEXES, Context, first_in
-from gpuyard.core.engine.backfill import holds_before, in_the_way
+from gpuyard.core.engine.backfill import in_the_way, reservations_before
 from gpuyard.core.engine.queue import ClassEntry, Group, Line
 from gpuyard.core.engine.quota import closed_by_model, left_for, verdict
-from gpuyard.core.engine.standing import is_borrowing, key_of_tenant, standing
-from gpuyard.core.engine.state import Hold
+from gpuyard.core.engine.sort_key import is_borrowing, key_of_tenant, sort_key
+from gpuyard.core.engine.state import Reservation
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.wakeups import (
     ANY_ROOM,
@@ -49,7 +49,7 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
     index = state.index
     if not shape.can_start(index):
         return NODES_CLOSED
-    before = holds_before(state, task, context.at) if state.holds else []
+    before = reservations_before(state, task, context.at) if state.reservations else []
     if shape.need_milli and (blocked := _blocked_by_quota(context, task, group, shape, before)):
         return blocked
     by_model = too_dear = 0
@@ -92,7 +92,7 @@ def waits_for_better(line: Line) -> BaySet:
 
 
 def closed_to(
-    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Hold]
+    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
 ) -> tuple[BaySet, BaySet]:
     """Device groups that are closed to a task: by limits on GPU models, and because it counts there for too much."""
     state = context.state
@@ -108,7 +108,7 @@ def closed_to(
 
 
 def _blocked_by_quota(
-    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Hold]
+    context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
 ) -> Blocked | None:
     """Whether a quota stops a task, or another task that goes before it at the same quota."""
     state, class_index, tenant = context.state, group.class_index, group.tenant
@@ -148,15 +148,17 @@ def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) 
 
 
 def _blocked_by_reserved_quota(
-    context: Context, task: Task, group: Group, need: int, before: Sequence[Hold]
+    context: Context, task: Task, group: Group, need: int, before: Sequence[Reservation]
 ) -> Blocked | None:
     """Whether reservations of tasks that go before will use what a quota has left."""
     left = left_for(task, context.state.classes, before)
     if need > left.in_class:
-        first = next(hold.task.id for hold in before if hold.task.class_index == task.class_index)
+        first = next(reservation.task.id for reservation in before if reservation.task.class_index == task.class_index)
         return Blocked(no.ReservedFor, (CLASS_QUOTA[group.class_index],), ahead=first)
     if need > left.in_tenant:
-        first = next(hold.task.id for hold in before if hold.task.book is task.book)
+        first = next(
+            reservation.task.id for reservation in before if reservation.task.tenant_usage is task.tenant_usage
+        )
         return Blocked(no.ReservedFor, (TenantQuota(group.tenant.id, TOTAL),), ahead=first)
     return None
 
@@ -175,7 +177,7 @@ def first_for_class(context: Context, class_index: int) -> ClassEntry | None:
         shape = line.shape
         if shape.version != state.index.version:
             shape.refresh(state.index)
-        tenant_limit = state.tasks[task_id].book.limit
+        tenant_limit = state.tasks[task_id].tenant_usage.limit
         if shape.need_milli <= limit and shape.need_milli <= tenant_limit and shape.can_start(state.index):
             return first
         _block_elsewhere(context, line, class_index)
@@ -203,13 +205,13 @@ def _block_elsewhere(context: Context, line: Line, class_index: int) -> None:
 def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | None:
     """The task that waits first for room in the class, if it goes before."""
     waiting = context.state.queue.for_class[class_index]
-    if context.key_is_rank:
+    if context.keys_suffice:
         mine = (task.key, task.id)
         if waiting[0][:2] >= mine:
             return None  # nor does any other that waits, whether it still does or not
         first = first_for_class(context, class_index)
         return first[1] if first is not None and first[:2] < mine else None
-    rank = standing(context.state, task, context.at)
+    rank = sort_key(context.state, task, context.at)
     lines = {line.number: line for _, _, line in waiting if line.class_blocked[class_index]}
     for line in lines.values():
         best = best_of(context, line, class_index)
@@ -224,14 +226,14 @@ def _first_at_tenant(context: Context, task: Task, limit: str) -> TaskId | None:
     queue = state.queue
     if limit == SOME or tenant not in queue.for_tenant:
         return None
-    if context.key_is_rank:
+    if context.keys_suffice:
         first = queue.first_for_tenant(tenant, limit)
         return first[1] if first is not None and first[:2] < (task.key, task.id) else None
-    mine = standing(state, task, context.at)
+    mine = sort_key(state, task, context.at)
     for _, _, group in queue.for_tenant[tenant].get(limit, ()):
         if group.blocked is not None and group.limit == limit:
             top = group.top()
-            if top is not None and standing(state, top[2], context.at) < mine:
+            if top is not None and sort_key(state, top[2], context.at) < mine:
                 return top[1]
     return None
 
@@ -253,7 +255,7 @@ def best_of(context: Context, line: Line, class_index: int) -> Ready | None:
 
 
 def _find(
-    context: Context, task: Task, shape: Shape, closed: BaySet, before: Sequence[Hold]
+    context: Context, task: Task, shape: Shape, closed: BaySet, before: Sequence[Reservation]
 ) -> Placement | TaskId | None:
     """Room that is reserved for no task that goes before; else the task in whose favour room is kept, if there is one."""
     state = context.state
@@ -263,14 +265,17 @@ def _find(
     if not before:
         return choose(shape, state.index, order, closed, model=task.model)
     reserved: BaySet = 0
-    for hold in before:
-        reserved |= hold.bays
+    for reservation in before:
+        reserved |= reservation.bays
     placement = choose(shape, state.index, order, closed | reserved, model=task.model)
     if placement is None and reserved & shape.eligible and choose(shape, state.index, order, closed) is not None:
         away = in_the_way(state, task, shape, context.at, before)
         placement = choose(shape, state.index, order, closed | away, model=task.model)
         if placement is None:
-            ahead = min((hold for hold in before if hold.bays & shape.eligible), key=lambda hold: hold.task.key)
+            ahead = min(
+                (reservation for reservation in before if reservation.bays & shape.eligible),
+                key=lambda reservation: reservation.task.key,
+            )
             return ahead.task.id
     return placement
 
@@ -278,7 +283,7 @@ def _find(
 def _first_without_backfill(context: Context, task: Task, shape: Shape) -> TaskId | None:
     """Without backfill: a task that goes before and wants any of the same nodes."""
     state = context.state
-    mine = standing(state, task, context.at)
+    mine = sort_key(state, task, context.at)
     for line in state.queue.lines.values():
         if line.blocked is not None and not waits_for_better(line):
             line.shape.refresh(state.index)

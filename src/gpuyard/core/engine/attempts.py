@@ -30,8 +30,10 @@ def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float 
         ledger.emit(fact.AttemptStarted(task.id, task.attempts, _while_placed(ledger, task, started_at)))
     elif isinstance(phase, Suspending):
         ledger.emit(fact.AttemptSuspended(task.id, task.attempts))
-        for hold in [hold for hold in ledger.state.holds.values() if is_hopeless(ledger.state, hold)]:
-            ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.ROOM_LOST)))
+        for reservation in [
+            reservation for reservation in ledger.state.reservations.values() if is_hopeless(ledger.state, reservation)
+        ]:
+            ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.ROOM_LOST)))
     elif isinstance(phase, Resuming):
         ledger.emit(fact.AttemptResumed(task.id, task.attempts))
 

@@ -28,8 +28,8 @@ from typing import NamedTuple
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Phase, Stopping, Suspended, Suspending
-from gpuyard.core.engine.standing import standing
-from gpuyard.core.engine.state import Hold, State, holds_gpus
+from gpuyard.core.engine.sort_key import sort_key
+from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
 from gpuyard.core.placement.device_group_mask import BaySet, members, without
 from gpuyard.core.placement.index import Bay
@@ -157,13 +157,13 @@ def capacity(state: State, bay: Bay) -> Amount:
     return Amount(bay.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
 
 
-def is_hopeless(state: State, hold: Hold) -> bool:
+def is_hopeless(state: State, reservation: Reservation) -> bool:
     """Whether a promise waits for host memory of suspended tasks, which themselves may not go on before it is kept."""
-    if hold.claim or not hold.shape.memory_mib:
+    if reservation.claim or not reservation.shape.memory_mib:
         return False
-    for node in hold.nodes:
-        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
-        if not any(capacity(state, bay).covers(need_of(hold.shape, bay)) for bay in bays):
+    for node in reservation.nodes:
+        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & reservation.shape.eligible]
+        if not any(capacity(state, bay).covers(need_of(reservation.shape, bay)) for bay in bays):
             return True
     return False
 
@@ -175,7 +175,7 @@ def earliest(
     seconds: float,
     at: float,
     *,
-    holds: Sequence[Hold],
+    reservations: Sequence[Reservation],
     not_before: float,
     side: Side = "high",
 ) -> float:
@@ -187,15 +187,15 @@ def earliest(
         for when, freed, _ in (ends_on(state, bay, at, side) if _has_an_end(state, bay.host.spec.id) else ())
         if when != UNKNOWN
     ]
-    for hold in holds:
-        if hold.bays & bay.bit:
-            taken = need_of(hold.shape, bay)
-            if hold.starts_at is None:  # nobody knows when it starts, and so nobody knows when it ends
+    for reservation in reservations:
+        if reservation.bays & bay.bit:
+            taken = need_of(reservation.shape, bay)
+            if reservation.starts_at is None:  # nobody knows when it starts, and so nobody knows when it ends
                 free = free.plus(taken, -1)
                 continue
-            starts = max(hold.starts_at, at)
+            starts = max(reservation.starts_at, at)
             steps.append((starts, NOTHING.plus(taken, -1)))
-            steps.append((starts + _seconds_on(bay, hold.task, hold.shape, at, side), taken))
+            steps.append((starts + _seconds_on(bay, reservation.task, reservation.shape, at, side), taken))
     steps.sort(key=lambda step: step[0])
     candidate = not_before if free.covers(need) else None
     for when, change in steps:
@@ -226,7 +226,13 @@ def _seconds_on_each(
 
 
 def promise(
-    state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold], side: Side = "high", closed: BaySet = 0
+    state: State,
+    task: Task,
+    shape: Shape,
+    at: float,
+    reservations: Sequence[Reservation],
+    side: Side = "high",
+    closed: BaySet = 0,
 ) -> Promise | None:
     """The earliest place and time for a task behind the given holds, among the nodes looked at that are not closed to it."""
     bays = list(_candidates(state, shape, closed))
@@ -236,7 +242,8 @@ def promise(
     when, starts = at, [at]
     for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
         starts = [
-            earliest(state, bay, shape, seconds, at, holds=holds, not_before=when, side=side) for bay, seconds in each
+            earliest(state, bay, shape, seconds, at, reservations=reservations, not_before=when, side=side)
+            for bay, seconds in each
         ]
         ranked = sorted(zip(starts, (-bay.free for bay in bays), range(len(bays)), strict=True))
         latest = ranked[shape.nodes - 1][0]
@@ -244,7 +251,9 @@ def promise(
             break
         when = latest
     if latest == UNKNOWN:
-        untouched = [entry for entry in ranked if not any(hold.bays & bays[entry[2]].bit for hold in holds)]
+        untouched = [
+            entry for entry in ranked if not any(reservation.bays & bays[entry[2]].bit for reservation in reservations)
+        ]
         ranked = sorted(untouched, key=lambda entry: entry[1:])
         if len(ranked) < shape.nodes:
             return None
@@ -252,14 +261,17 @@ def promise(
     return Promise(nodes, None if latest == UNKNOWN else latest)
 
 
-def promised_start(state: State, hold: Hold, at: float) -> float | None:
+def promised_start(state: State, reservation: Reservation, at: float) -> float | None:
     """When the nodes of a reservation will be free, as things are now."""
-    before = holds_before(state, hold.task, at)
+    before = reservations_before(state, reservation.task, at)
     starts = at
-    for node in hold.nodes:
-        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
-        each = _seconds_on_each(bays, hold.task, hold.shape, at)
-        free = [earliest(state, bay, hold.shape, seconds, at, holds=before, not_before=at) for bay, seconds in each]
+    for node in reservation.nodes:
+        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & reservation.shape.eligible]
+        each = _seconds_on_each(bays, reservation.task, reservation.shape, at)
+        free = [
+            earliest(state, bay, reservation.shape, seconds, at, reservations=before, not_before=at)
+            for bay, seconds in each
+        ]
         starts = max(starts, min(free, default=UNKNOWN))
     return None if starts == UNKNOWN else starts
 
@@ -282,33 +294,33 @@ def _candidates(state: State, shape: Shape, closed: BaySet) -> Iterator[Bay]:
     return islice(all_of_them(), depth)
 
 
-def holds_before(state: State, task: Task, at: float) -> list[Hold]:
+def reservations_before(state: State, task: Task, at: float) -> list[Reservation]:
     """The reservations a task has to respect: of those who go before it, and all for whom others are being stopped."""
-    holds = [hold for hold in state.holds.values() if hold.task is not task]
-    mine = standing(state, task, at)
-    return [hold for hold in holds if hold.claim or hold.standing < mine]
+    reservations = [reservation for reservation in state.reservations.values() if reservation.task is not task]
+    mine = sort_key(state, task, at)
+    return [reservation for reservation in reservations if reservation.claim or reservation.sort_key < mine]
 
 
-def in_the_way(state: State, task: Task, shape: Shape, at: float, holds: Sequence[Hold]) -> BaySet:
+def in_the_way(state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]) -> BaySet:
     """The bays a task must stay away from, because it would delay one of the holds there."""
     away = 0
     ends = at + task.left_seconds(at)
-    for hold in holds:
-        if gives_way(state, task, hold, at):
+    for reservation in reservations:
+        if gives_way(state, task, reservation, at):
             continue
-        until = -inf if hold.claim or hold.starts_at is None else hold.starts_at
+        until = -inf if reservation.claim or reservation.starts_at is None else reservation.starts_at
         if ends <= until and shape.speeds is None:
             continue
-        for number in members(hold.bays & shape.eligible):
+        for number in members(reservation.bays & shape.eligible):
             bay = state.index.bay(number)
             if away & bay.bit or (shape.speeds is not None and at + _seconds_on(bay, task, shape, at) <= until):
                 continue
-            if not _enough_for_both(state, bay, shape, hold, at):
+            if not _enough_for_both(state, bay, shape, reservation, at):
                 away |= bay.bit
     return away
 
 
-def gives_way(state: State, task: Task, hold: Hold, at: float) -> bool:
+def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> bool:
     """Whether a task may use promised nodes because whoever they are promised to can stop it there when it needs them.
 
     Not one that would have to start over, which is no good use of them, nor one that would keep host memory there.
@@ -317,23 +329,23 @@ def gives_way(state: State, task: Task, hold: Hold, at: float) -> bool:
     leaves_all = task.preemption is Preemption.CHECKPOINT or (
         task.preemption is Preemption.SUSPEND and not task.spec.resources.memory_mib
     )
-    if hold.claim or not leaves_all or task.preemptions >= settings.preemption_limit:
+    if reservation.claim or not leaves_all or task.preemptions >= settings.preemption_limit:
         return False
-    if policy.rank is None or not settings.preemption or task.class_index != hold.task.class_index:
+    if policy.rank is None or not settings.preemption or task.class_index != reservation.task.class_index:
         return False
-    return policy.rank(task, at, settings) > policy.rank(hold.task, at, settings) + policy.margin
+    return policy.rank(task, at, settings) > policy.rank(reservation.task, at, settings) + policy.margin
 
 
-def _enough_for_both(state: State, bay: Bay, shape: Shape, hold: Hold, at: float) -> bool:
+def _enough_for_both(state: State, bay: Bay, shape: Shape, reservation: Reservation, at: float) -> bool:
     """Whether a bay still holds the promised task, at the promised instant, if another takes its part now."""
     left = capacity(state, bay)
     for ends, taken, task in ends_on(state, bay, at):
-        if hold.claim:
-            stays = task is None or task.id not in hold.victims
-        elif hold.starts_at is None:
-            stays = task is not None and task.placed_at > hold.made_at
+        if reservation.claim:
+            stays = task is None or task.id not in reservation.victims
+        elif reservation.starts_at is None:
+            stays = task is not None and task.placed_at > reservation.made_at
         else:
-            stays = ends > hold.starts_at
+            stays = ends > reservation.starts_at
         if stays:
             left = left.plus(taken, -1)
-    return left.plus(need_of(shape, bay), -1).covers(need_of(hold.shape, bay))
+    return left.plus(need_of(shape, bay), -1).covers(need_of(reservation.shape, bay))

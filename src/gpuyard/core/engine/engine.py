@@ -78,9 +78,9 @@ class Engine:
         """Do what was due now."""
         state = self.state
         if timer.about is About.BUDGETS:
-            for book in state.tenants.values():
-                if book.tenant.budget is not None:
-                    state.queue.tenant_quota_freed(book.id, TIME_CAME)
+            for usage in state.tenants.values():
+                if usage.tenant.budget is not None:
+                    state.queue.tenant_quota_freed(usage.id, TIME_CAME)
         elif timer.about is About.LINE:
             if line := state.queue.by_number.get(timer.number):
                 state.queue.retry((line,), TIME_CAME)
@@ -95,8 +95,13 @@ class Engine:
             end_or_stop(self._ledger, task, Cause(Why.DEADLINE), TaskStatus.TIMEOUT)
         elif isinstance(phase, Waiting | Suspended):
             state.enqueue(task, at)
-            hold = state.holds.get(task.id)
-            if hold is not None and not hold.claim and hold.starts_at is not None and hold.starts_at <= at:
+            reservation = state.reservations.get(task.id)
+            if (
+                reservation is not None
+                and not reservation.claim
+                and reservation.starts_at is not None
+                and reservation.starts_at <= at
+            ):
                 self._promise_again(task)
         elif isinstance(phase, Running):
             if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
@@ -132,9 +137,13 @@ class Engine:
         node to node with every task that overruns would never be kept.
         """
         state = self.state
-        hold = state.holds[task.id]
-        starts_at = promised_start(state, hold, state.now)
+        reservation = state.reservations[task.id]
+        starts_at = promised_start(state, reservation, state.now)
         if starts_at is not None and starts_at <= state.now:
             state.timers.add_task(state.now + LOOK_AGAIN_SECONDS, task.id)  # it may start in the pass that follows
             return
-        self._ledger.emit(fact.ReservationMade(task.id, hold.nodes, starts_at, False, hold.borrowed, hold.tenant_key))
+        self._ledger.emit(
+            fact.ReservationMade(
+                task.id, reservation.nodes, starts_at, False, reservation.borrowed, reservation.tenant_key
+            )
+        )

@@ -26,12 +26,12 @@ from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
 from gpuyard.core.engine.actions import Context
 from gpuyard.core.engine.advice import PATIENCE
 from gpuyard.core.engine.attempt import attempt
-from gpuyard.core.engine.backfill import expected_end, holds_before, promise
+from gpuyard.core.engine.backfill import expected_end, promise, reservations_before
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.queue import Group
 from gpuyard.core.engine.quota import UNLIMITED, closed_by_model, left_for, refusal
-from gpuyard.core.engine.standing import standing
-from gpuyard.core.engine.state import Hold, State, holds_gpus
+from gpuyard.core.engine.sort_key import sort_key
+from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
 from gpuyard.core.engine.wakeups import Blocked
 from gpuyard.core.placement.choose import choose, why_not
@@ -94,7 +94,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     reason = why_waits(state, task_id, at)
     count = _count_ahead(state, task, shape, at) if task.group else 0
     ahead = _ahead(state, task, shape, at) if 0 < count <= AHEAD else []
-    hold = state.holds.get(task_id)
+    reservation = state.reservations.get(task_id)
     starts: list[float | None] = [None] * len(SIDES)
     if count <= AHEAD:
         ages = _ages(state, at)
@@ -104,7 +104,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     guessed = high is not None and starts[-1] != _starts(state, task, shape, ahead, at, "said")
     if low is not None and likely is not None and high is not None:
         guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
-    nodes = hold.nodes if hold else ()
+    nodes = reservation.nodes if reservation else ()
     ran_on = tuple(sorted(state.index.hosts_of(state.index.warmth.bays(task.model) & shape.eligible)))
     return Explanation(
         task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes, guessed, ran_on
@@ -156,9 +156,9 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
         return _stray_reason(state, task)
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:
         return no.BackingOff(task.phase.not_before)
-    hold = state.holds.get(task.id)
-    if hold is not None and hold.claim:
-        return no.WaitingForVictims(len(hold.victims), hold.nodes[0])
+    reservation = state.reservations.get(task.id)
+    if reservation is not None and reservation.claim:
+        return no.WaitingForVictims(len(reservation.victims), reservation.nodes[0])
     return None
 
 
@@ -214,7 +214,7 @@ def _model_reason(state: State, task: Task, group: Group, at: float) -> Refusal 
 def _too_dear_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
     """It finds room only where it counts for more than a quota has left, if anywhere."""
     shape = group.line.shape
-    closed = closed_by_model(task.book, shape, state.index)
+    closed = closed_by_model(task.tenant_usage, shape, state.index)
     found = choose(shape, state.index, state.order_for(shape.gpus), closed)
     if found is None:
         return _room_reason(state, task, group, at)
@@ -245,11 +245,11 @@ def _names(reason: Refusal | None, task: Task) -> bool:
 
 def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
     """It would find room, and others go before it."""
-    before = holds_before(state, task, at) if state.holds else ()
+    before = reservations_before(state, task, at) if state.reservations else ()
     if before:
-        return no.ReservedFor(min(before, key=lambda hold: hold.task.key).task.id)
+        return no.ReservedFor(min(before, key=lambda reservation: reservation.task.key).task.id)
     first = _first_of_all(state, task, group.line.shape, at)
-    return no.ReservedFor(first.id) if first and standing(state, first, at) < standing(state, task, at) else None
+    return no.ReservedFor(first.id) if first and sort_key(state, first, at) < sort_key(state, task, at) else None
 
 
 # --- what is ahead ------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
     """Groups of waiting tasks that compete with it for nodes, class or tenant quota; at most MOST_GROUPS are looked at."""
     groups = chain.from_iterable(line.groups.values() for line in state.queue.lines.values())
     for group in islice(groups, MOST_GROUPS):
-        same_quota = group.class_index == task.class_index or group.tenant is task.book
+        same_quota = group.class_index == task.class_index or group.tenant is task.tenant_usage
         if group.size and (same_quota or group.line.shape.eligible & shape.eligible):
             yield group
 
@@ -267,7 +267,7 @@ def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
 def _first_of_all(state: State, task: Task, shape: Shape, at: float) -> Task | None:
     """The first of all that compete with it, perhaps itself: the first of each group is known."""
     tops = (group.top() for group in _rivals(state, task, shape))
-    return min((top[2] for top in tops if top is not None), key=lambda other: standing(state, other, at), default=None)
+    return min((top[2] for top in tops if top is not None), key=lambda other: sort_key(state, other, at), default=None)
 
 
 def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
@@ -288,19 +288,19 @@ def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
     found = {
         other.id: other for group, before in _groups_ahead(state, task, shape, at) for other in _entries(group, before)
     }
-    return sorted(found.values(), key=lambda other: standing(state, other, at))
+    return sorted(found.values(), key=lambda other: sort_key(state, other, at))
 
 
 def _groups_ahead(
     state: State, task: Task, shape: Shape, at: float
 ) -> Iterator[tuple[Group, tuple[float, TaskId] | None]]:
     """Groups with tasks that go before it; with a key: only those with a smaller one do."""
-    *mine, key, number = standing(state, task, at)
+    *mine, key, number = sort_key(state, task, at)
     for group in _rivals(state, task, shape):
         top = group.top()
         if top is None:
             continue
-        *theirs, _, _ = standing(state, top[2], at)
+        *theirs, _, _ = sort_key(state, top[2], at)
         if theirs <= mine:
             yield group, (key, number) if theirs == mine else None
 
@@ -325,17 +325,17 @@ def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float
     """When it starts if everything takes the given side of its estimate."""
     if task.waits_for or task.held or not shape.eligible or len(ahead) > AHEAD:
         return None
-    hold = state.holds.get(task.id)
-    if hold is not None and hold.claim:
+    reservation = state.reservations.get(task.id)
+    if reservation is not None and reservation.claim:
         return at
     when = _quota_frees_at(state, task, ahead, at, side)
     if when == UNKNOWN:
         return None
-    holds: list[Hold] = []
+    reservations: list[Reservation] = []
     for other in ahead:
         if other.group is not None and other.group.line.shape.eligible & shape.eligible:
-            holds += _pretend(state, other, other.group.line.shape, holds, at, side)
-    found = promise(state, task, shape, at, holds, side)
+            reservations += _pretend(state, other, other.group.line.shape, reservations, at, side)
+    found = promise(state, task, shape, at, reservations, side)
     if found is None or found.starts_at is None:
         return None
     return max(found.starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
@@ -372,28 +372,30 @@ def _as_known_now(task: Task, revise: Revise | None, ages: dict[Kind, float]) ->
     return played
 
 
-def _pretend(state: State, task: Task, shape: Shape, holds: list[Hold], at: float, side: Side) -> list[Hold]:
+def _pretend(
+    state: State, task: Task, shape: Shape, reservations: list[Reservation], at: float, side: Side
+) -> list[Reservation]:
     """The reservation a task would get behind those given before."""
-    found = promise(state, task, shape, at, holds, side)
+    found = promise(state, task, shape, at, reservations, side)
     if found is None:
         return []
-    hold = Hold(task, shape, ReservationMade(task.id, found.nodes, found.starts_at), at)
-    hold.bays = state.index.bays_of(found.nodes)
-    return [hold]
+    reservation = Reservation(task, shape, ReservationMade(task.id, found.nodes, found.starts_at), at)
+    reservation.bays = state.index.bays_of(found.nodes)
+    return [reservation]
 
 
 def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side: Side) -> float:
     """When class and tenant have room for it, after those ahead of it there."""
     when = at
-    book, tenant = state.classes[task.class_index], task.book
+    usage, tenant = state.classes[task.class_index], task.tenant_usage
     if not tenant.can_pay(at):
         when = tenant.renews_at(at)
-    if min(book.limit, tenant.limit) >= UNLIMITED:
+    if min(usage.limit, tenant.limit) >= UNLIMITED:
         return when
     active = {number: other for tasks in state.on_node.values() for number, other in tasks.items()}
     for used, limit, counts in (
-        (book.used, book.limit, lambda other: other.class_index == task.class_index),
-        (tenant.used, tenant.limit, lambda other: other.book is tenant),
+        (usage.used, usage.limit, lambda other: other.class_index == task.class_index),
+        (tenant.used, tenant.limit, lambda other: other.tenant_usage is tenant),
     ):
         if limit < UNLIMITED:
             counted = [other for other in active.values() if counts(other)]

@@ -19,10 +19,10 @@ from gpuyard.core.engine.actions import Context
 from gpuyard.core.engine.attempt import attempt, best_of
 from gpuyard.core.engine.backfill import is_hopeless
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
-from gpuyard.core.engine.preemption import find_raid
+from gpuyard.core.engine.preemption import find_preemption
 from gpuyard.core.engine.queue import Line
-from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
-from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
+from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import MOVING, State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.wakeups import Blocked
@@ -35,17 +35,17 @@ from gpuyard.core.placement.shape import Shape
 def check(state: State) -> None:
     """Assert everything that must be so at any instant."""
     _check_cards(state)
-    _check_books(state)
+    _check_usage(state)
     _check_tasks(state)
     _check_remains(state)
-    _check_holds(state)
+    _check_reservations(state)
     _check_models(state)
 
 
 def check_quota_in_force(state: State) -> None:
     """Assert that nobody is above a limit; true only while limits were not lowered below what ran."""
-    for book in state.classes:
-        assert book.used <= book.limit, f"{book.task_class} uses {book.used}, its limit is {book.limit}"
+    for usage in state.classes:
+        assert usage.used <= usage.limit, f"{usage.task_class} uses {usage.used}, its limit is {usage.limit}"
     for tenant in state.tenants.values():
         assert tenant.used <= tenant.limit, f"tenant {tenant.id} uses {tenant.used}, its limit is {tenant.limit}"
         for model, limit in tenant.model_limits.items():
@@ -116,7 +116,7 @@ def _check_cards(state: State) -> None:
             assert bool(state.index.idle & bay.bit) == idle, f"{node} is listed wrongly as idle"
 
 
-def _check_books(state: State) -> None:
+def _check_usage(state: State) -> None:
     by_class, by_tenant = [0, 0], Counter[TenantId]()
     by_model: Counter[tuple[TenantId, str]] = Counter()
     open_tasks = Counter(task.spec.tenant for task in state.tasks.values())
@@ -130,7 +130,7 @@ def _check_books(state: State) -> None:
         for part in phase.placement.slices:
             for gpu in part.gpus:
                 by_model[task.spec.tenant, state.index.hosts[part.node].spec.gpus[gpu].model] += part.milli
-    assert by_class == [book.used for book in state.classes], "the classes' books do not add up"
+    assert by_class == [usage.used for usage in state.classes], "the classes' books do not add up"
     up = 0
     for host in state.index.hosts.values():
         if not host.lost:
@@ -139,13 +139,13 @@ def _check_books(state: State) -> None:
     if state.split.mode is not QuotaMode.NONE:
         parts = state.classes[ONLINE].guarantee + state.classes[BATCH].guarantee
         assert parts == up * MILLI, "a GPU is left to nobody"
-    for tenant, book in state.tenants.items():
-        assert by_tenant[tenant] == book.used, f"the book of tenant {tenant} does not add up"
-        assert open_tasks[tenant] == book.open_tasks, f"the open tasks of tenant {tenant} do not add up"
-        if not book.given:
-            assert book.tenant == replace(state.default_tenant, id=tenant), f"{tenant} does not follow the default"
-        for model in book.model_limits:
-            assert by_model[tenant, model] == book.used_by_model.get(model, 0), f"{model} of {tenant} does not add up"
+    for tenant, usage in state.tenants.items():
+        assert by_tenant[tenant] == usage.used, f"the book of tenant {tenant} does not add up"
+        assert open_tasks[tenant] == usage.open_tasks, f"the open tasks of tenant {tenant} do not add up"
+        if not usage.given:
+            assert usage.tenant == replace(state.default_tenant, id=tenant), f"{tenant} does not follow the default"
+        for model in usage.model_limits:
+            assert by_model[tenant, model] == usage.used_by_model.get(model, 0), f"{model} of {tenant} does not add up"
 
 
 def _check_barriers(state: State) -> None:
@@ -185,7 +185,7 @@ def _check_tasks(state: State) -> None:
             assert task.id in barrier.dependents, f"task {task.id} waits at {barrier.key}, which does not know of it"
             assert state.barriers.get(barrier.key) is barrier, f"task {task.id} waits at {barrier.key}, which is gone"
         queued = task.group is not None
-        claims = task.id in state.holds and state.holds[task.id].claim
+        claims = task.id in state.reservations and state.reservations[task.id].claim
         ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
         if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.strays):
             ready = False
@@ -225,22 +225,28 @@ def _check_remains(state: State) -> None:
             assert task.round > 0, f"task {task.id} is suspended and nobody asked for it"
 
 
-def _check_holds(state: State) -> None:
-    for task_id, hold in state.holds.items():
+def _check_reservations(state: State) -> None:
+    for task_id, reservation in state.reservations.items():
         task = state.tasks.get(task_id)
         assert task is not None, f"a reservation is held for task {task_id}, which is over"
         moves = isinstance(task.phase, Stopping) and task.phase.cause.why in MOVING
         assert moves or isinstance(task.phase, Waiting | Suspended), f"task {task_id} runs and holds a reservation"
-        for victim in hold.victims:
+        for victim in reservation.victims:
             assert isinstance(state.tasks[victim].phase, HOLDING), f"task {victim} is waited for in vain"
 
 
 def check_nothing_stranded(state: State) -> None:
     """Assert that after a pass no waiting task could be placed, unless somebody before it is named who keeps it back."""
-    for hold in state.holds.values():
-        assert hold.victims or not hold.claim, f"a place is cleared for task {hold.task.id}, which does not take it"
-        moving = any(isinstance(task.phase, Suspending) for node in hold.nodes for task in state.on_node[node].values())
-        assert moving or not is_hopeless(state, hold), f"task {hold.task.id} is promised memory of suspended tasks"
+    for reservation in state.reservations.values():
+        assert reservation.victims or not reservation.claim, (
+            f"a place is cleared for task {reservation.task.id}, which does not take it"
+        )
+        moving = any(
+            isinstance(task.phase, Suspending) for node in reservation.nodes for task in state.on_node[node].values()
+        )
+        assert moving or not is_hopeless(state, reservation), (
+            f"task {reservation.task.id} is promised memory of suspended tasks"
+        )
     for task in list(state.tasks.values()):
         if task.group is not None and (reason := _could_start(state, task)):
             group = task.group
@@ -257,7 +263,7 @@ def check_no_wakeup_missed(state: State) -> None:
     The best task of a line speaks for all of it, as in the pass. Budgets are spent by time alone, and without backfill
     a task with a spent budget lets those behind it through; no wake-up is published for that.
     """
-    if state.settings.backfill is Backfill.NONE and any(book.tenant.budget for book in state.tenants.values()):
+    if state.settings.backfill is Backfill.NONE and any(usage.tenant.budget for usage in state.tenants.values()):
         return
     context = Context(state, _emit_nothing)
     for line in list(state.queue.lines.values()):
@@ -277,10 +283,10 @@ def _first_of_line(context: Context, line: Line) -> list[Task]:
     state = context.state
     bests = [best_of(context, line, class_index) for class_index in (ONLINE, BATCH)]
     ranked = [((*best[0], best[1]), state.tasks[best[1]]) for best in bests if best is not None]
-    for hold in state.holds.values():
-        group = hold.task.group
+    for reservation in state.reservations.values():
+        group = reservation.task.group
         if group is not None and group.line is line and group.blocked is None:
-            ranked.append((hold.standing, hold.task))
+            ranked.append((reservation.sort_key, reservation.task))
     return [min(ranked, key=lambda pair: pair[0])[1]] if ranked else []
 
 
@@ -296,25 +302,25 @@ def check_guarantees(state: State) -> None:
         line.shape.refresh(state.index)
         for class_index in (ONLINE, BATCH):
             tops = [state.tasks[task] for _, task, group in line.tops(class_index)]
-            task = min(tops, key=lambda top: standing(state, top, state.now), default=None)
-            if task is None or not task.book.claims(line.shape.need_milli) or not _may_claim(state, task):
+            task = min(tops, key=lambda top: sort_key(state, top, state.now), default=None)
+            if task is None or not task.tenant_usage.claims(line.shape.need_milli) or not _may_claim(state, task):
                 continue
-            raid, _ = find_raid(state, task, line.shape, state.now)
-            assert raid is None, (
+            plan, _ = find_preemption(state, task, line.shape, state.now)
+            assert plan is None, (
                 f"task {task.id} waits, tenant {task.spec.tenant} is guaranteed room for it, "
-                f"and {[victim.id for victim in raid.victims]} may be stopped"
+                f"and {[victim.id for victim in plan.victims]} may be stopped"
             )
 
 
 def _may_claim(state: State, task: Task) -> bool:
     """Whether nothing but room stops a task."""
     assert task.group is not None
-    shape, book, tenant = task.group.line.shape, state.classes[task.class_index], task.book
+    shape, usage, tenant = task.group.line.shape, state.classes[task.class_index], task.tenant_usage
     if tenant.model_limits or tenant.budget_left(state.now) <= 0 or not shape.can_start(state.index):
         return False
     in_class, in_tenant = _promised_before(state, task)
     need = shape.need_milli
-    return book.used + in_class + need <= book.limit and tenant.used + in_tenant + need <= tenant.limit
+    return usage.used + in_class + need <= usage.limit and tenant.used + in_tenant + need <= tenant.limit
 
 
 def _could_start(state: State, task: Task) -> str:
@@ -325,22 +331,22 @@ def _could_start(state: State, task: Task) -> str:
     shape = Shape(line.shape.resources, line.shape.pin)
     shape.refresh(state.index)
     need = shape.need_milli
-    book, tenant = state.classes[task.class_index], task.book
+    usage, tenant = state.classes[task.class_index], task.tenant_usage
     if need and (
-        book.used + need > book.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0
+        usage.used + need > usage.limit or tenant.used + need > tenant.limit or tenant.budget_left(state.now) <= 0
     ):
         return ""
-    mine = standing(state, task, state.now)
+    mine = sort_key(state, task, state.now)
     held = 0
-    for hold in state.holds.values():
-        if hold.task is not task and (hold.claim or hold.standing < mine):
-            held |= hold.bays
+    for reservation in state.reservations.values():
+        if reservation.task is not task and (reservation.claim or reservation.sort_key < mine):
+            held |= reservation.bays
     in_class, in_tenant = _promised_before(state, task)
-    if need and (book.used + in_class + need > book.limit or tenant.used + in_tenant + need > tenant.limit):
+    if need and (usage.used + in_class + need > usage.limit or tenant.used + in_tenant + need > tenant.limit):
         return ""  # what is left is promised to a task with a reservation
     if need and _kept_back_at_quota(state, task, mine):
         return ""
-    closed = shape.too_dear(min(book.limit - book.used - in_class, tenant.limit - tenant.used - in_tenant))
+    closed = shape.too_dear(min(usage.limit - usage.used - in_class, tenant.limit - tenant.used - in_tenant))
     for model, limit in tenant.model_limits.items():
         left = limit - tenant.used_by_model.get(model, 0)
         if need:
@@ -355,12 +361,12 @@ def _could_start(state: State, task: Task) -> str:
 def _promised_before(state: State, task: Task) -> tuple[int, int]:
     """How much of a task's class and tenant quota is promised to tasks with reservations that go before it."""
     assert task.group is not None
-    mine = standing(state, task, state.now)
+    mine = sort_key(state, task, state.now)
     in_class = in_tenant = 0
-    for hold in state.holds.values():
-        if hold.task is not task and (hold.claim or hold.standing < mine):
-            in_class += hold.need_milli if hold.task.class_index == task.class_index else 0
-            in_tenant += hold.need_milli if hold.task.book is task.book else 0
+    for reservation in state.reservations.values():
+        if reservation.task is not task and (reservation.claim or reservation.sort_key < mine):
+            in_class += reservation.need_milli if reservation.task.class_index == task.class_index else 0
+            in_tenant += reservation.need_milli if reservation.task.tenant_usage is task.tenant_usage else 0
     return in_class, in_tenant
 
 
@@ -370,17 +376,17 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         if other.group is None or other is task:
             continue
         shape = other.group.line.shape
-        if not shape.need_milli or standing(state, other, state.now) >= mine:
+        if not shape.need_milli or sort_key(state, other, state.now) >= mine:
             continue
-        book, tenant = state.classes[other.class_index], other.book
+        usage, tenant = state.classes[other.class_index], other.tenant_usage
         in_class, in_tenant = _promised_before(state, other)
-        if shape.need_milli > min(book.limit, tenant.limit) or not _enough_nodes(state, shape):
+        if shape.need_milli > min(usage.limit, tenant.limit) or not _enough_nodes(state, shape):
             continue  # it can never start as things are: nobody waits behind it
-        over_class = book.used + in_class + shape.need_milli > book.limit
+        over_class = usage.used + in_class + shape.need_milli > usage.limit
         over_tenant = tenant.used + in_tenant + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
-        if (over_class and other.class_index == task.class_index) or (over_tenant and tenant is task.book):
+        if (over_class and other.class_index == task.class_index) or (over_tenant and tenant is task.tenant_usage):
             return True
-        if tenant is task.book and _both_want_limited_model(tenant, other, task):
+        if tenant is task.tenant_usage and _both_want_limited_model(tenant, other, task):
             return True
     return False
 
@@ -396,7 +402,7 @@ def _enough_nodes(state: State, shape: Shape) -> bool:
     return len(fitting) >= shape.nodes
 
 
-def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> bool:
+def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bool:
     """Whether the one before is stopped by the tenant's limit on the only model either of them wants."""
     models = other.spec.resources.models
     if len(models) != 1 or models != task.spec.resources.models or models[0] not in tenant.model_limits:
@@ -409,7 +415,7 @@ def _both_want_limited_model(tenant: TenantBook, other: Task, task: Task) -> boo
 def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
     """Without backfill: whether a task that goes before, and lacks nothing but room, wants one of the same nodes."""
     for other in state.tasks.values():
-        if other.group is not None and other is not task and standing(state, other, state.now) < mine:
+        if other.group is not None and other is not task and sort_key(state, other, state.now) < mine:
             theirs = Shape(other.group.line.shape.resources, other.group.line.shape.pin)
             theirs.refresh(state.index)
             if theirs.eligible & shape.eligible:

@@ -31,7 +31,7 @@ from gpuyard.core.engine.backfill import Amount, held_on, in_the_way, need_of
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.quota import closed_by_model
-from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose
@@ -68,7 +68,7 @@ class Mover:
 
     def _stop(self, task: Task, cause: Cause, to: tuple[NodeId, ...], at: float) -> None:
         self.emit(AttemptStopping(task.id, _phase(task).attempt, cause))
-        borrowed, tenant_key, _, _ = standing(self.state, task, at)
+        borrowed, tenant_key, _, _ = sort_key(self.state, task, at)
         self.emit(ReservationMade(task.id, to, at, True, bool(borrowed), tenant_key))
 
 
@@ -126,9 +126,9 @@ class _Slow:
         state, shape = self._state, self._shape
         order = state.order_for(shape.gpus)
         placement = choose(shape, state.index, order, closed, wherever=True)
-        if placement is None or not state.held_bays & state.index.bays_of(placement.nodes):
+        if placement is None or not state.reserved_bays & state.index.bays_of(placement.nodes):
             return placement
-        away = in_the_way(state, self._task, shape, self._at, list(state.holds.values()))
+        away = in_the_way(state, self._task, shape, self._at, list(state.reservations.values()))
         return choose(shape, state.index, order, closed | away, wherever=True)
 
     def in_exchange(self) -> Move | None:
@@ -139,7 +139,7 @@ class _Slow:
         if more or not host.open:
             return None
         home, best = host.bay_of[part.gpus[0]], None
-        if state.held_bays & home.bit:
+        if state.reserved_bays & home.bit:
             return None
         for speed, bay in islice(self._worth_a_look(), state.settings.search_depth):
             found = self._who_makes_room(bay, home, speed - task.speed)
@@ -153,7 +153,7 @@ class _Slow:
     def _worth_a_look(self) -> Iterator[tuple[float, Bay]]:
         """Bays where it is so much faster that an exchange would pay if nobody lost by it."""
         state = self._state
-        away = self._closed() | state.held_bays
+        away = self._closed() | state.reserved_bays
         for speed, bays in self._faster():
             if self._pays(speed - self._task.speed, speed, stops=2):
                 for number in members(without(bays & state.index.open, away)):
@@ -173,7 +173,7 @@ class _Slow:
         return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
 
     def _closed(self) -> BaySet:
-        return closed_by_model(self._task.book, self._shape, self._state.index)
+        return closed_by_model(self._task.tenant_usage, self._shape, self._state.index)
 
     def _who_makes_room(self, bay: Bay, home: Bay, gain: float) -> tuple[list[Task], float] | None:
         """Who would make room in a bay and finds room in the place of our task, losing least; and how much that is."""
@@ -208,7 +208,7 @@ class _Slow:
             if rank and rank(other, at, state.settings) < rank(self._task, at, state.settings):
                 continue
             shape.refresh(state.index)
-            if home.bit & without(shape.eligible, closed_by_model(other.book, shape, state.index)):
+            if home.bit & without(shape.eligible, closed_by_model(other.tenant_usage, shape, state.index)):
                 yield loss, other
 
 

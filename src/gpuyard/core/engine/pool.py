@@ -29,7 +29,7 @@ from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, NodeId, TenantId
 from gpuyard.core.engine.phases import Waiting
 from gpuyard.core.engine.queue import Group
-from gpuyard.core.engine.quota import ONLINE, TenantBook
+from gpuyard.core.engine.quota import ONLINE, TenantUsage
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose, rooms
@@ -152,12 +152,12 @@ def _pressing(
                 continue
             more = _nodes_for_class(state, task.class_index, need, len(kind.gpus), range(not has_room, most_more + 1))
             ripe_at = task.phase.since + settings.pressure_seconds
-            if more is None or not _tenant_may_use(task.book, wanted.get(task.book.id, 0) + need, now):
+            if more is None or not _tenant_may_use(task.tenant_usage, wanted.get(task.tenant_usage.id, 0) + need, now):
                 continue
             if ripe_at > now:
                 ripens_at = min(ripens_at, ripe_at)
                 continue
-            wanted[task.book.id] = wanted.get(task.book.id, 0) + need
+            wanted[task.tenant_usage.id] = wanted.get(task.tenant_usage.id, 0) + need
             pressing[line.number] = pressing.get(line.number, 0) + 1
             at_least = max(at_least, more)
     return pressing, at_least, ripens_at
@@ -184,7 +184,7 @@ def _unblocked(group: Group) -> list[Task]:
     return list({id_: task for key, id_, task in group.heap if task.group is group and task.key == key}.values())
 
 
-def _tenant_may_use(tenant: TenantBook, milli: int, now: float) -> bool:
+def _tenant_may_use(tenant: TenantUsage, milli: int, now: float) -> bool:
     """Whether a tenant may use so much more."""
     return tenant.fits(milli) and tenant.can_pay(now)
 

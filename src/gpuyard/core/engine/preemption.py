@@ -1,4 +1,4 @@
-"""Preemption: whom to stop so that a task of higher standing can start, losing as little work as possible.
+"""Preemption: whom to stop so that a task that goes before them can start, losing as little work as possible.
 
 Two rights to stop a running task, and it must have allowed it in both cases:
 
@@ -31,8 +31,8 @@ from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.backfill import Amount, need_of
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
-from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook, left_for
-from gpuyard.core.engine.state import Hold, State, holds_gpus
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, left_for
+from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import BaySet, members, without
 from gpuyard.core.placement.index import Bay
@@ -42,7 +42,7 @@ STOP_COSTS_SECONDS = {Preemption.SUSPEND: 10.0, Preemption.CHECKPOINT: 60.0}
 """What a stop that keeps the work costs, on each of the task's GPUs."""
 
 
-class Raid(NamedTuple):
+class PreemptionPlan(NamedTuple):
     """A way to make room: where, and at whose cost."""
 
     nodes: tuple[NodeId, ...]
@@ -50,7 +50,7 @@ class Raid(NamedTuple):
     why: Why
 
 
-def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid | None, float | None]:
+def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[PreemptionPlan | None, float | None]:
     """The cheapest way to make room for a task; or none, and when to look again because somebody is too young."""
     rights = _Rights(state, task, shape, at)
     if not rights.any:
@@ -74,17 +74,17 @@ def find_raid(state: State, task: Task, shape: Shape, at: float) -> tuple[Raid |
     if not victims or not rights.still_hold(victims):
         return None, rights.retry_at
     why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
-    return Raid(tuple(way[3].host.spec.id for way in chosen), victims, why), None
+    return PreemptionPlan(tuple(way[3].host.spec.id for way in chosen), victims, why), None
 
 
-def prey_of(state: State, task: Task, node: NodeId, at: float) -> int:
+def preemptible_gpus(state: State, task: Task, node: NodeId, at: float) -> int:
     """GPUs of a node that a waiting task could take from others at best: what stands in its way but for rank is not asked."""
     rank, in_steps, settings = state.policy.rank, state.policy.changes_at is not None, state.settings
     above = rank(task, at, settings) + state.policy.margin if rank else inf
     return sum(
         len(part.gpus)
         for victim in state.on_node[node].values()
-        if isinstance(victim.phase, Running) and state.is_prey(victim)
+        if isinstance(victim.phase, Running) and state.is_preemptible(victim)
         and (state.reclaims or (rank is not None and (victim.rank if in_steps else rank(victim, at, settings)) > above))
         for part in victim.phase.placement.slices
         if part.node == node
@@ -105,11 +105,11 @@ class _UnderWay:
         self.claimed_by_class, self.lost_by_class = [0, 0], [0, 0]
         self.claimed_by_tenant: dict[TenantId, int] = {}
         self.lost_by_tenant: dict[TenantId, int] = {}
-        for hold in state.holds.values():
-            if not hold.claim or isinstance(hold.task.phase, Stopping):
+        for reservation in state.reservations.values():
+            if not reservation.claim or isinstance(reservation.task.phase, Stopping):
                 continue  # nothing is stopped for it, or it is being moved and is charged already
-            _add(self.claimed_by_class, self.claimed_by_tenant, hold.task, hold.need_milli)
-            for victim in map(state.tasks.__getitem__, hold.victims):
+            _add(self.claimed_by_class, self.claimed_by_tenant, reservation.task, reservation.need_milli)
+            for victim in map(state.tasks.__getitem__, reservation.victims):
                 if holds_gpus(victim.phase):
                     charge = victim.active.placement.charge_milli
                     _add(self.lost_by_class, self.lost_by_tenant, victim, charge)
@@ -135,7 +135,7 @@ class _Rights:
         self.retry_at: float | None = None
         need = shape.need_milli
         mine = state.classes[task.class_index]
-        tenant = task.book
+        tenant = task.tenant_usage
         self._under_way = _UnderWay(state)
         held = mine.used + self._under_way.claimed_by_class[task.class_index]
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and held + need <= mine.guarantee
@@ -155,7 +155,7 @@ class _Rights:
         if not isinstance(phase, Running) or victim.preemption is Preemption.NEVER:
             return False
         if (self.class_missing and victim.class_index != self._task.class_index) or (
-            self.tenant_missing and victim.book is not self._task.book
+            self.tenant_missing and victim.tenant_usage is not self._task.tenant_usage
         ):
             return False
         if victim.preemptions >= settings.preemption_limit or not (self.by_policy(victim) or self._by_quota(victim)):
@@ -181,7 +181,7 @@ class _Rights:
         other_class = victim.class_index != self._task.class_index
         if self._borrows and other_class and self._class_keeps(victim.class_index) <= part:
             return False
-        if self._is_protected(victim.book, self._tenant_keeps(victim.book)):
+        if self._is_protected(victim.tenant_usage, self._tenant_keeps(victim.tenant_usage)):
             return False
         return self.rank(victim) > self._above
 
@@ -208,20 +208,20 @@ class _Rights:
         if self._class_claim and other_class and self._class_keeps(victim.class_index) > part:
             return True
         if self._tenant_claim and victim.spec.tenant != self._task.spec.tenant:
-            return self._tenant_keeps(victim.book) > victim.book.guarantee
+            return self._tenant_keeps(victim.tenant_usage) > victim.tenant_usage.guarantee
         return False
 
     def _class_keeps(self, class_index: int) -> int:
         """What a class uses, less what is being stopped for others already."""
         return self._state.classes[class_index].used - self._under_way.lost_by_class[class_index]
 
-    def _tenant_keeps(self, book: TenantBook) -> int:
+    def _tenant_keeps(self, usage: TenantUsage) -> int:
         """What a tenant uses, less what is being stopped for others already."""
-        return book.used - self._under_way.lost_by_tenant.get(book.id, 0)
+        return usage.used - self._under_way.lost_by_tenant.get(usage.id, 0)
 
-    def _is_protected(self, theirs: TenantBook, used: int) -> bool:
+    def _is_protected(self, theirs: TenantUsage, used: int) -> bool:
         """Whether a tenant that uses so much is within its guarantee, and the waiting task is not within its tenant's."""
-        return theirs is not self._task.book and not self._tenant_claim and used <= theirs.guarantee
+        return theirs is not self._task.tenant_usage and not self._tenant_claim and used <= theirs.guarantee
 
     def still_hold(self, victims: Iterable[Task]) -> bool:
         """Whether those claimed from stay at or above their part until the last of them is taken."""
@@ -231,15 +231,15 @@ class _Rights:
         for victim in victims:
             assert isinstance(victim.phase, Running)
             charge, class_index, tenant = victim.phase.placement.charge_milli, victim.class_index, victim.spec.tenant
-            book = victim.book
-            used = by_tenant.setdefault(tenant, self._tenant_keeps(book))
+            usage = victim.tenant_usage
+            used = by_tenant.setdefault(tenant, self._tenant_keeps(usage))
             if self.by_policy(victim):
-                if self._is_protected(book, used):
+                if self._is_protected(usage, used):
                     return False
                 by_tenant[tenant] = used - charge
                 continue
             over_class = self._class_claim and by_class[class_index] > state.classes[class_index].guarantee
-            if not over_class and not (self._tenant_claim and used > book.guarantee):
+            if not over_class and not (self._tenant_claim and used > usage.guarantee):
                 return False
             by_class[class_index] -= charge
             by_tenant[tenant] = used - charge
@@ -248,14 +248,16 @@ class _Rights:
 
 def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> Iterator[tuple[float, Bay]]:
     """Open bays, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
-    for hold in state.holds.values():
-        if hold.claim:
-            closed |= hold.bays
+    for reservation in state.reservations.values():
+        if reservation.claim:
+            closed |= reservation.bays
     wanted = without(shape.eligible, closed)
     if rights.by_rank is not None:
         return _down_the_list(state, shape, wanted, rights.by_rank)
     return (
-        (inf, bay) for bay in _emptiest_first(state, shape, wanted) if bay.host.spec.id in state.prey or shape.nodes > 1
+        (inf, bay)
+        for bay in _emptiest_first(state, shape, wanted)
+        if bay.host.spec.id in state.preemptible or shape.nodes > 1
     )
 
 
@@ -299,11 +301,11 @@ def _down_the_list(state: State, shape: Shape, wanted: BaySet, above: float) -> 
                 yield rank, bay
 
 
-def will_be_cleared(state: State, hold: Hold, node: NodeId) -> bool:
+def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> bool:
     """Whether a node will have the room that others are being stopped for, once they are gone."""
-    victims = [state.tasks[victim] for victim in sorted(hold.victims)]
-    bays = [bay for bay in state.index.hosts[node].bays if bay.bit & hold.shape.eligible]
-    return any(_free_without(bay, victims).covers(need_of(hold.shape, bay)) for bay in bays)
+    victims = [state.tasks[victim] for victim in sorted(reservation.victims)]
+    bays = [bay for bay in state.index.hosts[node].bays if bay.bit & reservation.shape.eligible]
+    return any(_free_without(bay, victims).covers(need_of(reservation.shape, bay)) for bay in bays)
 
 
 def _weakest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:

@@ -26,7 +26,7 @@ from heapq import heappop, heappush
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import Preemption, TaskId, TenantId
-from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.task import UNKNOWN, Task
 from gpuyard.core.engine.wakeups import (
     RESERVATION_ENDED,
@@ -60,7 +60,7 @@ class Group:
 
     __slots__ = ("blocked", "class_index", "heap", "limit", "line", "listed", "size", "tenant")
 
-    def __init__(self, line: "Line", tenant: TenantBook, class_index: int) -> None:
+    def __init__(self, line: "Line", tenant: TenantUsage, class_index: int) -> None:
         self.line = line
         self.tenant = tenant
         self.class_index = class_index
@@ -207,9 +207,9 @@ class Queue:
         group_key = (task.spec.tenant, class_index)
         group = line.groups.get(group_key)
         if group is None:
-            group = line.groups[group_key] = Group(line, task.book, class_index)
-        elif group.tenant is not task.book:  # the tenant was forgotten and came again
-            group.tenant, group.blocked, group.listed = task.book, None, None
+            group = line.groups[group_key] = Group(line, task.tenant_usage, class_index)
+        elif group.tenant is not task.tenant_usage:  # the tenant was forgotten and came again
+            group.tenant, group.blocked, group.listed = task.tenant_usage, None, None
         task.group = group
         group.size += 1
         entry = (task.key, task.id, task)

@@ -30,7 +30,7 @@ ONLINE, BATCH = 0, 1
 """The index of each class in every pair that is kept by class."""
 
 
-class ClassBook:
+class ClassUsage:
     """What one class uses and may use."""
 
     __slots__ = ("guarantee", "limit", "task_class", "used")
@@ -46,12 +46,23 @@ class ClassBook:
         return self.used + need_milli <= self.limit
 
 
-class TenantBook:
+class TenantUsage:
     """What one tenant uses, used, and may use."""
 
     __slots__ = (
-        "awaited", "given", "guarantee", "limit", "model_limits", "open_tasks", "period_began", "since", "spent_gpu_seconds",
-        "tenant", "usage", "used", "used_by_model",
+        "awaited",
+        "decayed_gpu_seconds",
+        "given",
+        "guarantee",
+        "limit",
+        "model_limits",
+        "open_tasks",
+        "period_began",
+        "since",
+        "spent_gpu_seconds",
+        "tenant",
+        "used",
+        "used_by_model",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, at: float) -> None:
@@ -61,7 +72,7 @@ class TenantBook:
         self.used = 0
         self.used_by_model: dict[str, int] = {}
         """Kept only for the models that have a limit."""
-        self.usage = 0.0
+        self.decayed_gpu_seconds = 0.0
         """Decayed GPU-seconds, for fair share."""
         self.spent_gpu_seconds = 0.0
         """GPU-seconds of this budget period."""
@@ -104,7 +115,9 @@ class TenantBook:
         rate = self.used / MILLI
         fade = 2.0 ** (-passed / half_life)
         # the integral of what runs, each second faded by its age
-        self.usage = self.usage * fade + rate * half_life * 1.4426950408889634 * (1.0 - fade)
+        self.decayed_gpu_seconds = self.decayed_gpu_seconds * fade + rate * half_life * 1.4426950408889634 * (
+            1.0 - fade
+        )
         if self.tenant.budget is not None:
             self._spend(at, passed, rate, self.tenant.budget.period_seconds)
 
@@ -121,7 +134,7 @@ class TenantBook:
             return False
         if self.tenant.budget is not None and self.budget_left(at) < self.tenant.budget.gpu_hours * 3600:
             return False
-        faded: float = self.usage * 2.0 ** (-(at - self.since) / half_life)
+        faded: float = self.decayed_gpu_seconds * 2.0 ** (-(at - self.since) / half_life)
         return faded < 1.0
 
     def budget_left(self, at: float) -> float:
@@ -160,23 +173,23 @@ class Remaining(NamedTuple):
         return min(self)
 
 
-def left_for(task: "Task", classes: Sequence[ClassBook], reserved: Sequence[Charge] = ()) -> Remaining:
+def left_for(task: "Task", classes: Sequence[ClassUsage], reserved: Sequence[Charge] = ()) -> Remaining:
     """What class and tenant of a task have left, besides reservations that go before it."""
-    usage, tenant = classes[task.class_index], task.book
+    usage, tenant = classes[task.class_index], task.tenant_usage
     in_class, in_tenant = usage.limit - usage.used, tenant.limit - tenant.used
     for charge in reserved:
         if charge.task.class_index == task.class_index:
             in_class -= charge.need_milli
-        if charge.task.book is tenant:
+        if charge.task.tenant_usage is tenant:
             in_tenant -= charge.need_milli
     return Remaining(in_class, in_tenant)
 
 
-def verdict(task: "Task", need_milli: int, classes: Sequence[ClassBook], at: float) -> type[no.Refusal] | None:
+def verdict(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float) -> type[no.Refusal] | None:
     """Whether class and tenant of a task may use so much more; if not, which refusal that is: the one that lasts longest."""
     if not need_milli:
         return None
-    usage, tenant = classes[task.class_index], task.book
+    usage, tenant = classes[task.class_index], task.tenant_usage
     if usage.used + need_milli > usage.limit:
         if need_milli > usage.limit:
             return no.ClassQuotaTooSmall
@@ -189,10 +202,10 @@ def verdict(task: "Task", need_milli: int, classes: Sequence[ClassBook], at: flo
 
 
 def refusal(
-    kind: type[no.Refusal], task: "Task", need_milli: int, classes: Sequence[ClassBook], at: float
+    kind: type[no.Refusal], task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float
 ) -> no.Refusal:
     """A verdict in words, with the figures of now."""
-    usage, tenant, needed = classes[task.class_index], task.book, need_milli / MILLI
+    usage, tenant, needed = classes[task.class_index], task.tenant_usage, need_milli / MILLI
     if kind is no.ClassQuotaTooSmall:
         return no.ClassQuotaTooSmall(usage.task_class, usage.limit // MILLI, needed)
     if kind is no.TenantQuotaTooSmall:
@@ -206,7 +219,7 @@ def refusal(
     return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
 
 
-def closed_by_model(tenant: TenantBook, shape: Shape, index: Index) -> BaySet:
+def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> BaySet:
     """Device groups of the GPU models of which a tenant may not use so many more."""
     closed: BaySet = 0
     for model, limit in tenant.model_limits.items():
@@ -219,25 +232,25 @@ def closed_by_model(tenant: TenantBook, shape: Shape, index: Index) -> BaySet:
 
 
 def is_at_limit(
-    task: "Task", shape: Shape, need_milli: int, classes: Sequence[ClassBook], index: Index, at: float
+    task: "Task", shape: Shape, need_milli: int, classes: Sequence[ClassUsage], index: Index, at: float
 ) -> bool:
     """Whether a quota stops a task that needs so much, on any of the device groups it could use."""
     if not need_milli:
         return False
     if verdict(task, need_milli, classes, at) is not None:
         return True
-    return bool(task.book.model_limits and closed_by_model(task.book, shape, index) & shape.eligible)
+    return bool(task.tenant_usage.model_limits and closed_by_model(task.tenant_usage, shape, index) & shape.eligible)
 
 
-def set_parts(online: ClassBook, batch: ClassBook, split: Split, total_gpus: int) -> None:
+def set_parts(online: ClassUsage, batch: ClassUsage, split: Split, total_gpus: int) -> None:
     """Divide the GPUs there are between the classes. A part that is all of them limits nothing: there are no others."""
     if split.mode is QuotaMode.NONE:
-        for book in (online, batch):
-            book.guarantee = book.limit = UNLIMITED
+        for usage in (online, batch):
+            usage.guarantee = usage.limit = UNLIMITED
         return
     all_of_them = total_gpus * MILLI
     online.guarantee = split.online_gpus(total_gpus) * MILLI
     batch.guarantee = all_of_them - online.guarantee
-    for book in (online, batch):
-        is_limited = split.mode is QuotaMode.STRICT and book.guarantee < all_of_them
-        book.limit = book.guarantee if is_limited else UNLIMITED
+    for usage in (online, batch):
+        is_limited = split.mode is QuotaMode.STRICT and usage.guarantee < all_of_them
+        usage.limit = usage.guarantee if is_limited else UNLIMITED

@@ -31,9 +31,9 @@ from gpuyard.core.engine.attempt import (
     held_back,
     waits_for_better,
 )
-from gpuyard.core.engine.backfill import holds_before
+from gpuyard.core.engine.backfill import reservations_before
 from gpuyard.core.engine.figures import Moment, rows_of
-from gpuyard.core.engine.preemption import prey_of
+from gpuyard.core.engine.preemption import preemptible_gpus
 from gpuyard.core.engine.queue import NOTHING, Group, Line
 from gpuyard.core.engine.quota import BATCH, ONLINE, verdict
 from gpuyard.core.engine.state import State
@@ -71,7 +71,7 @@ class Pass:
         if published.preemptible:
             self._wake_for_preemptible()
         self._wake_for_ranks_and_quotas()
-        if state.holds:
+        if state.reservations:
             actions.place_where_cleared(context)
         self._settle()
         while self._is_unsettled():
@@ -80,7 +80,7 @@ class Pass:
             self._settle()
 
     def _wake_for_ranks_and_quotas(self) -> None:
-        if not self.context.key_is_rank:
+        if not self.context.keys_suffice:
             self._wake_for_ranks()
         if self.state.queue.published.tenant_quota:
             self._unblock_tenants()
@@ -94,19 +94,19 @@ class Pass:
     def _is_unsettled(self) -> bool:
         """Whether what the pass did may let a task through that was stopped before."""
         published, context = self.state.queue.published, self.context
-        dropped = bool(self.state.holds) and actions.drop_stopped_by_quota(context)
+        dropped = bool(self.state.reservations) and actions.drop_stopped_by_quota(context)
         return (
             dropped
             or bool(self.state.queue.dirty)
             or published.reservations is not None
             or bool(published.tenant_quota)
-            or (context.placed > 0 and not context.key_is_rank)
+            or (context.placed > 0 and not context.keys_suffice)
         )
 
     def _drain(self) -> None:
         self._push_dirty()
-        key_is_rank = self.context.key_is_rank
-        if not key_is_rank:
+        keys_suffice = self.context.keys_suffice
+        if not keys_suffice:
             self._push_reserved()
         ready, published = self.ready, self.state.queue.published
         while True:
@@ -115,12 +115,12 @@ class Pass:
             if not ready:
                 return
             rank, task, line, group = heappop(ready)
-            if key_is_rank:
+            if keys_suffice:
                 if line.blocked is None:
                     self._try(task, line, group)
                 continue
             has_reservation = self._has_reservation(task, rank)
-            if line.blocked is not None and not has_reservation:
+            if line.blocked is not None and not (has_reservation or self._may_claim(line, group)):
                 continue  # a task with reserved nodes may have room there though others of its line have none
             if not has_reservation:
                 best = best_of(self.context, line, group.class_index)
@@ -171,7 +171,7 @@ class Pass:
         """A device group has too little free for some lines: with what they may take from others there it may do."""
         state = self.state
         queue, node = state.queue, bay.host.spec.id
-        if node not in state.prey:
+        if node not in state.preemptible:
             return
         bit, free, usable = bay.bit, bay.free, bay.usable.bit_count()
         for gpus, lines in queue.by_gpus.items():
@@ -184,7 +184,7 @@ class Pass:
                             (head := line.head(class_index)) is not None
                             and (
                                 gpus <= free  # it lacks CPUs, memory or a share of a card
-                                or gpus - free <= prey_of(state, state.tasks[head[1]], node, self.context.at)
+                                or gpus - free <= preemptible_gpus(state, state.tasks[head[1]], node, self.context.at)
                             )
                             for class_index in CLASS_INDEXES
                         )
@@ -209,7 +209,7 @@ class Pass:
         for tenant, cause in freed.items():
             for limit in tuple(queue.for_tenant.get(tenant, ())):
                 while (first := queue.first_for_tenant(tenant, limit)) is not None:
-                    if self.context.key_is_rank and limit == TOTAL and self._still_waits(first[2]):
+                    if self.context.keys_suffice and limit == TOTAL and self._still_waits(first[2]):
                         break
                     line = queue.unblock_group(first)
                     if line.blocked is None:
@@ -249,20 +249,25 @@ class Pass:
 
     def _push_reserved(self) -> None:
         """Where ranks change with usage, a task with a reservation takes part with the rank of the reservation."""
-        for hold in self.state.holds.values():
-            group = hold.task.group
-            if group is not None and not hold.claim and group.blocked is None and group.line.blocked is None:
-                heappush(self.ready, (hold.standing[:3], hold.task.id, group.line, group))
+        for reservation in self.state.reservations.values():
+            group = reservation.task.group
+            if group is not None and not reservation.claim and group.blocked is None and group.line.blocked is None:
+                heappush(self.ready, (reservation.sort_key[:3], reservation.task.id, group.line, group))
 
     def _has_reservation(self, task: TaskId, rank: Any) -> bool:
-        hold = self.state.holds.get(task)
-        return hold is not None and hold.standing[:3] == rank
+        reservation = self.state.reservations.get(task)
+        return reservation is not None and reservation.sort_key[:3] == rank
+
+    def _may_claim(self, line: Line, group: Group) -> bool:
+        """Whether a guarantee may give the tasks of a group the right to stop others, which the rest of its line has not."""
+        state = self.state
+        return state.guarantees and group.tenant.claims(line.shape.need_milli) and state.may_preempt()
 
     def _push(self, line: Line, class_index: int) -> None:
         """Let the best task of a line and class take part in the pass."""
         if line.class_blocked[class_index] is not None:
             return
-        if not self.context.key_is_rank:
+        if not self.context.keys_suffice:
             if (entry := best_of(self.context, line, class_index)) is not None:
                 heappush(self.ready, entry)
             return
@@ -283,7 +288,7 @@ class Pass:
         if refusal is not ClassQuotaFull or not shape.can_start(state.index) or state.may_preempt():
             return False
         state.queue.block(line, group, CLASS_FULL[group.class_index])
-        if state.holds:
+        if state.reservations:
             actions.drop_reservation(self.context, task)
         return True
 
@@ -296,7 +301,7 @@ class Pass:
             cause = published.class_quota[class_index]
             if cause is None:
                 continue
-            if not self.context.key_is_rank:
+            if not self.context.keys_suffice:
                 self._unblock_all(class_index, cause)
                 continue
             waiting = queue.for_class[class_index]
@@ -341,9 +346,9 @@ class Pass:
             self._place(task, line, group, found)
             return
         assert type(found) is Blocked
-        if found is NO_ROOM and not (state.prey or context.depth or state.holds):
+        if found is NO_ROOM and not (state.preemptible or context.depth or state.reservations):
             line.blocked = found  # the usual case: nothing can be done for it
-        elif found.preemption_helps and state.prey and actions.preempt(context, task, line.shape, line):
+        elif found.preemption_helps and state.preemptible and actions.preempt(context, task, line.shape, line):
             self._push(line, class_index)
         else:
             self._block(task, line, group, found)
@@ -368,7 +373,7 @@ class Pass:
         if blocked.reservation_helps:
             if context.depth:
                 actions.reserve(context, task, line.shape)
-        elif self.state.holds:
+        elif self.state.reservations:
             actions.drop_reservation(context, task)
         if not context.backfills and not isinstance(where, RoomOn):
             queue.wake_behind(task.id, Cause(Why.QUEUE_CHANGED, task=task.id))
@@ -384,7 +389,7 @@ class Pass:
         """Place the first task, or do what the adviser finds better."""
         state, context, choice = self.state, self.context, first
         assert self.advisor is not None
-        before = holds_before(state, first.task, context.at) if state.holds else []
+        before = reservations_before(state, first.task, context.at) if state.reservations else []
         by_model, too_dear = closed_to(context, first.task, first.group, first.line.shape, before)
         found = candidates(state, first, self.ready, by_model | too_dear)
         if len(found) > 1:

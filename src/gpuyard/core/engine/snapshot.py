@@ -31,7 +31,7 @@ from gpuyard.core.engine.phases import (
     Waiting,
 )
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.state import Left, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.model_cache_affinity import Model
@@ -107,7 +107,7 @@ class TaskRow(msgspec.Struct, omit_defaults=True):
     origin: int = 0
 
 
-class HoldRow(msgspec.Struct, omit_defaults=True):
+class ReservationRow(msgspec.Struct, omit_defaults=True):
     """A reservation."""
 
     made: ReservationMade
@@ -128,7 +128,7 @@ class Document(msgspec.Struct):
     nodes: list[NodeRow]
     tenants: list[TenantRow]
     tasks: list[TaskRow]
-    holds: list[HoldRow]
+    holds: list[ReservationRow]
     ended: list[tuple[TaskId, TaskStatus]]
     epoch: int
     patient_until: float
@@ -156,17 +156,17 @@ def dump(state: State) -> dict[str, Any]:
             for host in state.index.hosts.values()
         ],
         tenants=[
-            TenantRow(book.tenant, book.usage, book.spent_gpu_seconds, book.period_began, book.since, book.given)
-            for book in state.tenants.values()
+            TenantRow(usage.tenant, usage.decayed_gpu_seconds, usage.spent_gpu_seconds, usage.period_began, usage.since, usage.given)
+            for usage in state.tenants.values()
         ],
         tasks=[_row(task) for task in state.tasks.values()],
         holds=[
-            HoldRow(
-                ReservationMade(hold.task.id, hold.nodes, hold.starts_at, hold.claim, hold.borrowed, hold.tenant_key),
-                hold.made_at,
-                tuple(sorted(hold.victims)),
+            ReservationRow(
+                ReservationMade(reservation.task.id, reservation.nodes, reservation.starts_at, reservation.claim, reservation.borrowed, reservation.tenant_key),
+                reservation.made_at,
+                tuple(sorted(reservation.victims)),
             )
-            for hold in state.holds.values()
+            for reservation in state.reservations.values()
         ],
         ended=[(task, state.ended[task]) for task in state.ended_order],
         epoch=state.epoch,
@@ -215,9 +215,9 @@ def _build(document: Document) -> State:
     state.default_tenant, state.last_task = document.default_tenant, document.last_task
     _load_nodes(state, document.nodes)
     for row in document.tenants:
-        book = state.tenants[row.tenant.id] = TenantBook(row.tenant, document.now)
-        book.given, book.usage, book.spent_gpu_seconds = row.given, row.usage, row.spent_gpu_seconds
-        book.period_began, book.since = row.period_began, row.since
+        usage = state.tenants[row.tenant.id] = TenantUsage(row.tenant, document.now)
+        usage.given, usage.decayed_gpu_seconds, usage.spent_gpu_seconds = row.given, row.usage, row.spent_gpu_seconds
+        usage.period_began, usage.since = row.period_began, row.since
     for task_id, status in document.ended:
         state.ended[task_id] = status
         state.ended_order.append(task_id)
@@ -226,10 +226,10 @@ def _build(document: Document) -> State:
     for task in state.tasks.values():
         if task.spec.has_prerequisites:
             wait_for_prerequisites(state, task)
-    for hold_row in document.holds:
-        made = hold_row.made
-        state.reserve(known(state, made.task, made), made, hold_row.made_at)
-        state.holds[made.task].victims = set(hold_row.victims)
+    for reservation_row in document.holds:
+        made = reservation_row.made
+        state.reserve(known(state, made.task, made), made, reservation_row.made_at)
+        state.reservations[made.task].victims = set(reservation_row.victims)
     for task_row in document.tasks:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()
@@ -262,7 +262,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
 
 def _load_task(state: State, row: TaskRow) -> None:
     task = state.tasks[row.id] = Task(row.id, row.spec, state.tenants[row.spec.tenant], row.submitted_at)
-    task.book.open_tasks += 1
+    task.tenant_usage.open_tasks += 1
     state.count_demand(row.spec.resources, 1)
     task.phase, task.priority, task.estimate = row.phase, row.priority, row.estimate
     task.attempts, task.failures, task.preemptions = row.attempts, row.failures, row.preemptions
@@ -280,10 +280,10 @@ def _load_task(state: State, row: TaskRow) -> None:
         for node in phase.placement.nodes:
             state.on_node[node][task.id] = task
         if task.preemption is not Preemption.NEVER:
-            state.count_prey(phase.placement, 1)
+            state.count_preemptible(phase.placement, 1)
         if holds_gpus(phase):
             state.index.take(phase.placement)
-            state.charge(task, phase.placement, phase.placement.charge_milli, task.book.since)
+            state.charge(task, phase.placement, phase.placement.charge_milli, task.tenant_usage.since)
         else:
             left = (Slice(part.node, memory_mib=part.memory_mib) for part in phase.placement.slices)
             state.index.take(Placement(tuple(left)))

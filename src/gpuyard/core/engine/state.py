@@ -31,7 +31,7 @@ from gpuyard.core.engine.phases import (
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.queue import LIMITS_CHANGED, Line, Queue
-from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassBook, TenantBook, set_parts
+from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassUsage, TenantUsage, set_parts
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.timers import Timers
 from gpuyard.core.placement.demand import Demand
@@ -64,7 +64,7 @@ class Left(NamedTuple):
     """Its node has told of it, and the journal does not know it."""
 
 
-class Hold:
+class Reservation:
     """A reservation in force: nodes that are promised to a waiting task."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Hold:
         """Tasks being stopped for a claim."""
 
     @property
-    def standing(self) -> tuple[int, float, float, TaskId]:
+    def sort_key(self) -> tuple[int, float, float, TaskId]:
         """Whom it goes before: as it was when the promise was made, whatever has been used since."""
         return (int(self.borrowed), self.tenant_key, self.task.key, self.task.id)
 
@@ -125,10 +125,10 @@ class State:
         """Barriers of a batch by tasks of the same batch that come later."""
         self.ended: dict[TaskId, TaskStatus] = {}
         self.ended_order: deque[TaskId] = deque()
-        self.tenants: dict[TenantId, TenantBook] = {}
+        self.tenants: dict[TenantId, TenantUsage] = {}
         self.default_tenant = Tenant(DEFAULT_TENANT)
-        self.classes = (ClassBook(CLASSES[ONLINE]), ClassBook(CLASSES[BATCH]))
-        self.holds: dict[TaskId, Hold] = {}
+        self.classes = (ClassUsage(CLASSES[ONLINE]), ClassUsage(CLASSES[BATCH]))
+        self.reservations: dict[TaskId, Reservation] = {}
         # what follows from the above, kept up to date
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
@@ -141,8 +141,8 @@ class State:
         """Which agent speaks for a node, and since which start of its machine, where the node has said so."""
         self.back_by: dict[NodeId, float] = {}
         """Nodes whose agents were stopped on purpose, and by when they are expected back."""
-        self.held_bays: BaySet = 0
-        self.prey: dict[NodeId, int] = {}
+        self.reserved_bays: BaySet = 0
+        self.preemptible: dict[NodeId, int] = {}
         """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
         self.weak: list[tuple[float, TaskId, Task]] = []
         """Under a policy whose ranks change in steps: who may be stopped, the weakest first, by rank with a minus. Some of
@@ -174,7 +174,7 @@ class State:
         if task.group is not None:
             self.leave_queue(task)
             self.enqueue(task, at)
-            if task.id in self.holds:
+            if task.id in self.reservations:
                 self.queue.reservation_ended(Cause(Why.QUEUE_CHANGED, task=task.id))
         elif isinstance(task.phase, Running) and self.may_preempt():
             self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
@@ -204,7 +204,7 @@ class State:
         assert policy.rank is not None
         assert policy.changes_at is not None
         task.rank = policy.rank(task, at, self.settings)
-        if self.is_prey(task):
+        if self.is_preemptible(task):
             self._list_weak(task)
         changes_at = policy.changes_at(task, at, self.settings)
         if changes_at is not None:
@@ -219,14 +219,14 @@ class State:
         ]
         return [*self.remains.get(node, ()), *parts]
 
-    def count_prey(self, placement: Placement, sign: int) -> None:
+    def count_preemptible(self, placement: Placement, sign: int) -> None:
         """A task that allows to be stopped for others came to its nodes, or left them."""
         for node in placement.nodes:
-            self.prey[node] = self.prey.get(node, 0) + sign
-            if not self.prey[node]:
-                del self.prey[node]
+            self.preemptible[node] = self.preemptible.get(node, 0) + sign
+            if not self.preemptible[node]:
+                del self.preemptible[node]
 
-    def is_prey(self, task: Task) -> bool:
+    def is_preemptible(self, task: Task) -> bool:
         """Whether a task runs, allows to be stopped for others, and was not stopped too often."""
         return (
             isinstance(task.phase, Running)
@@ -241,35 +241,39 @@ class State:
         if place == len(self.weak) or self.weak[place] != entry:
             self.weak.insert(place, entry)
             if len(self.weak) > 64 + 2 * len(self.tasks):
-                self.weak = sorted((-task.rank, task.id, task) for task in self.tasks.values() if self.is_prey(task))
+                self.weak = sorted(
+                    (-task.rank, task.id, task) for task in self.tasks.values() if self.is_preemptible(task)
+                )
 
     def note_victim(self, task: Task, cause: Cause) -> None:
         """A task is being stopped; if it is for another's sake, that one waits for it."""
-        if cause.why in PREEMPTING and cause.task in self.holds:
-            self.holds[cause.task].victims.add(task.id)
+        if cause.why in PREEMPTING and cause.task in self.reservations:
+            self.reservations[cause.task].victims.add(task.id)
 
     def unnote_victim(self, task: Task) -> None:
         """It is not being stopped any more, or is gone."""
-        for hold in self.holds.values():
-            hold.victims.discard(task.id)
+        for reservation in self.reservations.values():
+            reservation.victims.discard(task.id)
 
     # booking
 
     def charge(self, task: Task, placement: Placement, charge: int, at: float) -> None:
         """Charge a placement to its class and tenant, or give the charge back."""
         self.classes[task.class_index].used += charge
-        book = task.book
-        if book.since != at:
-            book.settle(at, self.settings.fair_share_half_life_seconds)
-        book.used += charge
-        if self.guarantees and (book.used <= book.guarantee if charge < 0 else book.used - charge <= book.guarantee):
+        usage = task.tenant_usage
+        if usage.since != at:
+            usage.settle(at, self.settings.fair_share_half_life_seconds)
+        usage.used += charge
+        if self.guarantees and (
+            usage.used <= usage.guarantee if charge < 0 else usage.used - charge <= usage.guarantee
+        ):
             self.queue.published.guarantees = True
-        if book.model_limits:
+        if usage.model_limits:
             sign = 1 if charge > 0 else -1
             for part in placement.slices:
                 if part.gpus:
                     model = self.index.hosts[part.node].bay_of[part.gpus[0]].model
-                    book.used_by_model[model] = book.used_by_model.get(model, 0) + sign * len(part.gpus) * part.milli
+                    usage.used_by_model[model] = usage.used_by_model.get(model, 0) + sign * len(part.gpus) * part.milli
 
     def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
         """What an attempt held is free, and not charged any more."""
@@ -306,25 +310,25 @@ class State:
                 part = self.index.free_of(left.wanted) or Slice(node)
                 self.index.take(Placement((part,)))
                 self.remains[node][what] = left._replace(part=part, wanted=None if part == left.wanted else left.wanted)
-        self.place_holds()
+        self.place_reservations()
 
-    def book(self, tenant: TenantId) -> TenantBook:
+    def usage_of(self, tenant: TenantId) -> TenantUsage:
         """A tenant's book; a tenant nobody has set gets one with the default limits."""
-        book = self.tenants.get(tenant)
-        if book is None:
+        usage = self.tenants.get(tenant)
+        if usage is None:
             self._forget_tenants()
-            book = self.tenants[tenant] = TenantBook(replace(self.default_tenant, id=tenant), self.now)
-        return book
+            usage = self.tenants[tenant] = TenantUsage(replace(self.default_tenant, id=tenant), self.now)
+        return usage
 
     def _forget_tenants(self) -> None:
         """For every tenant that comes two are looked at, in turn, so that those nobody needs any more leave in the end."""
         for name in list(islice(self.tenants, 2)):
-            book = self.tenants.pop(name)
-            if not book.is_forgettable(self.now, self.settings.fair_share_half_life_seconds):
-                self.tenants[name] = book
+            usage = self.tenants.pop(name)
+            if not usage.is_forgettable(self.now, self.settings.fair_share_half_life_seconds):
+                self.tenants[name] = usage
                 continue
             self.queue.forget_tenant(name)
-            if book.guarantee:
+            if usage.guarantee:
                 self.note_guarantees()
 
     # the queue
@@ -342,8 +346,8 @@ class State:
                 return
         elif not isinstance(phase, Suspended):
             return
-        hold = self.holds.get(task.id)
-        if hold is not None and hold.claim:
+        reservation = self.reservations.get(task.id)
+        if reservation is not None and reservation.claim:
             return
         task.key = self.policy.key(task, at, self.settings)
         resources, pin = self._asks(task)
@@ -358,33 +362,39 @@ class State:
         """A task joined a blocked line: it may still stop others, or go before those that the line waits for."""
         head = line.head(task.class_index)
         first = head is not None and head[1] == task.id
-        may_stop = self.may_preempt() and (first or (self.guarantees and task.book.claims(line.shape.need_milli)))
+        may_stop = self.may_preempt() and (
+            first or (self.guarantees and task.tenant_usage.claims(line.shape.need_milli))
+        )
         goes_before = line.number in self.queue.for_reservation and (
             self.settings.backfill is Backfill.NONE
-            or not self.key_is_rank()
-            or any(task.key < hold.task.key for hold in self.holds.values())
+            or not self.keys_suffice()
+            or any(task.key < reservation.task.key for reservation in self.reservations.values())
         )
         if may_stop or goes_before:
             self.queue.wake(line, cause)
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
-            room = self.settings.backfill is Backfill.CONSERVATIVE and len(self.holds) < self.settings.reservations
-            first = not self.holds or task.key < max(hold.task.key for hold in self.holds.values())
+            room = (
+                self.settings.backfill is Backfill.CONSERVATIVE and len(self.reservations) < self.settings.reservations
+            )
+            first = not self.reservations or task.key < max(
+                reservation.task.key for reservation in self.reservations.values()
+            )
             if room or first or self.policy.tenant_key is not None:
                 self.queue.published.reservations = cause
 
     def may_preempt(self) -> bool:
         """Whether anything waiting could stop anything running."""
-        if not self.prey or not self.settings.preemption:
+        if not self.preemptible or not self.settings.preemption:
             return False
         return self.policy.rank is not None or self.reclaims
 
-    def key_is_rank(self) -> bool:
+    def keys_suffice(self) -> bool:
         """Whether a task's key alone says who goes first: no borrowing, no guarantees, and the policy ranks no tenants."""
         return self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
 
     def stops_soon(self, placement: Placement, cause: Cause) -> None:
         """Publish that a task will leave its nodes sooner than expected: there may be time before a reserved start."""
-        if self.held_bays and self.held_bays & self.index.bays_of(placement.nodes):
+        if self.reserved_bays and self.reserved_bays & self.index.bays_of(placement.nodes):
             self.queue.reservation_moved(cause)
 
     def _asks(self, task: Task) -> tuple[Resources, BaySet]:
@@ -407,7 +417,7 @@ class State:
         task = self.tasks.get(number)
         if task is not None and isinstance(task.phase, Waiting):
             self.leave_queue(task)
-            self.release_hold(number)
+            self.end_reservation(number)
 
     def stray_ended(self, number: TaskId) -> None:
         """One of them is over, or its node is lost."""
@@ -430,16 +440,16 @@ class State:
     def reserve(self, task: Task, event: fact.ReservationMade, at: float) -> None:
         """Enter a reservation."""
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
-        before = self.holds.get(event.task)
-        hold = self.holds[event.task] = Hold(task, shape, event, at)
+        before = self.reservations.get(event.task)
+        reservation = self.reservations[event.task] = Reservation(task, shape, event, at)
         if before is not None and before.claim and event.claim:
-            hold.victims = before.victims  # the same promise, only its standing changed
+            reservation.victims = before.victims  # the same reservation, only its sort key changed
         elif isinstance(task.phase, Stopping):  # it is being moved, and in an exchange another has to go first
-            hold.victims = {task.id}
+            reservation.victims = {task.id}
             if task.phase.cause.task is not None:
-                hold.victims.add(task.phase.cause.task)
-        self._place_hold(hold)
-        self._unite_holds()
+                reservation.victims.add(task.phase.cause.task)
+        self._place_reservation(reservation)
+        self._unite_reservations()
         if before is not None and not event.claim:
             self.queue.reservation_moved(Cause(Why.RESERVATION_MOVED, task=task.id))
         if event.starts_at is not None and not event.claim:
@@ -447,34 +457,34 @@ class State:
         if event.claim:
             self.leave_queue(task)
 
-    def release_hold(self, task: TaskId) -> None:
+    def end_reservation(self, task: TaskId) -> None:
         """Nothing is promised to a task any more, if anything was."""
-        if self.holds.pop(task, None) is not None:
-            self._unite_holds()
+        if self.reservations.pop(task, None) is not None:
+            self._unite_reservations()
             self.queue.reservation_ended(Cause(Why.RESERVATION_ENDED, task=task))
 
-    def place_holds(self) -> None:
+    def place_reservations(self) -> None:
         """Nodes changed: look up anew where the promised ones are."""
-        for hold in self.holds.values():
-            self._place_hold(hold)
-        self._unite_holds()
+        for reservation in self.reservations.values():
+            self._place_reservation(reservation)
+        self._unite_reservations()
 
-    def _place_hold(self, hold: Hold) -> None:
+    def _place_reservation(self, reservation: Reservation) -> None:
         """Look up where promised nodes are, and what the task will count for there."""
-        hold.shape.refresh(self.index)
-        hold.bays = self.index.bays_of(hold.nodes)
-        hold.need_milli = hold.shape.need_on(hold.nodes, self.index)
+        reservation.shape.refresh(self.index)
+        reservation.bays = self.index.bays_of(reservation.nodes)
+        reservation.need_milli = reservation.shape.need_on(reservation.nodes, self.index)
 
-    def _unite_holds(self) -> None:
-        self.held_bays = 0
-        for hold in self.holds.values():
-            self.held_bays |= hold.bays
+    def _unite_reservations(self) -> None:
+        self.reserved_bays = 0
+        for reservation in self.reservations.values():
+            self.reserved_bays |= reservation.bays
 
     # the yard
 
     def note_guarantees(self) -> None:
         """See whether anybody has GPUs to claim back."""
-        self.guarantees = any(book.guarantee for book in self.tenants.values())
+        self.guarantees = any(usage.guarantee for usage in self.tenants.values())
         self.reclaims = self.guarantees or self.split.mode is QuotaMode.BORROW
 
     def divide(self) -> None:

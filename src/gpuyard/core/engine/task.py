@@ -7,7 +7,7 @@ from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.core.engine.barriers import Barrier
 from gpuyard.core.engine.phases import STATUS, Ended, Phase, Running, Waiting, WithPlacement
-from gpuyard.core.engine.quota import BATCH, ONLINE, TenantBook
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.placement.model_cache_affinity import Model
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class Task:
         "attempts",
         "avoid",
         "barriers",
-        "book",
         "class_index",
         "estimate",
         "failures",
@@ -55,13 +54,14 @@ class Task:
         "speed",
         "stuck",
         "submitted_at",
+        "tenant_usage",
         "waits_for",
     )  # fmt: skip
 
-    def __init__(self, task: TaskId, spec: TaskSpec, book: TenantBook, at: float) -> None:
+    def __init__(self, task: TaskId, spec: TaskSpec, usage: TenantUsage, at: float) -> None:
         self.id = task
         self.spec = spec
-        self.book = book
+        self.tenant_usage = usage
         """Its tenant's."""
         self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
         self.model: Model | None = f"{spec.tenant}/{spec.model_name}" if spec.model_name else None

@@ -15,7 +15,7 @@ from gpuyard.core.domain.tenant import Budget, QuotaMode
 from gpuyard.core.domain.values import NodeId, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import AHEAD, MOST_COUNTED, Explanation, explain, why_all_wait, why_waits
-from gpuyard.core.engine.standing import standing
+from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.testing import ClusterStory, gang, task
 
 
@@ -79,7 +79,7 @@ def test_a_task_for_which_others_are_being_stopped_says_how_many() -> None:
     cluster.submits_many(4, task("small", priority=10, preemption=Preemption.REQUEUE))
     cluster.submits(task("urgent", gpus=3, priority=90))
     told = cluster.explains("urgent")
-    assert told.reason == no.WaitingForVictims(3, cluster.state.holds[cluster.numbers["urgent"]].nodes[0])
+    assert told.reason == no.WaitingForVictims(3, cluster.state.reservations[cluster.numbers["urgent"]].nodes[0])
     assert (told.starts_at, told.nodes) == (0.0, ("node-1",))
 
 
@@ -268,11 +268,11 @@ def ahead_by_hand(cluster: ClusterStory, number: TaskId) -> list[TaskId]:
     for other in state.tasks.values():
         if other.group is None or other is me:
             continue
-        same_quota = other.class_index == me.class_index or other.book is me.book
+        same_quota = other.class_index == me.class_index or other.tenant_usage is me.tenant_usage
         same_nodes = other.group.line.shape.eligible & me.group.line.shape.eligible
-        if (same_quota or same_nodes) and standing(state, other, at) < standing(state, me, at):
+        if (same_quota or same_nodes) and sort_key(state, other, at) < sort_key(state, me, at):
             found.append(other)
-    return [other.id for other in sorted(found, key=lambda other: standing(state, other, at))]
+    return [other.id for other in sorted(found, key=lambda other: sort_key(state, other, at))]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import NodeId, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.task import UNKNOWN, Task
 from gpuyard.testing import ClusterStory, share, task
 
@@ -47,7 +47,7 @@ def waiting(
         outlook=outlook,
         preemption=preemption,
     )
-    made = Task(TaskId(1), spec, TenantBook(Tenant(TEAM), 0.0), since)
+    made = Task(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
     made.served_seconds, made.gpu_seconds = served_seconds, gpu_seconds
     return made
 
@@ -80,7 +80,7 @@ def outranks(policy: str, one: Task, other: Task, now: float) -> bool:
     return rank(other, now, SETTINGS) > rank(one, now, SETTINGS) + margin
 
 
-def tenant_key(book: TenantBook, now: float) -> float:
+def tenant_key(book: TenantUsage, now: float) -> float:
     ask = POLICIES["fair_share"].tenant_key
     assert ask is not None
     return ask(book, now, SETTINGS)
@@ -143,9 +143,9 @@ def test_ageing_gives_no_right_to_stop_others() -> None:
 # --- fair share -------------------------------------------------------------------------------------------------------
 
 
-def book(used: int = 0, usage: float = 0.0, weight: float = 1.0) -> TenantBook:
-    made = TenantBook(Tenant(TEAM, weight=weight), 0.0)
-    made.used, made.usage = used, usage
+def book(used: int = 0, usage: float = 0.0, weight: float = 1.0) -> TenantUsage:
+    made = TenantUsage(Tenant(TEAM, weight=weight), 0.0)
+    made.used, made.decayed_gpu_seconds = used, usage
     return made
 
 

@@ -35,7 +35,7 @@ def document() -> bytes:
     cluster.gpu_becomes("node-1", 3, GpuHealth.EXTERNAL)
     cluster.cordons("desk")
     cluster.submits(task("promised", gpus=3, estimate=50))
-    assert cluster.state.holds
+    assert cluster.state.reservations
     return msgspec.json.encode(snapshot.dump(cluster.state))
 
 

@@ -36,8 +36,8 @@ def placed(state: State, event: fact.TaskPlaced) -> None:
     placement = event.placement
     if task.group is not None:
         state.leave_queue(task)
-    if state.holds:
-        state.release_hold(task.id)
+    if state.reservations:
+        state.end_reservation(task.id)
     task.attempts = event.attempt
     task.origin = state.origin
     task.attempt_seconds = 0.0
@@ -55,7 +55,7 @@ def placed(state: State, event: fact.TaskPlaced) -> None:
     for part in placement.slices:
         state.on_node[part.node][task.id] = task
     if task.preemption is not Preemption.NEVER:
-        state.count_prey(placement, 1)
+        state.count_preemptible(placement, 1)
 
 
 def _note_model(state: State, task: Task, placement: Placement) -> None:
@@ -88,7 +88,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
         del state.remains[event.node]
     placement = Placement((left.part,))
     state.leave_queue(task)
-    state.release_hold(task.id)
+    state.end_reservation(task.id)
     task.losses = max(0, task.losses - 1)
     state.active += 1
     task.phase = Running(event.attempt, placement, phase.since)
@@ -98,7 +98,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     state.charge(task, placement, placement.charge_milli, at)
     state.on_node[event.node][task.id] = task
     if task.preemption is not Preemption.NEVER:
-        state.count_prey(placement, 1)
+        state.count_preemptible(placement, 1)
     state.watch(task, phase.since)
 
 
@@ -123,7 +123,7 @@ def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
     task.stuck = event.message
     if task.preemption is not Preemption.NEVER:
         task.preemption = Preemption.NEVER
-        state.count_prey(phase.placement, -1)
+        state.count_preemptible(phase.placement, -1)
     task.phase = Running(event.attempt, phase.placement, phase.since)  # it never stopped running
     state.watch(task, phase.since)
 
@@ -149,7 +149,7 @@ def resuming(state: State, event: fact.AttemptResuming) -> None:
     at = state.now
     task, _ = moved(state, event.task, event)
     state.leave_queue(task)
-    state.release_hold(task.id)
+    state.end_reservation(task.id)
     task.phase = Resuming(event.attempt, event.placement, at)
     task.placed_at = at
     _take_again(state, task, event.placement, at)
@@ -177,7 +177,7 @@ def resumed(state: State, event: fact.AttemptResumed) -> None:
 def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> None:
     """Nobody could stop it while it was being started: who came meanwhile and may is asked again."""
     queue = state.queue
-    if phase.since < at and queue.lines and state.is_prey(task) and state.may_preempt():
+    if phase.since < at and queue.lines and state.is_preemptible(task) and state.may_preempt():
         cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
         for part in phase.placement.slices:
             for bay in state.index.hosts[part.node].bays:
@@ -193,7 +193,7 @@ def stopping(state: State, event: fact.AttemptStopping) -> None:
         _count_service(task, phase, at)
         state.movable.pop(task.id, None)
     state.leave_queue(task)
-    state.release_hold(task.id)
+    state.end_reservation(task.id)
     assert isinstance(phase, WithPlacement)
     task.ready = None
     task.phase = Stopping(event.attempt, phase.placement, at, event.cause, holds_gpus(phase))
@@ -229,7 +229,7 @@ def ended(state: State, event: fact.AttemptEnded) -> None:
     state.unnote_victim(task)
     state.leave_queue(task)
     if cause is None or cause.why not in MOVING or event.outcome is not Outcome.STOPPED:
-        state.release_hold(task.id)  # who is being moved goes on where it was promised a place
+        state.end_reservation(task.id)  # who is being moved goes on where it was promised a place
     if event.remains:
         _leave_behind(state, task, phase, event, at)
     elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
@@ -240,7 +240,7 @@ def ended(state: State, event: fact.AttemptEnded) -> None:
     for part in phase.placement.slices:
         del state.on_node[part.node][task.id]
     if task.preemption is not Preemption.NEVER:
-        state.count_prey(phase.placement, -1)
+        state.count_preemptible(phase.placement, -1)
     task.losses = task.losses + 1 if event.outcome is Outcome.LOST else 0
     if event.outcome is Outcome.NOT_LAUNCHED:
         task.avoid = _not_launched_on(task, phase.placement)

@@ -110,7 +110,7 @@ def removed(state: State, event: fact.NodeRemoved) -> None:
         state.stray_ended(number)
     state.agents.pop(event.node, None)
     state.back_by.pop(event.node, None)
-    state.place_holds()
+    state.place_reservations()
     state.divide()
 
 
@@ -136,7 +136,7 @@ def _node_changed(state: State, node: NodeId) -> None:
     for bay in state.index.hosts[node].bays:
         state.queue.room_gained(bay.number, _changed(node))
     state.orders.clear()
-    state.place_holds()
+    state.place_reservations()
     state.divide()
     if state.may_preempt():
         _retry_on(state, node)

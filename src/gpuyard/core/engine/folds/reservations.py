@@ -13,9 +13,9 @@ def made(state: State, event: fact.ReservationMade) -> None:
 
 def dropped(state: State, event: fact.ReservationDropped) -> None:
     """The promise counts no more."""
-    hold = state.holds.get(event.task)
-    if hold is None:
+    reservation = state.reservations.get(event.task)
+    if reservation is None:
         raise UnknownFact(f"ReservationDropped speaks of task {event.task}, which holds no reservation.")
-    state.release_hold(event.task)
-    if hold.claim:
-        state.enqueue(hold.task, state.now)
+    state.end_reservation(event.task)
+    if reservation.claim:
+        state.enqueue(reservation.task, state.now)

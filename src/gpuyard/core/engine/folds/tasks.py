@@ -21,8 +21,8 @@ def submitted(state: State, event: fact.TaskSubmitted) -> None:
     spec = event.spec
     if event.task <= state.last_task:
         raise UnknownFact(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
-    task = state.tasks[event.task] = Task(event.task, spec, state.book(spec.tenant), at)
-    task.book.open_tasks += 1
+    task = state.tasks[event.task] = Task(event.task, spec, state.usage_of(spec.tenant), at)
+    task.tenant_usage.open_tasks += 1
     state.last_task = event.task
     if state.awaited:
         task.barriers = state.awaited.pop(event.task, None)
@@ -39,7 +39,7 @@ def held(state: State, event: fact.TaskHeld) -> None:
     task = known(state, event.task, event)
     task.held = True
     state.leave_queue(task)
-    state.release_hold(task.id)
+    state.end_reservation(task.id)
 
 
 def released(state: State, event: fact.TaskReleased) -> None:
@@ -100,11 +100,11 @@ def ended(state: State, event: fact.TaskEnded) -> None:
     """It is over: what it waited for or was promised is given up, and those who waited for it are looked at."""
     task, _ = moved(state, event.task, event)
     state.leave_queue(task)
-    state.release_hold(task.id)
+    state.end_reservation(task.id)
     task.phase = Ended(event.status)
     del state.tasks[task.id]
     state.count_demand(task.spec.resources, -1)
-    task.book.open_tasks -= 1
+    task.tenant_usage.open_tasks -= 1
     state.ended[task.id] = event.status
     state.ended_order.append(task.id)
     while len(state.ended_order) > state.settings.remember_ended:

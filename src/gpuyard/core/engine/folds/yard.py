@@ -12,8 +12,8 @@ from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.queue import LIMITS_CHANGED
-from gpuyard.core.engine.quota import TenantBook
-from gpuyard.core.engine.standing import GUARANTEED
+from gpuyard.core.engine.quota import TenantUsage
+from gpuyard.core.engine.sort_key import GUARANTEED
 from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
 
 MOST_ORIGINS = 10_000
@@ -69,10 +69,10 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
     at = state.now
     tenant = event.tenant
     state.queue.published.class_quota = [LIMITS_CHANGED, LIMITS_CHANGED]
-    book = state.tenants.get(tenant.id)
-    if book is None:
-        book = state.tenants[tenant.id] = TenantBook(tenant, at)
-    book.given = True
+    usage = state.tenants.get(tenant.id)
+    if usage is None:
+        usage = state.tenants[tenant.id] = TenantUsage(tenant, at)
+    usage.given = True
     changed = {tenant.id: tenant}
     if tenant.id == DEFAULT_TENANT:
         state.default_tenant = tenant
@@ -81,44 +81,44 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
         _limit(state, state.tenants[name], limits, at)
     _count_models(state, changed.keys())
     state.note_guarantees()
-    for hold in state.holds.values():
-        if hold.tenant_key == GUARANTEED and hold.task.book.id in changed:
-            hold.tenant_key = 0.0  # made anew with what the limits give it now
+    for reservation in state.reservations.values():
+        if reservation.tenant_key == GUARANTEED and reservation.task.tenant_usage.id in changed:
+            reservation.tenant_key = 0.0  # made anew with what the limits give it now
     state.queue.reservation_ended(LIMITS_CHANGED)
     state.doubt_claims()
 
 
-def _limit(state: State, book: TenantBook, tenant: Tenant, at: float) -> None:
+def _limit(state: State, usage: TenantUsage, tenant: Tenant, at: float) -> None:
     """A tenant has these limits from now on; a budget begins anew only if its period is another one."""
-    book.settle(at, state.settings.fair_share_half_life_seconds)
+    usage.settle(at, state.settings.fair_share_half_life_seconds)
     if (
         tenant.budget is None
-        or book.tenant.budget is None
-        or tenant.budget.period_seconds != book.tenant.budget.period_seconds
+        or usage.tenant.budget is None
+        or tenant.budget.period_seconds != usage.tenant.budget.period_seconds
     ):
-        book.period_began, book.spent_gpu_seconds = at, 0.0
-    book.set(tenant)
-    book.used_by_model = {}
-    state.queue.tenant_quota_freed(book.id, LIMITS_CHANGED)
+        usage.period_began, usage.spent_gpu_seconds = at, 0.0
+    usage.set(tenant)
+    usage.used_by_model = {}
+    state.queue.tenant_quota_freed(usage.id, LIMITS_CHANGED)
 
 
 def _count_models(state: State, tenants: Container[TenantId]) -> None:
     """Count anew what tenants use of the models they have limits on."""
     for task in state.tasks.values():
-        book = task.book
-        if book.model_limits and book.id in tenants and isinstance(task.phase, HOLDING) and holds_gpus(task.phase):
+        usage = task.tenant_usage
+        if usage.model_limits and usage.id in tenants and isinstance(task.phase, HOLDING) and holds_gpus(task.phase):
             for part in task.phase.placement.slices:
                 if part.gpus:
                     model = state.index.hosts[part.node].bay_of[part.gpus[0]].model
-                    book.used_by_model[model] = book.used_by_model.get(model, 0) + len(part.gpus) * part.milli
+                    usage.used_by_model[model] = usage.used_by_model.get(model, 0) + len(part.gpus) * part.milli
 
 
 def split_set(state: State, event: fact.SplitSet) -> None:
     """The classes share the GPUs in another way."""
     state.split = event.split
     if event.split.mode is not QuotaMode.BORROW:
-        for hold in state.holds.values():
-            hold.borrowed = False  # nobody borrows any more, so no promise stands back for that
+        for reservation in state.reservations.values():
+            reservation.borrowed = False  # nobody borrows any more, so no promise stands back for that
     state.queue.reservation_ended(LIMITS_CHANGED)
     state.note_guarantees()
     state.divide()

@@ -35,7 +35,7 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
     elif host.spec == spec:
         _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
     elif has_same_cards(host.spec, spec):
-        _drop_holds_on(ledger, spec.id)
+        _drop_reservations_on(ledger, spec.id)
         ledger.emit(fact.NodeChanged(spec))
         _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
     elif state.on_node[spec.id] or any(what in asked.attempts for what in state.presumed_on(spec.id)):
@@ -140,7 +140,7 @@ def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None
             continue
         free = state.index.free_of(part)
         if ref not in state.remains.get(node, {}) and (free or part.gpus):
-            _drop_holds_on(ledger, node)
+            _drop_reservations_on(ledger, node)
             wanted = None if free == part else part
             ledger.emit(fact.RemainsFound(node, *ref, free or Slice(node), wanted))
 
@@ -154,7 +154,7 @@ def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
     if asked.back_within_seconds < 0:
         return no.NegativeCount("back_within_seconds", asked.back_within_seconds)
     if not ledger.state.index.hosts[asked.node].lost:
-        _drop_holds_on(ledger, asked.node)
+        _drop_reservations_on(ledger, asked.node)
         ledger.emit(fact.NodeStopped(asked.node, ledger.state.now + asked.back_within_seconds))
     return None
 
@@ -162,7 +162,7 @@ def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
 def _replace(ledger: Ledger, before: Host, asked: command.JoinNode) -> None:
     """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
     spec, health = asked.node, {gpu: before.health[gpu] for gpu in sorted(before.health)}
-    _drop_holds_on(ledger, spec.id)
+    _drop_reservations_on(ledger, spec.id)
     ledger.emit(fact.NodeRemoved(spec.id))
     ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
     for index, gpu in enumerate(spec.gpus):
@@ -179,7 +179,7 @@ def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
         return refusal
     if ledger.state.index.hosts[asked.node].lost:
         return None
-    _drop_holds_on(ledger, asked.node)
+    _drop_reservations_on(ledger, asked.node)
     ledger.emit(fact.NodeLost(asked.node))
     for task in list(ledger.state.on_node[asked.node].values()):
         if task.spec.on_lost is not OnLost.WAIT or is_ending(task):
@@ -206,7 +206,7 @@ def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
         return no.NodeInUse(asked.node, tuple(task.id for task in here))
     if alive := [task for task in here if _runs_elsewhere(ledger, task, asked.node)]:
         return no.GangsElsewhere(asked.node, tuple(task.id for task in alive))
-    _drop_holds_on(ledger, asked.node)
+    _drop_reservations_on(ledger, asked.node)
     for task in here:
         finish_lost(ledger, task, gone=asked.node)
     ledger.emit(fact.NodeRemoved(asked.node))
@@ -226,7 +226,7 @@ def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
         return refusal
     host = ledger.state.index.hosts[asked.node]
     if not host.cordoned or host.draining != asked.drain:
-        _drop_holds_on(ledger, asked.node)
+        _drop_reservations_on(ledger, asked.node)
         ledger.emit(fact.NodeCordoned(asked.node, asked.drain))
     if asked.drain:
         for task in list(ledger.state.on_node[asked.node].values()):
@@ -255,7 +255,7 @@ def set_health(ledger: Ledger, asked: command.SetGpuHealth) -> Refusal | None:
         return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
     if host.health.get(asked.gpu, "ok") != asked.health:
         ledger.emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))
-        _drop_holds_on(ledger, asked.node, unless_cleared=True)
+        _drop_reservations_on(ledger, asked.node, unless_cleared=True)
     return None
 
 
@@ -263,8 +263,10 @@ def _known_node(ledger: Ledger, node: NodeId) -> Refusal | None:
     return None if node in ledger.state.index.hosts else no.UnknownNode(node)
 
 
-def _drop_holds_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool = False) -> None:
+def _drop_reservations_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool = False) -> None:
     """Promises on a node that changes are made anew; one that others are being stopped for is kept if it still can be."""
-    for hold in list(ledger.state.holds.values()):
-        if node in hold.nodes and not (unless_cleared and hold.claim and will_be_cleared(ledger.state, hold, node)):
-            ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.NODES_CHANGED, node=node)))
+    for reservation in list(ledger.state.reservations.values()):
+        if node in reservation.nodes and not (
+            unless_cleared and reservation.claim and will_be_cleared(ledger.state, reservation, node)
+        ):
+            ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.NODES_CHANGED, node=node)))

@@ -57,10 +57,10 @@ def not_suspended(ledger: Ledger, asked: command.ReportNotSuspended) -> Refusal 
     if isinstance(task, Refusal):
         return task
     if isinstance(task.phase, Suspending):
-        claims = [hold for hold in ledger.state.holds.values() if task.id in hold.victims]
+        claims = [reservation for reservation in ledger.state.reservations.values() if task.id in reservation.victims]
         ledger.emit(fact.SuspensionFailed(task.id, asked.attempt, asked.round, asked.message))
-        for hold in claims:
-            ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.NOT_SUSPENDED, task=task.id)))
+        for reservation in claims:
+            ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.NOT_SUSPENDED, task=task.id)))
     return None
 
 

@@ -51,10 +51,10 @@ def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
         return no.QueueFull(waiting, len(tasks), settings.queue_size)
     tenant = tasks[0].spec.tenant
     for name, count in Counter(new.spec.tenant for new in tasks).items() if len(tasks) > 1 else ((tenant, 1),):
-        book = state.tenants.get(name)
-        own = (book.tenant if book else state.default_tenant).max_open_tasks
+        usage = state.tenants.get(name)
+        own = (usage.tenant if usage else state.default_tenant).max_open_tasks
         limit = settings.max_open_tasks or None if own is None else own
-        open_tasks = book.open_tasks if book else 0
+        open_tasks = usage.open_tasks if usage else 0
         if limit is not None and open_tasks + count > limit:
             return no.TooManyOpenTasks(name, open_tasks, count, limit)
     return None
@@ -64,8 +64,8 @@ def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
     """What the tenant's own limits, or a wish to fit at once, rule out."""
     spec, state = new.spec, ledger.state
     ask = spec.resources
-    book = state.tenants.get(spec.tenant)
-    limits = book.tenant if book else state.default_tenant
+    usage = state.tenants.get(spec.tenant)
+    limits = usage.tenant if usage else state.default_tenant
     needed = ask.gpus * ask.nodes if ask.share is None else ask.share.fraction_milli / MILLI
     if limits.max_gpus is not None and needed > limits.max_gpus:
         return no.QuotaForbids(spec.tenant, needed, limits.max_gpus)

@@ -95,7 +95,7 @@ def change_settings(ledger: Ledger, asked: command.ChangeSettings) -> Refusal | 
         return no.UnknownScore(settings.score, tuple(SCORES))
     if refusal := check_settings(settings):
         return refusal
-    for hold in list(ledger.state.holds.values()):
-        ledger.emit(fact.ReservationDropped(hold.task.id, Cause(Why.SETTINGS_CHANGED)))
+    for reservation in list(ledger.state.reservations.values()):
+        ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.SETTINGS_CHANGED)))
     ledger.emit(fact.SettingsChanged(settings))
     return None

@@ -31,18 +31,18 @@ def _level(task: Task, ran_seconds: float) -> int:
     return outlook[min(age_of(ran_seconds), len(outlook) - 1)] if outlook else level_of(ran_seconds)
 
 
-def _standing(task: Task, level: int, settings: Settings) -> float:
+def _sort_key(task: Task, level: int, settings: Settings) -> float:
     points = task.priority + (100 if task.spec.task_class is TaskClass.ONLINE else 0)
     return task.submitted_at + (level - points / POINTS) * settings.level_seconds
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:
-    return _standing(task, _level(task, task.served_at(now) + ROUNDING), settings)
+    return _sort_key(task, _level(task, task.served_at(now) + ROUNDING), settings)
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:
     if task.preemption is Preemption.REQUEUE and isinstance(task.phase, Running):
-        return _standing(task, -1, settings)
+        return _sort_key(task, -1, settings)
     return _key(task, now, settings)
 
 

@@ -14,7 +14,7 @@ from math import log2
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.task import Task
 
 HELD_COUNTS_FOR_SECONDS = 3600.0
@@ -22,14 +22,14 @@ USED_NOTHING = -1e12
 """Before everybody who ever used anything."""
 
 
-def _tenant_key(book: TenantBook, now: float, settings: Settings) -> float:
+def _tenant_key(usage: TenantUsage, now: float, settings: Settings) -> float:
     half_life = settings.fair_share_half_life_seconds
-    use, since = book.usage, book.since
-    if book.used:
+    use, since = usage.decayed_gpu_seconds, usage.since
+    if usage.used:
         passed = max(0.0, now - since)
-        use = use * 2.0 ** (-passed / half_life) + book.used / MILLI * (HELD_COUNTS_FOR_SECONDS + passed)
+        use = use * 2.0 ** (-passed / half_life) + usage.used / MILLI * (HELD_COUNTS_FOR_SECONDS + passed)
         since += passed
-    by_weight = use / book.tenant.weight
+    by_weight = use / usage.tenant.weight
     return log2(by_weight) + since / half_life if by_weight else USED_NOTHING
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuyard.core.domain.settings import Settings
-from gpuyard.core.engine.quota import TenantBook
+from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.task import Task
 
 
@@ -16,7 +16,7 @@ class Policy:
     starts_all: bool
     """The promise of liveness: every task that could run starts in the end, if the yard keeps freeing GPUs."""
     key: Callable[[Task, float, Settings], float]
-    tenant_key: Callable[[TenantBook, float, Settings], float] | None = None
+    tenant_key: Callable[[TenantUsage, float, Settings], float] | None = None
     rank: Callable[[Task, float, Settings], float] | None = None
     margin: float = 0.0
     changes_at: Callable[[Task, float, Settings], float | None] | None = None

@@ -1,6 +1,6 @@
 """Online before batch, then by priority, and waiting counts: every `ageing_seconds` are worth one point.
 
-Promise: a task of higher standing goes first and may stop running batch work of lower priority that allows it; nobody
+Promise: a task of higher priority goes first and may stop running batch work of lower priority that allows it; nobody
 waits for ever, because each point of difference is made up for by a finite wait (a batch task of priority 0 overtakes
 fresh online work of priority 100 after 200 × `ageing_seconds`).
 Choose it for people who share GPUs and agree on what is urgent. It does not know how long tasks run, and a user who

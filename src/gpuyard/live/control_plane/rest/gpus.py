@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gpuyard.core.domain.commands import SetSplit
 from gpuyard.core.domain.tenant import Split
 from gpuyard.core.domain.values import MILLI
-from gpuyard.core.engine.quota import ClassBook
+from gpuyard.core.engine.quota import ClassUsage
 from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.request import Request
@@ -94,7 +94,7 @@ async def put_quota(context: AppContext, request: Request) -> Response:
 
 def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
     total = state.index.gpus_up
-    online, batch = (_part(book, total) for book in state.classes)
+    online, batch = (_part(usage, total) for usage in state.classes)
     return QuotaAnswer(
         total_gpus=total,
         online=online,
@@ -105,7 +105,7 @@ def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
     )
 
 
-def _part(book: ClassBook, total: int) -> ClassQuota:
+def _part(usage: ClassUsage, total: int) -> ClassQuota:
     """Without a split the part of each class is all GPUs."""
-    quota, used = min(book.guarantee // MILLI, total), gpus_in(book.used)
+    quota, used = min(usage.guarantee // MILLI, total), gpus_in(usage.used)
     return ClassQuota(quota, used, max(0, quota - used))
